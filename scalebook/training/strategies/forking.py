@@ -249,6 +249,8 @@ class Forking(Snapshots, AroundFork):
     @override
     def after_workers(self) -> None:
         """Let go of the shared memory, and of the number of workers, which the next call may choose anew."""
+        if self._kept is not None:
+            self._kept.close()
         if self._aside is not None:
             self._aside.bring_back()
         if self._launch is not None:

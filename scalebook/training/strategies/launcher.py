@@ -7,6 +7,7 @@ from functools import partial
 from typing import IO, Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.profilers import Profiler, PyTorchProfiler, SimpleProfiler
@@ -18,6 +19,7 @@ from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.launch import anonymous_file
+from scalebook.training.strategies.callback_values import Values, callback_values, give_callback_values
 from scalebook.training.strategies.others import NONE, Others
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from scalebook.training.strategies.threads import check_fork
@@ -95,7 +97,8 @@ class ForkLauncher(_Launcher):
 
     An exception ends a worker as it would a Trainer in a process of its own (callbacks' `on_exception`, loggers
     finalised), and is raised here again; `WorkerLost` or `ServerLost` when one dies and the strategy cannot go on.
-    Afterwards the Trainer here has the first worker's weights, metrics, state, progress and best checkpoint path.
+    Afterwards the Trainer here has the first worker's weights, metrics, state and progress, and its callbacks what they
+    have there (`callback_values`).
     """
 
     def __init__(self, around: AroundFork) -> None:
@@ -116,6 +119,7 @@ class ForkLauncher(_Launcher):
         assert trainer is not None, "started without a Trainer"
         _check_bad_cuda_fork()
         check_fork(trainer.strategy.root_device)
+        _refuse_process_group()
         if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
 
@@ -139,13 +143,14 @@ class ForkLauncher(_Launcher):
             if not self._around.returns(worker, processes.first):
                 return None
             self._around.keep()
-            return _collect(trainer, result, tensors)
+            return _collect(trainer, result, tensors, before)
 
         def serve(server: int) -> None:
             self._around.become_server(server, trainer)
             with suppress(ServerEnded):
                 function(*args, **kwargs)
 
+        before = list(trainer.callbacks)  # type: ignore[attr-defined]  # made by Lightning's callback connector
         processes = self._around.before_fork(trainer)
         options: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
         options["waits"] = self._around.waits
@@ -166,42 +171,37 @@ class ForkLauncher(_Launcher):
                 self._around.after_workers()
             assert isinstance(results, _Results)
             self._already_fit |= trainer.state.fn == TrainerFn.FITTING
-            return _bring_back(trainer, results, tensors)
+            return _bring_back(trainer, results, tensors, before)
 
 
-class _Results:
+class _Results(NamedTuple):
     """What worker 0 sends back; its tensors lie in a file in memory, which all processes have from before the fork."""
 
-    def __init__(
-        self,
-        best_model_path: str | None,
-        state: TrainerState,
-        returned: Any,
-        progress: dict[str, Any],
-        profiled: dict[str, Any],
-    ) -> None:
-        self.best_model_path, self.state, self.returned = best_model_path, state, returned
-        self.progress, self.profiled = progress, profiled
+    state: TrainerState
+    returned: Any
+    progress: dict[str, Any]
+    profiled: dict[str, Any]
+    callbacks: Values
 
 
-def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes]) -> _Results:
-    best = getattr(trainer.checkpoint_callback, "best_model_path", None)
+def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes], before: Sequence[Callback]) -> _Results:
     weights = trainer.lightning_module.state_dict() if trainer.state.fn == TrainerFn.FITTING else None
-    torch.save({"metrics": dict(trainer.callback_metrics), "weights": weights}, tensors)
+    torch.save({"metrics": [dict(metrics) for metrics in _metrics(trainer)], "weights": weights}, tensors)
     tensors.flush()
     progress = {} if weights is None else _progress(trainer)
-    return _Results(best, trainer.state, returned, progress, _profile(trainer))
+    return _Results(trainer.state, returned, progress, _profile(trainer), callback_values(trainer, before))
 
 
-def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
+def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes], before: Sequence[Callback]) -> Any:
     tensors.seek(0)
     content = torch.load(tensors, map_location="cpu", weights_only=True)
     if content["weights"] is not None:  # not strict: the worker's configure_model may have added layers
         module = trainer.lightning_module
         module.load_state_dict(_unpruned(content["weights"], module.state_dict()), strict=False)
-    trainer.callback_metrics.update(content["metrics"])
-    if results.best_model_path is not None and trainer.checkpoint_callback is not None:
-        trainer.checkpoint_callback.best_model_path = results.best_model_path  # type: ignore[attr-defined]  # as Lightning
+    for here, there in zip(_metrics(trainer), content["metrics"], strict=True):
+        here.clear()
+        here.update(there)
+    give_callback_values(trainer, before, results.callbacks)
     trainer.state = results.state
     _give_profile(trainer, results.profiled)
     if results.progress:
@@ -209,6 +209,10 @@ def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes]) -> Any:
         for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.val_loop):
             loop.on_iteration_done()  # it was loaded to be known, not to be gone on from
     return results.returned
+
+
+def _metrics(trainer: Trainer) -> list[dict[str, Any]]:
+    return [trainer.callback_metrics, trainer.logged_metrics, trainer.progress_bar_metrics]
 
 
 def _profile(trainer: Trainer) -> dict[str, Any]:
@@ -244,6 +248,15 @@ def _progress(trainer: Trainer) -> dict[str, Any]:
     progress = trainer.fit_loop.state_dict()
     progress["state_dict"].pop("combined_loader", None)
     return progress
+
+
+def _refuse_process_group() -> None:
+    """RuntimeError where torch.distributed is in use here: its threads do not live on in a forked process."""
+    if dist.is_available() and dist.is_initialized():
+        raise RuntimeError(
+            "torch.distributed: this process has a process group, which does not survive the fork of the workers. Call "
+            "torch.distributed.destroy_process_group() before it."
+        )
 
 
 def take_rank(worker: int, workers: int, on_each: int | None = None) -> None:

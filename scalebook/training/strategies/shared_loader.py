@@ -8,7 +8,8 @@ and the `length` of its fetcher, where Lightning keeps the copies that it counts
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from time import sleep
+from typing import Any, Final
 
 from lightning.fabric.utilities.data import _auto_add_worker_init_fn
 from lightning.pytorch import Trainer
@@ -21,6 +22,9 @@ from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
 from scalebook.training.strategies.loader_position import LoaderPosition
 from scalebook.training.strategies.played_claims import NO_LIMIT, PlayedClaims
+from scalebook.training.strategies.worker_role import end_now
+
+POLL_S: Final = 0.002
 
 
 class SharedLoader(LoaderPosition):
@@ -36,7 +40,7 @@ class SharedLoader(LoaderPosition):
     The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
 
     `turn`: of a process that plays all workers, whose gradient is due next; `is_over`: nobody is to take another batch.
-    It has all batches (`PlayedClaims`) and loads each when its gradient is due.
+    It has all batches (`PlayedClaims`) and loads each when its gradient is due. `idle`: see `SharedData.join`.
     """
 
     def __init__(
@@ -48,8 +52,10 @@ class SharedLoader(LoaderPosition):
         turns: bool,
         turn: Callable[[], int | None] | None = None,
         is_over: Callable[[], bool] = lambda: False,
+        idle: Callable[[bool], None] = lambda idle: None,
     ) -> None:
-        self.loader, self._trainer, self._workers = loader, trainer, cursor.workers
+        self.loader, self._trainer, self._workers, self._is_over = loader, trainer, cursor.workers, is_over
+        self._idle, self._is_idle = idle, False
         self._order = EpochOrder(loader, alone=cursor.workers == 1)
         self._claims: Claims | PlayedClaims
         self._inner = copy.copy(loader)
@@ -106,6 +112,9 @@ class SharedLoader(LoaderPosition):
         self._enter()
         empty = True
         while self._claims.peek():  # again when the loader inside had come to its end and a dead worker left something
+            if self._is_idle:
+                self._is_idle = False
+                self._idle(False)
             for batch in self._inside():
                 empty = False
                 number, self.is_last = self._claims.deliver()
@@ -201,7 +210,17 @@ class SharedLoader(LoaderPosition):
 
     def _pass_by(self) -> None:
         """Advance the schedulers by an epoch of which this worker got no batch, unless a checkpoint has them so
-        already."""
+        already.
+
+        Where there are epochs without end, rules do not wait for it meanwhile, and no push tells it of the run's end.
+        """
+        if self._epochs() == NO_LIMIT:
+            if not self._is_idle:
+                self._is_idle = True
+                self._idle(True)
+            sleep(POLL_S)
+            if self._is_over():
+                end_now(self._trainer)
         if self._trainer.fit_loop.restarting:
             return
         for optimizer in self._trainer.optimizers:

@@ -27,10 +27,9 @@ from scalebook.training.config.intervals import too_rare
 from scalebook.training.ps.memory.uncopied import Uncopied
 from scalebook.training.ps.worker.end import DataCursor, Meetings
 from scalebook.training.strategies.played_claims import PlayedWork
-from scalebook.training.strategies.shared_loader import SharedLoader
+from scalebook.training.strategies.shared_loader import POLL_S, SharedLoader
 from scalebook.training.strategies.streams import Stream
 
-POLL_S: Final = 0.002
 MOST_POLL_S: Final = 0.05
 """Between two looks at whether a death has brought batches back; longer and longer, up to this."""
 
@@ -109,7 +108,9 @@ class SharedData(Uncopied):
         _worker_check(trainer, dataloader, "train_dataloader")  # as above
         before, self._loader = (
             self._loader,
-            SharedLoader(dataloader, trainer, self.cursor, self.worker, self.turns, self._turn, self._stopped),
+            SharedLoader(
+                dataloader, trainer, self.cursor, self.worker, self.turns, self._turn, self._stopped, self._idle
+            ),
         )
         self._refuse_rare_validation(trainer, self._loader.for_each_worker())
         self.work.claims = self._loader.played

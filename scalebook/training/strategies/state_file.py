@@ -22,13 +22,23 @@ _UNPICKLED: Final = (
 class StateFile:
     """A file without a name, made before the fork: optimizers' states are as large as models, and seldom asked for.
 
-    It is gone when nobody has it any more. A copy is the same file; a pickle, to another process, has none of it.
+    It is gone when nobody has it any more. After `close` it is mapped into memory instead of open, since a Trainer,
+    which is in cycles, may be collected late. A copy is the same file; a pickle, to another process, has none of it.
     """
 
     def __init__(self) -> None:
         with tempfile.TemporaryFile() as file:
-            self._descriptor = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self._descriptor)
+            self._descriptor: int | None = os.dup(file.fileno())
+        self._mapped = torch.UntypedStorage(0)
+        self._closing = weakref.finalize(self, os.close, self._descriptor)
+
+    def close(self) -> None:
+        """In the process that asked, when nobody writes any more."""
+        if self._descriptor is not None:
+            if size := os.fstat(self._descriptor).st_size:
+                self._mapped = torch.UntypedStorage.from_file(f"/proc/self/fd/{self._descriptor}", False, size)
+            self._closing()
+            self._descriptor = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "StateFile":
         return self
@@ -39,6 +49,7 @@ class StateFile:
 
     def write(self, state: dict[str, Any]) -> None:
         """By worker 0. A warning where there is no room, or something in it that no checkpoint can hold."""
+        assert self._descriptor is not None
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
                 torch.save(state, file)
@@ -50,21 +61,22 @@ class StateFile:
             rank_zero_warn(f"The end of this fit is not kept for a checkpoint after it. {cause}: {error}.")
 
     def read(self) -> dict[str, Any]:
-        """What was written. RuntimeError if nothing was, or it is more than plain values and tensors."""
-        if not os.fstat(self._descriptor).st_size:
+        """What was written, after `close`. RuntimeError if nothing was, or it is more than plain values and tensors."""
+        if not len(self._mapped):
             raise RuntimeError(
                 "the end of this fit was not kept, so that no checkpoint can be made of it now. Give the Trainer a "
                 "ModelCheckpoint, or save with weights_only=True."
             )
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        try:
-            with open(self._descriptor, "rb", closefd=False) as file:
+        with tempfile.TemporaryFile() as file:
+            torch.empty(0, dtype=torch.uint8).set_(self._mapped).numpy().tofile(file)
+            file.seek(0)
+            try:
                 state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:
-            raise RuntimeError(
-                "the end of this fit has settings of an optimizer, or states of callbacks, that are objects, and those "
-                "are not read. Give the Trainer a ModelCheckpoint, or save in on_train_end."
-            ) from error
+            except pickle.UnpicklingError as error:
+                raise RuntimeError(
+                    "the end of this fit has settings of an optimizer, or states of callbacks, that are objects, and "
+                    "those are not read. Give the Trainer a ModelCheckpoint, or save in on_train_end."
+                ) from error
         return state
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import (
     BackboneFinetuning,
@@ -15,11 +16,12 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
     WeightAveraging,
 )
+from lightning.pytorch.strategies import Strategy
 from torch.nn import Parameter
 from torch.optim import SGD
 
 from scalebook.training.ps.policy.rules import Softsync, Sync
-from scalebook.training.strategies import AsyncPS
+from scalebook.training.strategies import DDP, AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import AtBatch, fit, loader, trainer
 
@@ -123,3 +125,17 @@ class StepsItsOwnWay(Plain):
 def test_arguments_of_a_step(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="optimizer: a step with how does not work with a parameter server"):
         fit(trainer(tmp_path, AsyncPS()), StepsItsOwnWay())
+
+
+@pytest.mark.parametrize("strategy", [AsyncPS(workers=2), DDP()], ids=["AsyncPS", "DDP"])
+def test_a_process_group_of_this_process(strategy: Strategy, tmp_path: Path) -> None:
+    """Its threads would not be there in a worker, who would wait for them."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(RuntimeError, match=r"has a process group.* Call torch.distributed.destroy_process_group"):
+            fit(trainer(tmp_path, strategy, 2 if isinstance(strategy, DDP) else 1))
+    finally:
+        dist.destroy_process_group()
+    made = trainer(tmp_path, AsyncPS(workers=2), max_epochs=1)
+    fit(made)
+    assert made.global_step == 12
