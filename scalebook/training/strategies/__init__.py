@@ -1,9 +1,8 @@
 """How several workers train one model."""
 
-from lightning.pytorch.strategies import StrategyRegistry
-
 from scalebook.training.strategies.async_ps import AsyncPS
 from scalebook.training.strategies.ddp import DDP
+from scalebook.training.strategies.lightning import StrategyRegistry
 
 __all__ = ["DDP", "AsyncPS", "register"]
 

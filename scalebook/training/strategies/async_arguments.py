@@ -6,10 +6,6 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
-from lightning.pytorch import Trainer
-from lightning.pytorch.utilities import GradClipAlgorithmType, rank_zero_warn
-from lightning.pytorch.utilities.model_helpers import is_overridden
-
 from scalebook.training.config.renamed import OLDER_ARGUMENTS, renamed_arguments
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
@@ -17,6 +13,7 @@ from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.ps.policy.settings import Clip, Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies.buffers import BufferPolicy
+from scalebook.training.strategies.lightning import GradClipAlgorithmType, Trainer, is_overridden, rank_zero_warn
 
 Init = TypeVar("Init", bound=Callable[..., None])
 

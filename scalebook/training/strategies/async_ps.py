@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.trainer.states import TrainerStatus
 from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
@@ -32,6 +30,7 @@ from scalebook.training.strategies.buffers import BufferPolicy, Buffers
 from scalebook.training.strategies.first import First, stand_first
 from scalebook.training.strategies.forking import LAST_MEETING
 from scalebook.training.strategies.launcher import take_rank
+from scalebook.training.strategies.lightning import LightningModule, Trainer, TrainerStatus
 from scalebook.training.strategies.metrics import share_metrics
 from scalebook.training.strategies.places import Stage, set_apart
 from scalebook.training.strategies.playing import Playing

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import TQDMProgressBar
 from typing_extensions import override
+
+from scalebook.training.strategies.lightning import Callback, LightningModule, TQDMProgressBar, Trainer
 
 
 def bar_totals(trainer: Trainer, gradients: int, workers: int) -> list[Callback]:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import torch
-from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
@@ -14,6 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from scalebook.training.ps.worker.end import Meetings, Rows
 from scalebook.training.strategies.buffer_rows import BufferRows, Fate, Stretch, distance, mean
 from scalebook.training.strategies.changed_buffers import Buffer, Changes, buffers_of, digest
+from scalebook.training.strategies.lightning import rank_zero_info
 
 BufferPolicy = Literal["averaged", "of_worker_0", "per_worker", "frozen"]
 NAMES: Final = 8

@@ -9,10 +9,10 @@ from pathlib import PurePath
 from typing import Any, Final
 
 import numpy as np
-from lightning.fabric.utilities import move_data_to_device
-from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+
+from scalebook.training.strategies.lightning import Callback, Trainer, move_data_to_device
 
 Values = dict[tuple[str, int], dict[str, Any]]
 """By callback: a class and a number, or "" and the place among the Trainer's callbacks of before the fork."""

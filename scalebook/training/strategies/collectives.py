@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import torch
-from lightning.pytorch import Trainer
 from torch import Tensor
 from torch.autograd import Function
 
 from scalebook.training.ps.worker.end import IN_BATCH, Meetings
+from scalebook.training.strategies.lightning import Trainer
 from scalebook.training.strategies.places import Places, Stage
 
 LISTENER: Final = -1

@@ -16,11 +16,6 @@ from types import FrameType
 from typing import Any, Final
 
 import torch.distributed as dist
-from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning.fabric.utilities.seed import reset_seed
-from lightning.pytorch import Trainer
-from lightning.pytorch.strategies import DDPStrategy
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch._C._distributed_c10d import GradBucket, Store, TCPStore
 from torch.futures import Future
@@ -35,6 +30,7 @@ from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.strategies.exchange import KEY, Exchange, make_exchange
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, take_rank
+from scalebook.training.strategies.lightning import ClusterEnvironment, DDPStrategy, Trainer, rank_zero_warn, reset_seed
 from scalebook.training.strategies.link import BEGUN, NodeLink
 from scalebook.training.strategies.meeting import Meeting
 from scalebook.training.strategies.started import StartedEnvironment, forks, ours

@@ -4,10 +4,9 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from lightning.pytorch import Callback
-
 from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.launch import Launch
+from scalebook.training.strategies.lightning import Callback
 from scalebook.training.strategies.processes import Lost, Reaction
 
 SERVER_RESTARTS: Final = 3

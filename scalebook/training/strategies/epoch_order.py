@@ -8,11 +8,11 @@ from typing import Any, Final, overload
 
 import numpy as np
 import torch
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 from typing_extensions import override
 
 from scalebook.training.shuffle import EpochShuffle
+from scalebook.training.strategies.lightning import isolate_rng
 
 Indices = Any
 """What an index sampler yields: a list of indices for one batch, or whatever the user's own sampler makes."""

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 from typing_extensions import override
+
+from scalebook.training.strategies.lightning import Callback, LightningModule, ModelCheckpoint, Trainer
 
 
 def stand_first(trainer: Trainer, ours: list[Callback]) -> None:

@@ -5,9 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
-from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning.pytorch import Callback, LightningDataModule, Trainer
-from lightning.pytorch.trainer.states import TrainerFn
 from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
@@ -21,6 +18,13 @@ from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.deaths import Deaths, resume_hint
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, ServerEnded, take_rank
+from scalebook.training.strategies.lightning import (
+    Callback,
+    ClusterEnvironment,
+    LightningDataModule,
+    Trainer,
+    TrainerFn,
+)
 from scalebook.training.strategies.machine_deaths import FarDeaths
 from scalebook.training.strategies.places import Places, Stage
 from scalebook.training.strategies.processes import Lost, Reaction

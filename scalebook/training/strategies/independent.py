@@ -3,12 +3,11 @@
 from typing import Any, Final, TypeVar
 
 import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.strategies import ParallelStrategy, SingleDeviceStrategy
 from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.strategies.collectives import Collectives, operation_name
+from scalebook.training.strategies.lightning import ParallelStrategy, SingleDeviceStrategy, Trainer
 
 T = TypeVar("T")
 LIGHTNINGS_BARRIERS: Final = {

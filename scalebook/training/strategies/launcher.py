@@ -8,18 +8,28 @@ from typing import IO, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from lightning.fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
-from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.profilers import Profiler, PyTorchProfiler, SimpleProfiler
-from lightning.pytorch.strategies.launchers.launcher import _Launcher
-from lightning.pytorch.trainer.call import _interrupt
-from lightning.pytorch.trainer.states import TrainerFn, TrainerState, TrainerStatus
 from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.launch import anonymous_file
 from scalebook.training.strategies.callback_values import Values, callback_values, give_callback_values
+from scalebook.training.strategies.lightning import (
+    OTHER,
+    OTHER_DOOR,
+    PACKAGE,
+    Callback,
+    Profiler,
+    PyTorchProfiler,
+    SimpleProfiler,
+    Trainer,
+    TrainerFn,
+    TrainerState,
+    TrainerStatus,
+    _check_bad_cuda_fork,
+    _interrupt,
+    _Launcher,
+)
 from scalebook.training.strategies.others import NONE, Others
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from scalebook.training.strategies.threads import check_fork
@@ -44,6 +54,11 @@ class ServerEnded(Exception):  # an end, not an error
 
 class AroundFork:
     """What a strategy does around the fork; mixed into it."""
+
+    def __repr__(self) -> str:
+        """What a Trainer of Lightning's other package puts into its message, that this is no strategy."""
+        name = type(self).__name__
+        return f"<{name} for Trainers of {PACKAGE}; for those of {OTHER}: from {OTHER_DOOR} import {name}>"
 
     def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
         """In the monitor, before all else: let callbacks search by `run` (`tuners`). True: nothing else was asked."""
@@ -262,8 +277,9 @@ def _refuse_process_group() -> None:
 def take_rank(worker: int, workers: int, on_each: int | None = None) -> None:
     """Make this process worker `worker` of `workers`, for all code that asks Lightning or the environment (RANK,
     WORLD_SIZE). `on_each`: of several machines."""
-    from lightning.fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero
     from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero
+
+    from scalebook.training.strategies.lightning import rank_zero_only as fabric_rank_zero
 
     node, local = divmod(worker, on_each or workers)
     ranks = {"LOCAL_RANK": local, "RANK": worker, "WORLD_SIZE": workers, "NODE_RANK": node}

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lightning.pytorch import Trainer
-from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader
 
 from scalebook.training.ps.worker.end import Claim
 from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
+from scalebook.training.strategies.lightning import Trainer, rank_zero_warn
 from scalebook.training.strategies.played_claims import PlayedClaims
 from scalebook.training.strategies.portable import of_one_process
 from scalebook.training.strategies.steps import Interval

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from lightning.pytorch import LightningModule
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.metric import jit_distributed_available
 
 from scalebook.training.ps.memory.uncopied import Uncopied
 from scalebook.training.strategies.collectives import Collectives
+from scalebook.training.strategies.lightning import LightningModule
 
 
 def share_metrics(module: LightningModule, meeting: Callable[[], Collectives | None]) -> None:

@@ -10,10 +10,8 @@ from types import MethodType
 from typing import Any, Final
 from zlib import crc32
 
-from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
-
 from scalebook.training.ps.worker.end import AFTER, IN_BATCH, POSITIONS, Boundary, boundary
+from scalebook.training.strategies.lightning import Callback, Checkpoint, EarlyStopping, Timer, Trainer
 
 OF_ONE_WORKER: Final = (Checkpoint, EarlyStopping, Timer)
 """Lightning's callbacks that decide for their own worker: worker 0 alone has the first two, and each its own timer."""

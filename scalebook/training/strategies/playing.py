@@ -4,14 +4,13 @@ import random
 from typing import Any, Final
 
 import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from typing_extensions import override
 
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies.forking import Forking
 from scalebook.training.strategies.launcher import Processes
+from scalebook.training.strategies.lightning import Trainer, rank_zero_info
 from scalebook.training.strategies.random_streams import streams_of
 from scalebook.training.strategies.refused import announce_kept, announce_memory, refuse_playing
 

@@ -8,8 +8,7 @@ and what only our strategy can use lies under a key of our own.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lightning.pytorch import Trainer
-
+from scalebook.training.strategies.lightning import Trainer
 from scalebook.training.strategies.steps import plain
 
 KEY: Final = "async_ps"

@@ -3,19 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import (
-    BaseFinetuning,
-    BatchSizeFinder,
-    Callback,
-    LearningRateFinder,
-    ModelPruning,
-    StochasticWeightAveraging,
-    WeightAveraging,
-)
-from lightning.pytorch.core.optimizer import _MockOptimizer
-from lightning.pytorch.plugins.precision import BitsandbytesPrecision, TransformerEnginePrecision
-from lightning.pytorch.utilities import rank_zero_info
 from torch.nn import Embedding, EmbeddingBag
 from torch.optim import Optimizer
 
@@ -24,6 +11,21 @@ from scalebook.training.ps.policy.beside_tables import refuse_beside_tables
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange, misfit
 from scalebook.training.ps.worker.end import Need
+from scalebook.training.strategies.lightning import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    BitsandbytesPrecision,
+    Callback,
+    LearningRateFinder,
+    LightningModule,
+    ModelPruning,
+    StochasticWeightAveraging,
+    Trainer,
+    TransformerEnginePrecision,
+    WeightAveraging,
+    _MockOptimizer,
+    rank_zero_info,
+)
 from scalebook.training.strategies.tuners import is_finder
 
 WORTH_SAYING: Final = 100_000_000  # bytes

@@ -18,11 +18,9 @@ from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.utilities.types import LRSchedulerConfig
-
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import PlateauStep, Signals
+from scalebook.training.strategies.lightning import LightningModule, LRSchedulerConfig, Trainer
 
 
 class Schedules:

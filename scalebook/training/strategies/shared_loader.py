@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator
 from time import sleep
 from typing import Any, Final
 
-from lightning.fabric.utilities.data import _auto_add_worker_init_fn
-from lightning.pytorch import Trainer
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch.utils.data import DataLoader
 
 from scalebook.training.ps.memory.uncopied import UncopiedIterator
 from scalebook.training.ps.worker.end import DataCursor
 from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
+from scalebook.training.strategies.lightning import Trainer, _auto_add_worker_init_fn, isolate_rng
 from scalebook.training.strategies.loader_position import LoaderPosition
 from scalebook.training.strategies.played_claims import NO_LIMIT, PlayedClaims
 from scalebook.training.strategies.worker_role import end_now

@@ -14,10 +14,6 @@ from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 from typing import Any, Final
 
-from lightning.fabric.utilities.data import has_iterable_dataset, sized_len
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
-from lightning.pytorch.trainer.connectors.data_connector import _worker_check
 from torch.utils._pytree import tree_unflatten
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
@@ -26,6 +22,15 @@ from typing_extensions import override
 from scalebook.training.config.intervals import too_rare
 from scalebook.training.ps.memory.uncopied import Uncopied
 from scalebook.training.ps.worker.end import DataCursor, Meetings
+from scalebook.training.strategies.lightning import (
+    Callback,
+    LightningModule,
+    Trainer,
+    _DataLoaderIterDataFetcher,
+    _worker_check,
+    has_iterable_dataset,
+    sized_len,
+)
 from scalebook.training.strategies.played_claims import PlayedWork
 from scalebook.training.strategies.shared_loader import POLL_S, SharedLoader
 from scalebook.training.strategies.streams import Stream

@@ -7,10 +7,9 @@ import weakref
 from typing import Any, Final
 
 import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.trainer import call
-from lightning.pytorch.utilities import rank_zero_warn
 from typing_extensions import override
+
+from scalebook.training.strategies.lightning import Trainer, call, rank_zero_warn
 
 _UNPICKLED: Final = (
     pickle.PicklingError,
@@ -29,14 +28,14 @@ class StateFile:
     def __init__(self) -> None:
         with tempfile.TemporaryFile() as file:
             self._descriptor: int | None = os.dup(file.fileno())
-        self._mapped = torch.UntypedStorage(0)
+        self._mapped = torch.empty(0, dtype=torch.uint8)
         self._closing = weakref.finalize(self, os.close, self._descriptor)
 
     def close(self) -> None:
         """In the process that asked, when nobody writes any more."""
         if self._descriptor is not None:
             if size := os.fstat(self._descriptor).st_size:
-                self._mapped = torch.UntypedStorage.from_file(f"/proc/self/fd/{self._descriptor}", False, size)
+                self._mapped = torch.from_file(f"/proc/self/fd/{self._descriptor}", size=size, dtype=torch.uint8)
             self._closing()
             self._descriptor = None
 
@@ -62,13 +61,13 @@ class StateFile:
 
     def read(self) -> dict[str, Any]:
         """What was written, after `close`. RuntimeError if nothing was, or it is more than plain values and tensors."""
-        if not len(self._mapped):
+        if not self._mapped.numel():
             raise RuntimeError(
                 "the end of this fit was not kept, so that no checkpoint can be made of it now. Give the Trainer a "
                 "ModelCheckpoint, or save with weights_only=True."
             )
         with tempfile.TemporaryFile() as file:
-            torch.empty(0, dtype=torch.uint8).set_(self._mapped).numpy().tofile(file)
+            self._mapped.numpy().tofile(file)
             file.seek(0)
             try:
                 state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)

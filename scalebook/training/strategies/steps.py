@@ -7,9 +7,9 @@ between two batches of one worker it grows by as many as all workers made meanwh
 from collections.abc import Sequence
 from typing import Any
 
-from lightning.pytorch import Trainer
-from lightning.pytorch.loops.progress import _ReadyCompletedTracker
 from typing_extensions import override
+
+from scalebook.training.strategies.lightning import Trainer, _ReadyCompletedTracker
 
 
 class Step(int):

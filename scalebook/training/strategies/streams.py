@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from lightning.fabric.utilities.data import sized_len
-from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from scalebook.training.ps.worker.end import Meetings
+from scalebook.training.strategies.lightning import rank_zero_info, sized_len
 
 _NOTHING: Final = object()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from lightning.pytorch.utilities import rank_zero_warn
 
 from scalebook.training.jobs.devices import CPU_QUOTA, cpu_quota
+from scalebook.training.strategies.lightning import rank_zero_warn
 
 _HARD: Final = 2  # omp_pause_hard, OpenMP 5.0
 _CPU: Final = Path("/sys/devices/system/cpu")

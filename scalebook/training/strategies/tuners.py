@@ -6,15 +6,20 @@ from functools import partial
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
-from lightning.pytorch.loggers.logger import DummyLogger
-from lightning.pytorch.strategies import SingleDeviceStrategy
-from lightning.pytorch.trainer.call import _call_teardown_hook, _interrupt
-from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.tuner.lr_finder import _determine_lr_attr_name
-from lightning.pytorch.utilities.exceptions import _TunerExitException
 
+from scalebook.training.strategies.lightning import (
+    BatchSizeFinder,
+    Callback,
+    DummyLogger,
+    LearningRateFinder,
+    SingleDeviceStrategy,
+    Trainer,
+    TrainerFn,
+    _call_teardown_hook,
+    _determine_lr_attr_name,
+    _interrupt,
+    _TunerExitException,
+)
 from scalebook.training.strategies.processes import run_workers
 
 Finder = BatchSizeFinder | LearningRateFinder

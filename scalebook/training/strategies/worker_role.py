@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
-from lightning.pytorch.loops.utilities import _is_max_limit_reached
+from scalebook.training.strategies.lightning import Checkpoint, EarlyStopping, Trainer, _is_max_limit_reached
 
 
 def train_only(trainer: Trainer) -> None:

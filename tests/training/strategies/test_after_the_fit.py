@@ -75,7 +75,7 @@ def test_callbacks_and_metrics_are_those_of_the_worker(strategy: Strategy, tmp_p
     assert first.best_model_score == 15.5
     stopping = made.early_stopping_callback
     assert isinstance(stopping, EarlyStopping)
-    assert (stopping.stopped_epoch, stopping.wait_count, stopping.best_score) == (2, 2, 15.5)
+    assert (stopping.stopped_epoch, stopping.wait_count, stopping.best_score.item()) == (2, 2, 15.5)
     assert made.callback_metrics.keys() == {*made.logged_metrics, "train/loss"}
     assert made.logged_metrics.keys() == {"train/loss_step", "train/loss_epoch", "val/loss", "val/mean_index"}
     assert made.logged_metrics["val/loss"] == notes.losses[-1]
@@ -123,7 +123,8 @@ def test_a_module_that_is_compiled_as_a_whole(tmp_path: Path) -> None:
     weights = []
     for whole in (False, True):
         module: Any = Silent()
+        given: Any = torch.compile(module, backend="eager") if whole else module
         made = trainer(tmp_path, AsyncPS("sync", workers=2), max_epochs=1, limit_train_batches=2)
-        made.fit(torch.compile(module, backend="eager") if whole else module, loader(), held_out())
+        made.fit(given, loader(), held_out())
         weights.append(module.net[0].weight.detach())
     assert torch.equal(*weights)

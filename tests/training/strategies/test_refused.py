@@ -130,7 +130,7 @@ def test_arguments_of_a_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", [AsyncPS(workers=2), DDP()], ids=["AsyncPS", "DDP"])
 def test_a_process_group_of_this_process(strategy: Strategy, tmp_path: Path) -> None:
     """Its threads would not be there in a worker, who would wait for them."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
     try:
         with pytest.raises(RuntimeError, match=r"has a process group.* Call torch.distributed.destroy_process_group"):
             fit(trainer(tmp_path, strategy, 2 if isinstance(strategy, DDP) else 1))

@@ -1,0 +1,19 @@
+"""The strategies for a Trainer of the package `pytorch_lightning`, which darts, neuralforecast, pytorch-tabular and
+lightly are built on. To Python it is another one than that of `lightning`.
+
+    from scalebook.pytorch_lightning import AsyncPS
+    NHITS(..., strategy=AsyncPS(workers=2))
+
+Import it before `from scalebook import AsyncPS`: a process has the strategies of one package.
+"""
+
+from scalebook.training.strategies import DDP, AsyncPS, register
+from scalebook.training.strategies.lightning import PACKAGE
+
+__all__ = ["DDP", "AsyncPS", "register"]
+
+if PACKAGE != "pytorch_lightning":
+    raise ImportError(
+        "scalebook.pytorch_lightning: this process has Scalebook's strategies of the package `lightning` already, and "
+        "can have those of one only. Import scalebook.pytorch_lightning first, or use Trainers of lightning.pytorch."
+    )
