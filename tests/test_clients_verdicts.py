@@ -8,7 +8,7 @@ import pytest
 
 from tests.clients.case import Case, Measure, Way
 from tests.clients.program import is_refused
-from tests.clients.run import _found
+from tests.clients.run import _found, where
 from tests.clients.table import CASES, by_name
 from tests.clients.verdicts import Result, report, verdict
 
@@ -70,7 +70,21 @@ def test_a_refusal_is_one_of_the_documented_ones() -> None:
 
 def test_a_run_without_an_outcome_has_died(tmp_path: Path) -> None:
     (tmp_path / "output.txt").write_text("one\ntwo\nKilled\n")
-    assert _found(tmp_path, late=False) == {"outcome": "failed", "error": "died: one / two / Killed"}
+    assert _found(tmp_path) == {"outcome": "failed", "error": "died: one / two / Killed"}
+
+
+def test_a_hang_says_where_each_worker_waits() -> None:
+    stacks = """process 1
+  File "/x/selectors.py", line 415 in select
+  File "/x/scalebook/training/strategies/process_watch.py", line 124 in _ready
+process 2
+  File "/x/scalebook/training/ps/memory/event.py", line 58 in _sleep
+  File "/x/scalebook/training/strategies/applied_step.py", line 174 in _push
+process 3
+  File "/x/python3.11/threading.py", line 3 in wait
+process 4
+"""
+    assert where(stacks) == "strategies/applied_step.py:174 _push; python3.11/threading.py:3 wait"
 
 
 def test_every_case_has_a_program() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -24,6 +25,8 @@ SETTINGS: Final = {
     "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MPLBACKEND": "Agg",
 }  # fmt: skip
 SHARED: Final = Path("/dev/shm")
+OWN_SHARED: Final = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs tmpfs {SHARED} && exec "$@"', "sh"]
+"""Before a command: with a folder of shared memory of its own, so that what is left there is its own."""
 
 
 class Runs:
@@ -32,9 +35,12 @@ class Runs:
     def __init__(self, case: Case, environment: Environment) -> None:
         self._case, self._nonce, settings = case, uuid.uuid4().hex, dict(SETTINGS)
         settings[NONCE] = self._nonce
+        self._has_own_shared = subprocess.run([*OWN_SHARED, "true"], capture_output=True, check=False).returncode == 0
+        before: list[str | Path] = [*OWN_SHARED] if self._has_own_shared else []
         self._process = subprocess.Popen(
-            [environment.python, "-m", "tests.clients.program", case.name], env={**os.environ, **settings}, cwd=ROOT,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+            [*before, environment.python, "-m", "tests.clients.program", case.name],
+            env={**os.environ, **settings}, cwd=ROOT, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
     def __enter__(self) -> "Runs":
@@ -48,7 +54,7 @@ class Runs:
     def run(self, way: Way, folder: Path, deadline_s: float) -> Result:
         """Run it in `folder`, which is made; whatever it starts has ended when this returns."""
         folder.mkdir(parents=True)
-        shared, began = set(SHARED.iterdir()), time.monotonic()
+        began = time.monotonic()
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it has died: there will be no outcome
             self._process.stdin.write(f"{way} {folder}\n")
@@ -59,9 +65,11 @@ class Runs:
         _kill(self._all())
         if late:
             assert self._ended(60.0), "a killed process is still there"
-        left += [str(path) for path in set(SHARED.iterdir()) - shared if not _is_open(path)]
+        if self._has_own_shared:
+            left += self._left_shared()
         seconds = round(time.monotonic() - began, 1)
-        return Result(self._case.name, way, **_found(folder, late), seconds=seconds, left=left, stacks=stacks)
+        found = {"outcome": "hang", "error": where(stacks)} if late else _found(folder)
+        return Result(self._case.name, way, **found, seconds=seconds, left=left, stacks=stacks)
 
     def _ended(self, deadline_s: float) -> bool:
         """Whether the run has ended in time."""
@@ -91,11 +99,29 @@ class Runs:
                 left.append(f"{process.pid} {' '.join(process.cmdline())}"[:100])
         return left
 
+    def _left_shared(self) -> list[str]:
+        """Files, which are removed."""
+        left = []
+        with suppress(OSError):  # it has died
+            for path in Path(f"/proc/{self._process.pid}/root{SHARED}").iterdir():
+                left.append(str(SHARED / path.name))
+                path.unlink()
+        return left
 
-def _found(folder: Path, late: bool) -> dict[str, Any]:
+
+def where(stacks: str) -> str:
+    """Of each process that has forked no others what it was at: the first of our strategies' frames, or the first."""
+    places = []
+    for one in stacks.split("process ")[1:]:
+        frames = re.findall(r'File ".*?([^/"]+/[^/"]+)", line (\d+) in (\w+)', one)
+        at = next((frame for frame in frames if frame[0].startswith("strategies/")), frames[0] if frames else None)
+        if at is not None and at[0] != "strategies/process_watch.py":
+            places.append(f"{at[0]}:{at[1]} {at[2]}")
+    return "; ".join(places)
+
+
+def _found(folder: Path) -> dict[str, Any]:
     outcome = folder / "outcome.json"
-    if late:
-        return {"outcome": "hang", "error": f"after its deadline: {_tail(folder)}"}
     if not outcome.exists():
         return {"outcome": "failed", "error": f"died: {_tail(folder)}"}
     found: dict[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
@@ -120,17 +146,6 @@ def _stacks(processes: list[psutil.Process], folder: Path) -> str:
             stacks.seek(before)
             said.append(f"process {process.pid}\n{stacks.read()}")
     return "\n".join(said)
-
-
-def _is_open(path: Path) -> bool:
-    """Whether a living process has it: then it may be somebody else's, who works beside us."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if any(str(path) in held.path for held in process.memory_maps()):
-                return True
-            if any(str(path) == os.readlink(one) for one in Path(f"/proc/{process.pid}/fd").iterdir()):
-                return True
-    return not path.exists()
 
 
 def _tail(folder: Path) -> str:

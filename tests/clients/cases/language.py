@@ -111,5 +111,7 @@ def bert_with_lora(setting: Setting) -> dict[str, float]:
 
     held_out = loader(*of(32, 2))
     model = seeded(BertWithLora)
-    make_trainer(setting, [best(setting)]).fit(model, loader(*of(BATCH * BATCHES, 1), shuffle=True), held_out)
+    make_trainer(setting, [best(setting)], max_epochs=8).fit(
+        model, loader(*of(BATCH * BATCHES, 1), shuffle=True), held_out
+    )
     return {"loss": plainly(model, held_out), "saved": saved(setting, BertWithLora, held_out)}

@@ -37,5 +37,7 @@ def mpnn(setting: Setting) -> dict[str, float]:
 
     model = seeded(make)
     callbacks = [best(setting), EarlyStopping("val_loss", patience=10)]
-    make_trainer(setting, callbacks).fit(model, data.build_dataloader(train, batch_size=8, num_workers=0), loader)
+    make_trainer(setting, callbacks, max_epochs=12).fit(
+        model, data.build_dataloader(train, batch_size=8, num_workers=0), loader
+    )
     return {"loss": plainly(model, loader), "saved": saved(setting, make, loader)}
