@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from scalebook.training.strategies.lightning import Callback, LightningModule, ModelCheckpoint, Trainer
+from scalebook.training.strategies.worker_role import ends_here
 
 
 def stand_first(trainer: Trainer, ours: list[Callback]) -> None:
@@ -70,6 +71,8 @@ class First(Callback):
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._strategy.end_epoch()
+        if self._saves_come_first and self._strategy.is_training() and ends_here(trainer):
+            self._strategy.have_snapshot()  # of all: what hooks see in the last epoch's end is what the fit leaves
         self._before_saving(trainer, _after_epoch)
 
     @override

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from typing_extensions import override
 
 from scalebook.training.strategies import DDP, AsyncPS
 from tests.training.strategies.contract.models import Plain
-from tests.training.strategies.small import Batch, held_out, loader, trainer
+from tests.training.strategies.small import Batch, held_out, loader, trainer, weights
 
 
 class Notes(Callback):
@@ -128,3 +129,32 @@ def test_a_module_that_is_compiled_as_a_whole(tmp_path: Path) -> None:
         made.fit(given, loader(), held_out())
         weights.append(module.net[0].weight.detach())
     assert torch.equal(*weights)
+
+
+class Sees(Callback):
+    """Keeps the weights that it sees."""
+
+    def __init__(self) -> None:
+        self.seen = torch.empty(0)
+
+    @override
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.seen = weights(pl_module).clone()
+
+
+class Slow(Silent):
+    """In worker 1, which pushes when worker 0 has none left."""
+
+    @override
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        if self.trainer.global_rank == 1:
+            time.sleep(0.05)
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("validates", [False, True])
+def test_the_last_epoch_ends_with_the_final_weights(validates: bool, tmp_path: Path) -> None:
+    sees, module = Sees(), Slow()
+    made = trainer(tmp_path, AsyncPS(workers=2), limit_val_batches=int(validates), callbacks=[sees])
+    made.fit(module, loader(samples=40), held_out())
+    assert torch.equal(sees.seen, weights(module))
