@@ -52,6 +52,16 @@ MUTANTS = (
         "a version that a worker reads is written over", (f"{PS}/applying/test_shard.py",),
     ),
     Mutant(
+        "engine", "training/ps/applying/notes.py",
+        "since.get(key, base) <= base", "since.get(key, base) >= 0",
+        "a stale copy takes back what a step has made of its param groups", (f"{PS}/applying/test_shard.py",),
+    ),
+    Mutant(
+        "engine", "training/ps/worker/shown_notes.py",
+        "or value is not shown[key]", "or value is shown[key]",
+        "a push brings what nobody has written", (f"{PS}/worker/test_end.py",),
+    ),
+    Mutant(
         "engine", "training/ps/applying/slots.py",
         "total.div_(count) if count > 1 else total", "total.div_(count - 1) if count > 1 else total",
         "the mean of a round is too large", (f"{PS}/test_concurrent.py::test_sync_applies_the_mean_of_all_workers",),

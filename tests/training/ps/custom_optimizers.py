@@ -97,7 +97,8 @@ class Estimating(Plain):
             group["d"] = min(0.2, group["d"] * (1.0 + float(torch.stack([g.abs().mean() for g in gradients]).mean())))
             if group["seen"] >= 5:
                 group["late"] = torch.tensor([group["d"]])
-                group["factor"] = 1.0 / group["seen"]
+            if group["seen"] == 5:
+                group["factor"] = 0.3
 
     def update(self, group: dict[str, Any], parameter: Parameter, state: dict[str, Any]) -> None:
         late = float(group["late"]) if "late" in group else 0.0

@@ -31,6 +31,7 @@ from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import fit, trainer, weights
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.filterwarnings("ignore:The dirpath has changed.*"),
     pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint need to be provided.*"),
 ]

@@ -306,15 +306,7 @@ def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:
     """A number that differs, all but surely, between different plans; fits an int64."""
     layouts = [
         [
-            (
-                s.version,
-                s.slots,
-                s.parameters,
-                [replace(t, at=0) for t in s.tables],
-                s.notes,
-                s.forms,
-                sorted(s.noted.keys),
-            )
+            (s.version, s.slots, s.parameters, [replace(t, at=0) for t in s.tables], s.notes, sorted(s.noted.keys))
             for s in plan.shards
         ]
         for plan in plans

@@ -164,7 +164,7 @@ def test_what_a_step_has_made_of_its_groups_counts_and_no_stale_copy() -> None:
     other = pair.sides[0][0]
     other.optimizer_state()
     (group,) = other.optimizer.param_groups
-    assert (group["seen"], group["d"], float(group["late"]), group["factor"]) == (9, 0.0, 0.0, 1 / 9)
+    assert (group["seen"], group["d"], float(group["late"]), group["factor"]) == (9, 0.0, 0.0, 0.5)
 
 
 @pytest.mark.each_once
