@@ -12,6 +12,7 @@ from lightning.pytorch import Trainer
 from scalebook import AsyncPS
 from scalebook.training.strategies import lightning
 
+pytestmark = pytest.mark.long
 HERE = Path(lightning.__file__)
 FIT = """
 import lightning.pytorch  # beside it

@@ -7,7 +7,6 @@ from functools import partial
 from typing import IO, Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
@@ -32,6 +31,7 @@ from scalebook.training.strategies.lightning import (
 )
 from scalebook.training.strategies.others import NONE, Others
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
+from scalebook.training.strategies.refused import refuse_process_group
 from scalebook.training.strategies.threads import check_fork
 
 
@@ -134,7 +134,7 @@ class ForkLauncher(_Launcher):
         assert trainer is not None, "started without a Trainer"
         _check_bad_cuda_fork()
         check_fork(trainer.strategy.root_device)
-        _refuse_process_group()
+        refuse_process_group()
         if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
 
@@ -263,15 +263,6 @@ def _progress(trainer: Trainer) -> dict[str, Any]:
     progress = trainer.fit_loop.state_dict()
     progress["state_dict"].pop("combined_loader", None)
     return progress
-
-
-def _refuse_process_group() -> None:
-    """RuntimeError where torch.distributed is in use here: its threads do not live on in a forked process."""
-    if dist.is_available() and dist.is_initialized():
-        raise RuntimeError(
-            "torch.distributed: this process has a process group, which does not survive the fork of the workers. Call "
-            "torch.distributed.destroy_process_group() before it."
-        )
 
 
 def take_rank(worker: int, workers: int, on_each: int | None = None) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+import torch.distributed as dist
 from torch.nn import Embedding, EmbeddingBag
 from torch.optim import Optimizer
 
@@ -46,6 +47,15 @@ CALLBACKS: Final[dict[type[Callback], str]] = {
     LearningRateFinder: _SEARCHES,
     BatchSizeFinder: _SEARCHES,
 }
+
+
+def refuse_process_group() -> None:
+    """RuntimeError where this process has one: its threads would not be there in a worker, who would wait for them."""
+    if dist.is_available() and dist.is_initialized():
+        raise RuntimeError(
+            "torch.distributed: this process has a process group, which does not survive the fork of the workers. Call "
+            "torch.distributed.destroy_process_group() before it."
+        )
 
 
 def refuse_settings(trainer: Trainer, workers: int, settings: Settings) -> None:

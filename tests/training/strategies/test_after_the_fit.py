@@ -118,6 +118,7 @@ def test_a_worker_without_batches_ends_with_the_run(rule: Any, tmp_path: Path) -
     assert made.global_step == 5
 
 
+@pytest.mark.thorough
 def test_a_module_that_is_compiled_as_a_whole(tmp_path: Path) -> None:
     """As Lightning takes it; without `self.log` in training, which torch cannot trace under any strategy."""
     torch.compiler.reset()
