@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from scalebook.training.strategies.lightning import Callback, Trainer, move_data_to_device
+from scalebook.training.strategies.lightning import Callback, PassThroughProfiler, Trainer, move_data_to_device
 
 Values = dict[tuple[str, int], dict[str, Any]]
 """By callback: a class and a number, or "" and the place among the Trainer's callbacks of before the fork."""
@@ -33,7 +33,11 @@ def callback_values(trainer: Trainer, before: Sequence[Callback]) -> Values:
 
 def give_callback_values(trainer: Trainer, before: Sequence[Callback], values: Values) -> None:
     """Set them here; on the callbacks that the model's `configure_callbacks` returns too, which are made as there."""
-    trainer._callback_connector._attach_model_callbacks()
+    profiler, trainer.profiler = trainer.profiler, PassThroughProfiler()  # type: ignore[attr-defined]  # untyped
+    try:  # a profiler would begin here, where nothing is trained
+        trainer._callback_connector._attach_model_callbacks()
+    finally:
+        trainer.profiler = profiler  # type: ignore[attr-defined]
     for key, callback in _by_key(trainer, before).items():
         vars(callback).update(values.get(key, {}))
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING or "scalebook.pytorch_lightning" not in sys.modules:
     from lightning.pytorch.loops.progress import _ReadyCompletedTracker
     from lightning.pytorch.loops.utilities import _is_max_limit_reached
     from lightning.pytorch.plugins.precision import BitsandbytesPrecision, TransformerEnginePrecision
-    from lightning.pytorch.profilers import Profiler, PyTorchProfiler, SimpleProfiler
+    from lightning.pytorch.profilers import PassThroughProfiler, Profiler, PyTorchProfiler, SimpleProfiler
     from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy, SingleDeviceStrategy, StrategyRegistry
     from lightning.pytorch.strategies.launchers.launcher import _Launcher
     from lightning.pytorch.trainer import call
@@ -84,7 +84,7 @@ else:
     from pytorch_lightning.loops.progress import _ReadyCompletedTracker
     from pytorch_lightning.loops.utilities import _is_max_limit_reached
     from pytorch_lightning.plugins.precision import BitsandbytesPrecision, TransformerEnginePrecision
-    from pytorch_lightning.profilers import Profiler, PyTorchProfiler, SimpleProfiler
+    from pytorch_lightning.profilers import PassThroughProfiler, Profiler, PyTorchProfiler, SimpleProfiler
     from pytorch_lightning.strategies import DDPStrategy, ParallelStrategy, SingleDeviceStrategy, StrategyRegistry
     from pytorch_lightning.strategies.launchers.launcher import _Launcher
     from pytorch_lightning.trainer import call

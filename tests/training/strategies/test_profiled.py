@@ -16,6 +16,7 @@ def test_the_profiler_that_was_given_has_worker_0s_events_and_the_folder_every_w
 ) -> None:
     profiler = PyTorchProfiler(dirpath=tmp_path / "profiles", filename="seen")
     fitted(case, tmp_path, Plain(), train=batches(), max_epochs=1, profiler=profiler)
+    assert profiler.profiler is None  # none begins here
     assert profiler.function_events is not None
     assert any(event.name.startswith("aten::") for event in profiler.function_events)
     files = [path.name for path in (tmp_path / "profiles").iterdir()]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning_utilities.core import rank_zero
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 from torch.optim import SGD
@@ -215,7 +216,7 @@ def test_what_training_changes_is_said_once_and_saved_in_memory_of_its_own(
     tmp_path: Path,
 ) -> None:
     model, says = Clusters(), logging.FileHandler(tmp_path / "said")
-    logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    logger = rank_zero.log  # whichever package of Lightning was imported last has named it
     logger.addHandler(says)
     try:
         made, _ = fitted(SYNC, tmp_path, model, train=shuffled(), max_epochs=2)
