@@ -29,6 +29,8 @@ class Case:
     """`module.function` below `tests.clients.cases`."""
     packages: tuple[str, ...]
     measures: Mapping[str, Measure]
+    strategies: str = "scalebook"
+    """The package that AsyncPS comes from; another one for Trainers of the package pytorch_lightning."""
 
 
 @dataclass(frozen=True)

@@ -19,23 +19,21 @@ from typing import Any, Final
 
 import torch
 
-from tests.clients.case import Setting, Way
+from tests.clients.case import Case, Setting, Way
 from tests.clients.table import CASES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
-def trainer_arguments(way: Way) -> dict[str, Any]:
+def trainer_arguments(way: Way, strategies: str) -> dict[str, Any]:
     """As a person would write them."""
-    from scalebook.training.ps.policy.clock import ClockSettings
-    from scalebook.training.strategies.async_ps import AsyncPS
-
     if way == "single":
         return {"accelerator": "cpu", "devices": 1}
     if way == "ddp":
-        return {"accelerator": "cpu", "devices": 2, "strategy": "ddp_fork"}
+        return {"accelerator": "cpu", "devices": 2, "strategy": "ddp_fork_find_unused_parameters_true"}
+    AsyncPS = importlib.import_module(strategies).AsyncPS
     if way == "virtual":
-        strategy = AsyncPS(host="virtual", workers=4, clock=ClockSettings(gradient_s=0.05))
+        strategy = AsyncPS(host="virtual", workers=4, clock={"gradient_s": 0.05})
         return {"accelerator": "cpu", "devices": 1, "strategy": strategy}
     return {"accelerator": "cpu", "devices": 2, "strategy": AsyncPS(rule=way, workers=2)}
 
@@ -43,9 +41,9 @@ def trainer_arguments(way: Way) -> dict[str, Any]:
 Program = Callable[[Setting], Mapping[str, float]]
 
 
-def find(name: str) -> Program | BaseException:
+def find(case: Case) -> Program | BaseException:
     """The program of a case, or why its module cannot be imported here."""
-    module, _, function = next(case for case in CASES if case.name == name).program.partition(".")
+    module, _, function = case.program.partition(".")
     try:
         program: Program = getattr(importlib.import_module(f"tests.clients.cases.{module}"), function)
     except Exception as error:  # noqa: BLE001  # whatever a library's import raises, torchvision a RuntimeError
@@ -53,12 +51,12 @@ def find(name: str) -> Program | BaseException:
     return program
 
 
-def run(program: Program | BaseException, way: Way, folder: Path) -> dict[str, Any]:
+def run(case: Case, program: Program | BaseException, way: Way, folder: Path) -> dict[str, Any]:
     """What became of it, as JSON."""
     if isinstance(program, BaseException):
         return {"outcome": "not here", "error": _said(program)}
     try:
-        values = program(Setting(trainer_arguments(way), folder))
+        values = program(Setting(trainer_arguments(way, case.strategies), folder))
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is what became of the run
         traceback.print_exc()
         return {"outcome": "refused" if is_refused(str(error)) else "failed", "error": _said(error)}
@@ -80,7 +78,7 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(lines)}"
 
 
-def _begin(way: Way, folder: Path, program: Program | BaseException) -> None:
+def _begin(case: Case, program: Program | BaseException, way: Way, folder: Path) -> None:
     """In a process of its own, in a session of its own."""
     os.setsid()
     os.chdir(folder)
@@ -88,19 +86,20 @@ def _begin(way: Way, folder: Path, program: Program | BaseException) -> None:
     for at, file in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
         os.dup2(file, at)
     faulthandler.register(signal.SIGUSR1, os.open(folder / "stacks.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND))
-    found = run(program, way, folder)
+    found = run(case, program, way, folder)
     (folder / "outcome.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    program = find(sys.argv[1])
+    case = next(one for one in CASES if one.name == sys.argv[1])
+    program = find(case)
     for line in sys.stdin:
         way, _, folder = line.rstrip("\n").partition(" ")
         child = os.fork()
         if child == 0:
-            return _begin(way, Path(folder), program)  # type: ignore[arg-type]  # the runner gives a Way
+            return _begin(case, program, way, Path(folder))  # type: ignore[arg-type]  # the runner gives a Way
         os.waitpid(child, 0)
         print("ended", flush=True)
     return None

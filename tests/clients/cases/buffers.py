@@ -1,4 +1,7 @@
-"""How far a buffer of the workers is apart when training ends."""
+"""How far a buffer of the workers is apart when training ends.
+
+Compared at the same moment only where batches divide by the workers: 32, not 31. Else one is a batch further.
+"""
 
 import os
 from pathlib import Path
@@ -8,12 +11,12 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 
 class Apart(Callback):
-    """Each worker leaves its buffer in a file, at the end of its last batch; nothing is asked of the strategy."""
+    """Each worker leaves its buffer in a file, after its last batch; nothing is asked of the strategy."""
 
     def __init__(self, buffer: str, folder: Path) -> None:
         self._buffer, self._folder = buffer, folder
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         torch.save(pl_module.get_buffer(self._buffer), self._folder / f"buffer-{os.getpid()}.pt")
 
     def read(self) -> float:

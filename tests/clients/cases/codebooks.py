@@ -55,7 +55,7 @@ class VqVae(LightningModule):
 def vq_vae(setting: Setting) -> dict[str, float]:
     model = seeded(VqVae)
     apart = Apart("codes", setting.folder)
-    make_trainer(setting, [best(setting), apart], max_epochs=5).fit(model, training(), held_out())
+    make_trainer(setting, [best(setting), apart], max_epochs=5).fit(model, training(batches=32), held_out())
     return {"loss": plainly(model, held_out()), "apart": apart.read(), "saved": saved(setting, VqVae, held_out())}
 
 
@@ -106,7 +106,7 @@ def clustering(setting: Setting) -> dict[str, float]:
     """`accuracy`: how many held-out samples the classifier gives the number of the centroid that is nearest."""
     model = seeded(Clustering)
     apart = Apart("centroids", setting.folder)
-    make_trainer(setting, [best(setting), apart]).fit(model, training(), held_out())
+    make_trainer(setting, [best(setting), apart]).fit(model, training(batches=32), held_out())
     inputs, _ = held_out().dataset[:]
     model.eval()
     with torch.no_grad():

@@ -98,7 +98,7 @@ def moco(setting: Setting) -> dict[str, float]:
     """`hits`: how many held-out samples are nearest to another one of their class."""
     model = seeded(Moco)
     apart = Apart("queue", setting.folder)
-    make_trainer(setting, [apart]).fit(model, training())
+    make_trainer(setting, [apart]).fit(model, training(batches=32))
     inputs, labels = held_out().dataset[:]
     with torch.no_grad():
         points = normalize(model.query(inputs))

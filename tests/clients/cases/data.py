@@ -20,8 +20,8 @@ def loader(*tensors: Tensor, shuffle: bool = False, batch: int = BATCH) -> DataL
     return DataLoader(TensorDataset(*tensors), batch_size=batch, shuffle=shuffle)
 
 
-def training(classes: int = 4, features: int = 8) -> DataLoader[tuple[Tensor, ...]]:
-    return loader(*clusters(BATCH * BATCHES, classes, features), shuffle=True)
+def training(classes: int = 4, features: int = 8, batches: int = BATCHES) -> DataLoader[tuple[Tensor, ...]]:
+    return loader(*clusters(BATCH * batches, classes, features), shuffle=True)
 
 
 def held_out(classes: int = 4, features: int = 8) -> DataLoader[tuple[Tensor, ...]]:
