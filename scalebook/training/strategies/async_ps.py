@@ -249,9 +249,15 @@ class AsyncPS(SharedMeasures, Playing):
             self._steps.batch_begins()
 
     def end_epoch(self) -> None:
-        """All workers sum up what the epoch's steps have logged. First of all hooks: any of them may read it."""
+        """All workers sum up what the epoch's steps have logged. First of all hooks: any of them may read it.
+
+        Where workers make each update together, of several optimizers, none goes on into the next epoch before the
+        others: its steps of this and that optimizer would come in another order than theirs, and all would wait.
+        """
         if self._collectives is not None:
             self._collectives.sum_up_epoch(self._trainer)
+            if len(self.optimizers) > 1 and self.arguments.server.rule.synchronous:
+                self._collectives.barrier("the end of an epoch")
 
     def end_training(self) -> None:
         """Finish; then worker 0 has the final parameters. First of all hooks: others may save or change them."""

@@ -301,6 +301,34 @@ def test_the_last_round_of_an_epoch_is_of_those_who_have_a_batch(tmp_path: Path)
     torch.testing.assert_close(*weights, rtol=1e-6, atol=1e-7)
 
 
+class Alternates(Told):
+    """The second optimizer steps in every third batch, as a generator does."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.automatic_optimization = False
+        self.often, self.seldom = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]  # as Lightning allows
+        optimizers: Any = self.optimizers()
+        for optimizer, net in zip(optimizers, (self.often, self.seldom), strict=True):
+            if net is self.often or batch_idx % 3 == 2:
+                optimizer.zero_grad()
+                self.manual_backward(torch.nn.functional.cross_entropy(net(batch[0]), batch[1]))
+                optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(net.parameters(), lr=0.05) for net in (self.often, self.seldom)]
+
+
+def test_two_optimizers_step_in_the_same_order_in_workers_in_step(tmp_path: Path) -> None:
+    """One worker has a batch more than the other, whose next epoch would begin a batch too early."""
+    strategy = AsyncPS(rule="sync", workers=2, deadline_s=20)
+    made = trainer(tmp_path, strategy, max_epochs=4)
+    made.fit(Alternates(tmp_path), loader(samples=88), held_out())
+    assert made.global_step == 4 * (6 + 2)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_worker_without_a_batch_is_not_waited_for(rule: str, tmp_path: Path) -> None:
     model = Counts(tmp_path)
