@@ -33,11 +33,12 @@ def callback_values(trainer: Trainer, before: Sequence[Callback]) -> Values:
 
 def give_callback_values(trainer: Trainer, before: Sequence[Callback], values: Values) -> None:
     """Set them here; on the callbacks that the model's `configure_callbacks` returns too, which are made as there."""
-    profiler, trainer.profiler = trainer.profiler, PassThroughProfiler()  # type: ignore[attr-defined]  # untyped
-    try:  # a profiler would begin here, where nothing is trained
-        trainer._callback_connector._attach_model_callbacks()
-    finally:
-        trainer.profiler = profiler  # type: ignore[attr-defined]
+    if any(kind and not kind.startswith("scalebook.") for kind, _ in values):
+        profiler, trainer.profiler = trainer.profiler, PassThroughProfiler()  # type: ignore[attr-defined]  # untyped
+        try:  # a profiler would begin here, where nothing is trained
+            trainer._callback_connector._attach_model_callbacks()
+        finally:
+            trainer.profiler = profiler  # type: ignore[attr-defined]
     for key, callback in _by_key(trainer, before).items():
         vars(callback).update(values.get(key, {}))
 
