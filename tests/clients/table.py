@@ -18,7 +18,6 @@ SAVED: Final = {"saved": lower(1e-5, "single")}
 APART: Final = {"apart": lower(0.05)}
 """How far a buffer is apart between the workers at the end of training; relative to its norm. Under DDP by a batch."""
 
-TWIN: Final = "scalebook.pytorch_lightning"
 FORECASTING: Final = ("pytorch-forecasting", "pytorch_optimizer")
 
 CASES: Final = (
@@ -41,8 +40,8 @@ CASES: Final = (
     Case("DQN, IterableDataset", "reinforcement.dqn", (), {"return_lost": lower(0.1)}),
     Case("VQ-VAE", "codebooks.vq_vae", (), {"loss": lower(0.03), **APART, **SAVED}),
     Case("online clustering", "codebooks.clustering", (), {"accuracy": higher(0.1), **APART, **SAVED}),
-    Case("neuralforecast NHITS", "two_packages.neuralforecast_nhits", ("neuralforecast",), {"mae": lower(0.3)}, TWIN),
-    Case("darts TiDE", "two_packages.darts_tide", ("darts",), {"mae": lower(0.2)}, TWIN),
+    Case("neuralforecast NHITS", "two_packages.neuralforecast_nhits", ("neuralforecast",), {"mae": lower(0.3)}, True),
+    Case("darts TiDE", "two_packages.darts_tide", ("darts",), {"mae": lower(0.2)}, True),
 )
 """`packages` come by pip, by name; a case without is of torch and Lightning alone, as people publish such code."""
 
