@@ -29,8 +29,8 @@ class Case:
     """`module.function` below `tests.clients.cases`."""
     packages: tuple[str, ...]
     measures: Mapping[str, Measure]
-    strategies: str = "scalebook"
-    """The package that AsyncPS comes from; another one for Trainers of the package pytorch_lightning."""
+    pytorch_lightning: bool = False
+    """Whether its Trainers are of the package of that name, one for each call, which want a strategy's name."""
 
 
 @dataclass(frozen=True)

@@ -25,17 +25,31 @@ from tests.clients.table import CASES
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
-def trainer_arguments(way: Way, strategies: str) -> dict[str, Any]:
+ARGUMENTS: Final[Mapping[Way, dict[str, Any]]] = {
+    "async": {"rule": "async", "workers": 2},
+    "sync": {"rule": "sync", "workers": 2},
+    "virtual": {"host": "virtual", "workers": 4, "clock": {"gradient_s": 0.05}},
+}
+"""Of AsyncPS."""
+
+
+def trainer_arguments(way: Way, pytorch_lightning: bool = False) -> dict[str, Any]:
     """As a person would write them."""
+    devices = 1 if way in ("single", "virtual") else 2
     if way == "single":
-        return {"accelerator": "cpu", "devices": 1}
+        return {"accelerator": "cpu", "devices": devices}
+    return {"accelerator": "cpu", "devices": devices, "strategy": _strategy(way, pytorch_lightning)}
+
+
+def _strategy(way: Way, pytorch_lightning: bool) -> Any:
     if way == "ddp":
-        return {"accelerator": "cpu", "devices": 2, "strategy": "ddp_fork_find_unused_parameters_true"}
-    AsyncPS = importlib.import_module(strategies).AsyncPS
-    if way == "virtual":
-        strategy = AsyncPS(host="virtual", workers=4, clock={"gradient_s": 0.05})
-        return {"accelerator": "cpu", "devices": 1, "strategy": strategy}
-    return {"accelerator": "cpu", "devices": 2, "strategy": AsyncPS(rule=way, workers=2)}
+        return "ddp_fork_find_unused_parameters_true"
+    if not pytorch_lightning:
+        return importlib.import_module("scalebook").AsyncPS(**ARGUMENTS[way])
+    theirs = importlib.import_module("scalebook.pytorch_lightning").AsyncPS
+    registry = importlib.import_module("pytorch_lightning.strategies").StrategyRegistry
+    registry.register("scalebook_clients", theirs, override=True, **ARGUMENTS[way])
+    return "scalebook_clients"
 
 
 Program = Callable[[Setting], Mapping[str, float]]
@@ -56,7 +70,7 @@ def run(case: Case, program: Program | BaseException, way: Way, folder: Path) ->
     if isinstance(program, BaseException):
         return {"outcome": "not here", "error": _said(program)}
     try:
-        values = program(Setting(trainer_arguments(way, case.strategies), folder))
+        values = program(Setting(trainer_arguments(way, case.pytorch_lightning), folder))
     except BaseException as error:  # noqa: BLE001  # whatever it is, it is what became of the run
         traceback.print_exc()
         return {"outcome": "refused" if is_refused(str(error)) else "failed", "error": _said(error)}
