@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable
 from pathlib import Path, PosixPath
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch.autograd import Function
 
 from scalebook.training.ps.worker.end import IN_BATCH, Meetings
 from scalebook.training.strategies.lightning import Trainer
-from scalebook.training.strategies.places import Places, Stage
+from scalebook.training.strategies.places import Places, Stage, number_of_metric
 
 LISTENER: Final = -1
 """The number of a process that is no worker, and hears what the workers say before training."""
@@ -94,7 +93,9 @@ class Collectives:
         it computed.
         """
         assert trainer._results is not None
-        for name, metric in sorted(trainer._results.valid_items(), key=lambda item: crc32(item[0].encode())):
+        for name, metric in sorted(
+            trainer._results.valid_items(), key=lambda item: (number_of_metric(item[0]), item[0])
+        ):
             is_of_all = metric.meta.sync.should if metric.is_tensor else True
             if is_of_all and metric.meta.on_epoch and metric._computed is None:
                 with self.places.at_metric(name):

@@ -83,7 +83,7 @@ class Places:
     def at_metric(self, name: str) -> Iterator[None]:
         """Meanwhile calls are made at the places of this metric of the epoch: the same in every worker, whatever other
         metrics it has."""
-        self._metric, self._calls = crc32(name.encode()) % (POSITIONS // _CALLS_OF_ONE_METRIC), -1
+        self._metric, self._calls = number_of_metric(name), -1
         try:
             yield
         finally:
@@ -124,6 +124,11 @@ class Places:
         if epoch.ready == epoch.completed:
             return (epoch.ready, Boundary.OVER)
         return (epoch.ready, Boundary.END if epoch.processed == epoch.ready else Boundary.START)
+
+
+def number_of_metric(name: str) -> int:
+    """The order in which workers come to the metrics of an epoch; two metrics rarely have the same."""
+    return crc32(name.encode()) % (POSITIONS // _CALLS_OF_ONE_METRIC)
 
 
 def set_apart(trainer: Trainer, places: Places) -> None:
