@@ -38,7 +38,7 @@ class Launch:
         if settings.clock is not None:
             self._clock = VirtualClock(settings.clock, workers, settings.shards, seed)
         self._run = SharedRun(workers, settings, self._clock)
-        self._cursor, self._signals, self._rows = Cursor(workers), SharedSignals(), SharedRows(workers)
+        self._cursor, self._signals, self._rows = Cursor(workers), SharedSignals(self._run.control), SharedRows(workers)
         self._meetings = SharedMeetings(self._run.control)
 
     @property

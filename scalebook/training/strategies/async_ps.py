@@ -251,12 +251,15 @@ class AsyncPS(SharedMeasures, Playing):
     def end_epoch(self) -> None:
         """All workers sum up what the epoch's steps have logged. First of all hooks: any of them may read it.
 
-        Where workers make each update together, of several optimizers, none goes on into the next epoch before the
-        others: its steps of this and that optimizer would come in another order than theirs, and all would wait.
+        Where workers make each update together none goes on into the next epoch before the others: else the last round
+        of an uneven epoch would be one of two epochs, and with several optimizers their steps would come in another
+        order than the others'.
         """
         if self._collectives is not None:
             self._collectives.sum_up_epoch(self._trainer)
-            if len(self.optimizers) > 1 and self.arguments.server.rule.synchronous:
+            server = self.arguments.server
+            several = len(self.optimizers) > 1 and server.rule.synchronous
+            if several or server.meets_after_epochs(self.workers):
                 self._collectives.barrier("the end of an epoch")
 
     def end_training(self) -> None:

@@ -18,12 +18,13 @@ class Claims:
         self._claimed = self._delivered = self._finished = 0  # batches so far, one after the other
         self._epoch = -1
 
-    def enter(self, epoch: int, batches: int) -> None:
-        """Begin an epoch. What was claimed in the one before and never used counts as done."""
+    def enter(self, epoch: int, batches: int) -> bool:
+        """Begin an epoch. What was claimed in the one before and never used counts as done. False: not yet, since
+        nothing of it is this worker's, and those that have something are not there."""
         self.finish_all()
         self._held, self._epoch = None, epoch
         self._given.clear()
-        self._cursor.begin(self._worker, epoch, batches, self._turns)
+        return self._cursor.begin(self._worker, epoch, batches, self._turns)
 
     def succeed(self, before: "Claims") -> None:
         """Take the place of those of an earlier loader."""

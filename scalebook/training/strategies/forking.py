@@ -239,7 +239,9 @@ class Forking(Snapshots, AroundFork):
 
     def _shared_data(self, cursor: DataCursor, meetings: Meetings, playing: PlayingEnd | None = None) -> SharedData:
         turn = None if playing is None else playing.turn
-        return SharedData(cursor, self.arguments.server.in_turns, meetings, turn, self.arguments.elastic is not None)
+        server, is_elastic = self.arguments.server, self.arguments.elastic is not None
+        meets = server.meets_after_epochs(self.workers)
+        return SharedData(cursor, server.in_turns, meetings, turn, is_elastic, meets)
 
     @override
     def lost(self, lost: Lost) -> Reaction:

@@ -43,6 +43,7 @@ class PlayedClaims:
     been computed as an epoch has batches, some of which may be of the next.
 
     Args:
+        meets: Nobody begins an epoch before the others have ended the one before.
         turn: Whose gradient is due next; None when nobody will compute any more.
         batches_in: Batches of an epoch, what a checkpoint has left of it where there is one.
         epochs: How many epochs the run has; NO_LIMIT: as many as it takes.
@@ -53,13 +54,14 @@ class PlayedClaims:
         self,
         cursor: DataCursor,
         turns: bool,
+        meets: bool,
         order: EpochOrder,
         turn: Callable[[], int | None],
         batches_in: Callable[[int], int],
         epochs: Callable[[], int],
         is_over: Callable[[], bool],
     ) -> None:
-        self._cursor, self._turns, self._order, self._turn = cursor, turns, order, turn
+        self._cursor, self._turns, self._meets, self._order, self._turn = cursor, turns, meets, order, turn
         self._batches_in, self._epochs, self._is_over = batches_in, epochs, is_over
         self.plans: dict[int, list[Claim]] = {}
         self._taken: dict[int, Claim] = {}  # by worker, what it computes on
@@ -102,7 +104,10 @@ class PlayedClaims:
             following = self._epoch_of.get(worker, self._epoch - 1) + 1
             if following >= self._epochs() != NO_LIMIT or not (batches := self._batches_in(following)):
                 return False
-            self._cursor.begin(worker, following, batches, self._turns)
+            if self._meets and following > max(self._epoch_of.values(), default=-1) and self._cursor.outstanding():
+                return False
+            if not self._cursor.begin(worker, following, batches, self._turns):
+                return False
             self._epoch_of[worker] = following
         return False
 
@@ -127,9 +132,10 @@ class PlayedClaims:
 
     # --- what the loader asks --------------------------------------------------------------------------------------
 
-    def enter(self, epoch: int, batches: int) -> None:
-        """The loop begins an epoch of so many batches."""
+    def enter(self, epoch: int, batches: int) -> bool:
+        """The loop begins an epoch of so many batches. True: it has all of them."""
         self._epoch, self._batches, self._delivered = epoch, batches, 0
+        return True
 
     def peek(self) -> bool:
         """Whether the loop's epoch has another batch."""

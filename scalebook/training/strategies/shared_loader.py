@@ -37,8 +37,9 @@ class SharedLoader(LoaderPosition):
 
     The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
 
-    `turn`: of a process that plays all workers, whose gradient is due next; `is_over`: nobody is to take another batch.
-    It has all batches (`PlayedClaims`) and loads each when its gradient is due. `idle`: see `SharedData.join`.
+    `turn`: of a process that plays all workers, whose gradient is due next; `meets`: they end each epoch together;
+    `is_over`: nobody is to take another batch. It has all batches (`PlayedClaims`) and loads each when its gradient is
+    due. `idle`: see `SharedData.join`.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class SharedLoader(LoaderPosition):
         worker: int,
         turns: bool,
         turn: Callable[[], int | None] | None = None,
+        meets: bool = False,
         is_over: Callable[[], bool] = lambda: False,
         idle: Callable[[bool], None] = lambda idle: None,
     ) -> None:
@@ -62,7 +64,8 @@ class SharedLoader(LoaderPosition):
             self._claims = Claims(cursor, worker, turns, self._order)
             self._processes = cursor.workers
         else:
-            self._claims = PlayedClaims(cursor, turns, self._order, turn, self._batches_in, self._epochs, is_over)
+            ahead = self._batches_in, self._epochs
+            self._claims = PlayedClaims(cursor, turns, meets, self._order, turn, *ahead, is_over)
             self._processes = 1
             inside += [("num_workers", 0), ("prefetch_factor", None), ("persistent_workers", False), ("timeout", 0)]
         inside.append(("sampler" if loader.batch_sampler is None else "batch_sampler", self._claims))
@@ -107,9 +110,10 @@ class SharedLoader(LoaderPosition):
 
     def _batches_of_epoch(self) -> Iterator[Any]:
         """The worker's batches of the epoch. Claims nothing before the first one is asked for."""
-        self._enter()
-        empty = True
-        while self._claims.peek():  # again when the loader inside had come to its end and a dead worker left something
+        has_entered, empty = self._enter(), True
+        while (
+            has_entered and self._claims.peek()
+        ):  # again when the loader inside had come to its end and a dead worker left something
             if self._is_idle:
                 self._is_idle = False
                 self._idle(False)
@@ -157,12 +161,19 @@ class SharedLoader(LoaderPosition):
 
     # --- what Lightning is told --------------------------------------------------------------------------------------
 
-    def _enter(self) -> None:
+    def _enter(self) -> bool:
+        """Begin the epoch. False: the run was over before anybody came there who has a batch of it."""
         self._epoch = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
         self._order.enter(self._epoch)
         whole = self._limit(len(self._order(self._epoch)))
         batches = self._to_come.get(self._epoch, self._batches_in(self._epoch))
-        self._claims.enter(self._epoch, batches)
+        while not self._claims.enter(self._epoch, batches):
+            if self._is_over():
+                return False
+            if not self._is_idle:
+                self._is_idle = True
+                self._idle(True)
+            sleep(POLL_S)
         self._batches = max(whole, batches)
         self._before = self._batches - batches
         if self._told is not None:
@@ -171,6 +182,7 @@ class SharedLoader(LoaderPosition):
         self._count_across_epochs()
         self._expected = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + self._per_worker(batches)
         self.is_last = False
+        return True
 
     def _tell_length(self) -> None:
         self._say(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, 1, self.is_last)
@@ -208,17 +220,9 @@ class SharedLoader(LoaderPosition):
 
     def _pass_by(self) -> None:
         """Advance the schedulers by an epoch of which this worker got no batch, unless a checkpoint has them so
-        already.
-
-        Where there are epochs without end, rules do not wait for it meanwhile, and no push tells it of the run's end.
-        """
-        if self._epochs() == NO_LIMIT:
-            if not self._is_idle:
-                self._is_idle = True
-                self._idle(True)
-            sleep(POLL_S)
-            if self._is_over():
-                end_now(self._trainer)
+        already. No push tells it of the run's end."""
+        if self._is_over():
+            end_now(self._trainer)
         if self._trainer.fit_loop.restarting:
             return
         for optimizer in self._trainer.optimizers:

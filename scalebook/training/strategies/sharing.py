@@ -50,6 +50,7 @@ class SharedData(Uncopied):
         turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else to who comes first.
         turn: In a process that plays all workers, whose gradient is due next; `work` is then theirs.
         is_elastic: Workers may come and go, so that nothing may be divided by their number.
+        meets: In a process that plays all workers, nobody begins an epoch before the others have ended theirs.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class SharedData(Uncopied):
         meetings: Meetings | None = None,
         turn: Callable[[], int | None] | None = None,
         is_elastic: bool = False,
+        meets: bool = False,
     ) -> None:
         self.cursor, self.turns, self._turn, self._is_elastic = cursor, turns, turn, is_elastic
+        self._meets = meets
         self.workers = cursor.workers if turn is None else 1
         self.work = PlayedWork()
         self._meetings = meetings
@@ -114,7 +117,15 @@ class SharedData(Uncopied):
         before, self._loader = (
             self._loader,
             SharedLoader(
-                dataloader, trainer, self.cursor, self.worker, self.turns, self._turn, self._stopped, self._idle
+                dataloader,
+                trainer,
+                self.cursor,
+                self.worker,
+                self.turns,
+                self._turn,
+                self._meets,
+                self._stopped,
+                self._idle,
             ),
         )
         self._refuse_rare_validation(trainer, self._loader.for_each_worker())

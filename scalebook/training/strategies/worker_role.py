@@ -36,4 +36,5 @@ def ends_here(trainer: Trainer) -> bool:
     assert isinstance(fit.max_epochs, int)
     epochs: Any = fit.epoch_progress.current  # Lightning types it too widely
     begun: int = epochs.started  # the present one included, once its first hooks are over
-    return _is_max_limit_reached(begun, fit.max_epochs) and epoch._num_ready_batches_reached()
+    is_over = epochs.processed >= begun or epoch._num_ready_batches_reached()  # the first of one without a batch, too
+    return _is_max_limit_reached(begun, fit.max_epochs) and is_over

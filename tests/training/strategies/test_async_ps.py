@@ -156,6 +156,22 @@ def test_should_stop_in_the_middle_of_an_epoch_stops_all(tmp_path: Path) -> None
     assert diaries(tmp_path)[0]["validations"] >= 2  # after each epoch, and once more at the end
 
 
+@pytest.mark.parametrize("host", ["inline", "process"])
+@pytest.mark.parametrize("stopper", [0, 1])
+def test_who_stops_in_step_stops_all_after_the_same_update(host: Any, stopper: int, tmp_path: Path) -> None:
+    """Early stopping is worker 0's, after its 4th epoch; a worker may also stop in the middle of one."""
+
+    def stop(trainer: Trainer) -> None:
+        trainer.should_stop = True
+
+    stops: Callback = AtBatch(1, 20, stop) if stopper else EarlyStopping("val/loss", patience=3, min_delta=1e9)
+    made = trainer(
+        tmp_path, AsyncPS(rule="sync", workers=2, host=host, deadline_s=20), max_epochs=100, callbacks=[stops]
+    )
+    fit(made)
+    assert made.global_step == (21 if stopper else 4 * 6)
+
+
 class Odd(Small):
     """A tied weight, a frozen layer, and one that has a gradient in every other step only."""
 

@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torchmetrics import CatMetric, MeanMetric, SumMetric
 
+from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.strategies.async_ps import AsyncPS
+from scalebook.training.strategies.places import number_of_metric
 from tests.training.strategies.small import AtBatch, Batch, Small, data, held_out, kill_me, loader, trainer
 
 pytestmark = pytest.mark.long
@@ -258,18 +260,20 @@ def test_one_worker_is_answered_as_lightning_does(tmp_path: Path) -> None:
 
 
 class Counts(Told):
-    """Logs of each epoch how many batches it had, and how many of them were even ones of their worker."""
+    """Logs of each epoch how many batches it had, and how many were of this worker: worker 0 alone, or with `own` each
+    under a name of its own."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.net, self.batches, self.even = torch.nn.Sequential(torch.nn.Linear(5, 3)), SumMetric(), SumMetric()
+        self.own: str | None = None
+        self.net, self.batches, self.mine = torch.nn.Sequential(torch.nn.Linear(5, 3)), SumMetric(), SumMetric()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         self.batches.update(1.0)
         self.log("batches", self.batches, on_step=False, on_epoch=True)
-        if self.global_rank == 0:
-            self.even.update(1.0)
-            self.log("of worker 0", self.even, on_step=False, on_epoch=True)
+        self.mine.update(1.0)
+        if self.global_rank == 0 or self.own is not None:
+            self.log(f"{self.own or 'of worker'} {self.global_rank}", self.mine, on_step=False, on_epoch=True)
         return super().training_step(batch, batch_idx)
 
     def on_train_end(self) -> None:
@@ -288,13 +292,32 @@ def test_the_default_checkpoint_reads_a_metric_of_the_epoch(rule: str, tmp_path:
     assert [one["gathered"] for one in heard] == [[[0, 1]], [[0, 1]]]
 
 
-def test_the_last_round_of_an_epoch_is_of_those_who_have_a_batch(tmp_path: Path) -> None:
-    """11 batches of 8 by two workers in step are what one process does with 5 batches of 16 and one of 8."""
-    weights = []
-    for strategy, batch_size in ((AsyncPS(rule="sync", workers=2, deadline_s=20), 8), ("auto", 16)):
+@pytest.mark.parametrize("first", ["own", "common"])
+@pytest.mark.parametrize("rule", ["sync", "async"])
+def test_metrics_of_some_workers_are_met_beside_those_of_all(rule: str, first: str, tmp_path: Path) -> None:
+    """Each worker has one that the other lacks; in whichever order their names are met."""
+    common = number_of_metric("batches")
+    names = (f"of worker {i}" for i in range(1000))
+    model = Counts(tmp_path)
+    model.own = next(n for n in names if (number_of_metric(f"{n} 0") < common) is (first == "own"))
+    made = trainer(tmp_path, AsyncPS(rule=rule, workers=2, deadline_s=20))  # type: ignore[arg-type]
+    made.fit(model, loader(samples=88), held_out())
+    assert made.callback_metrics["batches"] == 11.0
+    assert made.callback_metrics[f"{model.own} 0"] == (6.0 if rule == "sync" else pytest.approx(5.5, abs=5.5))
+
+
+@pytest.mark.parametrize("logs", [True, False])
+@pytest.mark.parametrize("host", ["inline", "process", "virtual"])
+def test_the_last_round_of_an_epoch_is_of_those_who_have_a_batch(host: Any, logs: bool, tmp_path: Path) -> None:
+    """11 batches of 8 by two workers in step are what one process does with 5 batches of 16 and one of 8, whether or
+    not anything is asked of all at the epoch's end."""
+    weights, clock = [], ClockSettings(0.1, stragglers={1: 3.0}) if host == "virtual" else None
+    shared = AsyncPS(rule="sync", workers=2, host=host, clock=clock, deadline_s=20)
+    for strategy, batch_size in ((shared, 8), ("auto", 16)):
         seed_everything(5, verbose=False)
         made = trainer(tmp_path, strategy, max_epochs=3, enable_checkpointing=True)
-        model = Counts(tmp_path)
+        model = Counts(tmp_path) if logs else Told(tmp_path)
+        model.net = torch.nn.Sequential(torch.nn.Linear(5, 3))  # without dropout, which draws for each gradient
         made.fit(model, DataLoader(data(88), batch_size=batch_size), held_out())
         assert made.global_step == 18
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))

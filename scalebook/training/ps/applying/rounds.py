@@ -81,8 +81,10 @@ class Rounds:
     def _close(self) -> bool:
         """As `close`; the caller holds the admission lock."""
         round_ = self._admission.round()
-        if round_.closed or not round_.gathered or round_.gathered < min(self._most, self._needed()):
+        if round_.closed or not round_.gathered or self._admission.is_stopped:
             return round_.closed
+        if round_.gathered < min(self._most, self._needed()):
+            return False
         self._admission.set_round(round_.version, True, round_.gathered)
         if self._shared:
             self._admission.control.event.wake()

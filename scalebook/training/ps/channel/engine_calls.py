@@ -20,6 +20,7 @@ from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.remote_host import OLD
 from scalebook.training.ps.channel.table_calls import RowRoom, TableCalls
 from scalebook.training.ps.channel.wire import ProtocolError
+from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import METER, PULLED, ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Groups, decode
@@ -239,10 +240,11 @@ class EngineCalls:
         body: Room = ()
         if wants or self._has_lane:
             self._await_turn(client.host)
+        verdict = Verdict.END if client.host.has_dropped(client.bases) else outcome.verdict
         if wants:
             come, body = self._newer(client, held)
         waited = self._waited() - before
-        return Reply([outcome.verdict.value, outcome.staleness, client.host.is_over(), waited, come], body)
+        return Reply([verdict.value, outcome.staleness, client.host.is_over(), waited, come], body)
 
     def _way(self, client: Client, valid: bool, present: list[Any]) -> Way:
         """What has come: frames, or gradients as they are; nothing of one that must not be applied."""

@@ -27,8 +27,8 @@ class RemoteCursor:
     def __init__(self, channel: Channel, workers: int, lane: Lane | None) -> None:
         self._call, self.workers, self._lane = channel.call, workers, lane
 
-    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> None:
-        self._call("cursor.begin", epoch, batches, turns)
+    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
+        return bool(self._call("cursor.begin", epoch, batches, turns))
 
     def claim(self, worker: int) -> Claim | None:
         claimed = self._call("cursor.claim")

@@ -70,8 +70,8 @@ class SideCalls:
             "timings": Offer((), self._timings),
         }
 
-    def _begin(self, epoch: int, batches: int, turns: bool) -> None:
-        self._end.cursor.begin(self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns)
+    def _begin(self, epoch: int, batches: int, turns: bool) -> bool:
+        return self._end.cursor.begin(self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns)
 
     def _load(self, pairs: list[Any]) -> None:
         if self._end.worker != 0:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from scalebook.training.ps.clock import Steps, Wait
 from scalebook.training.ps.memory.lock import Held
-from scalebook.training.ps.memory.region import ARRIVALS, DROPPED, MEETING, METER, RESTING, Control
+from scalebook.training.ps.memory.region import ARRIVALS, DROPPED, MEETING, METER, RESTING, STOPPING, Control
 from scalebook.training.ps.policy.rules import Arrival, Rule, View
 
 _GATHERED: Final = (1 << 31) - 1
@@ -41,6 +41,7 @@ class Admission:
         settings = control.settings
         self.rule, self._damping = settings.rule, settings.damping
         self._warmup, self._budget, self._deadline_s = settings.warmup_updates, settings.max_updates, deadline_s
+        self._ends_at_once = self.rule.synchronous and not settings.pushes_rarely
         self._sections = [counters for counters in control.sections if counters.used[0]]
         self._held = Held(control.admission_lock, deadline_s)
         self.may_wait = self.rule.waits or self._warmup > 0
@@ -173,8 +174,16 @@ class Admission:
             self.counters.shards[0].meters[worker * METER + DROPPED] += 1
         return accepted
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether gradients that are not part of a complete round are dropped: a worker was asked to stop, under a rule
+        by which all of them make the same updates."""
+        return self._ends_at_once and bool(self.control.head[STOPPING])
+
     def is_over(self) -> bool:
-        """Whether the budget of updates, over all optimizers, is used up."""
+        """Whether no more updates are made: the budget, over all optimizers, is used up, or `is_stopped`."""
+        if self.is_stopped and not self.round().closed:
+            return True
         if self._budget is None:
             return False
         if self.rule.gathers:

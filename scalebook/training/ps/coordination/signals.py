@@ -6,13 +6,14 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from scalebook.training.ps.memory.region import STOPPING, Control
+
 PATH_BYTES: Final = 4096  # PATH_MAX of Linux
 MOST_PLATEAUS: Final = 65_536
 """Steps of plateau schedulers in one run: one or a few for each validation."""
-_STOP: Final = 0
-_PATH_LENGTH: Final = 1
-_PLATEAUS: Final = 2
-_BEGUN: Final = 3
+_PATH_LENGTH: Final = 0
+_PLATEAUS: Final = 1
+_BEGUN: Final = 2
 _HEAD_BYTES: Final = 64
 _ENTRY: Final = struct.Struct("qd")
 
@@ -25,24 +26,26 @@ class PlateauStep(NamedTuple):
 
 
 class SharedSignals:
-    """Anonymous memory, made before the fork; 1 MiB, of which only what is written takes room.
+    """Anonymous memory, made before the fork; 1 MiB, of which only what is written takes room. `stop` is the run's
+    `control`'s, where rules see it.
 
     `stop` and `begun` may be set by every process; all else is written by worker 0 alone, its length last, so that
     nobody reads what is half written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, control: Control) -> None:
+        self._control = control
         self._map = mmap.mmap(-1, _HEAD_BYTES + PATH_BYTES + MOST_PLATEAUS * _ENTRY.size)
         self._head = memoryview(self._map)[:_HEAD_BYTES].cast("q")
 
     @property
     def stop(self) -> bool:
         """Whether every worker is to end after its present step."""
-        return bool(self._head[_STOP])
+        return bool(self._control.head[STOPPING])
 
     def ask_to_stop(self) -> None:
         """Tell every worker to end after its present step."""
-        self._head[_STOP] = 1
+        self._control.head[STOPPING] = 1
 
     @property
     def begun(self) -> bool:

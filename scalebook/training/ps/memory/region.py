@@ -30,6 +30,7 @@ BINS: Final = 128  # staleness 0..126, and more
 # int64 counters of the run's head
 STARTED: Final = 0  # 1: memory and first parameters are there; a worker that comes now joins a run under way
 ALLOCATED: Final = 1  # 1: memory has its size
+STOPPING: Final = 2  # 1: every worker is to end after its present step
 
 # int64 counters of one worker's row, written by that worker, by the monitor when it is dead
 SAMPLES: Final = 0

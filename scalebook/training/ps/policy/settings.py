@@ -183,6 +183,11 @@ class Settings:
         """Whether batch i of an epoch is for worker i % workers: each is to have one gradient in each update."""
         return self.rule.synchronous
 
+    def meets_after_epochs(self, workers: int) -> bool:
+        """Whether nobody begins an epoch before all updates of the one before: each update is to have a gradient of
+        each worker that has one in this epoch, and what a worker has computed is never set aside."""
+        return self.rule.synchronous and not self.pushes_rarely and self.rule.averaged(workers) == workers
+
     @property
     def engine_clip(self) -> Clip | None:
         """What clips the mean of a round. A pseudo-gradient is not clipped: the worker's own gradients are."""

@@ -21,9 +21,10 @@ class DataCursor(Protocol):
     @property
     def workers(self) -> int: ...
 
-    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> None:
-        """The worker enters an epoch of so many batches; with `turns` batch i belongs to worker i % workers. ValueError
-        when another worker has begun it with another number of batches."""
+    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
+        """The worker enters an epoch of so many batches; with `turns` batch i belongs to worker i % workers. False: not
+        yet, since it owns none of them and who does has not come there. ValueError when another worker has begun it
+        with another number of batches."""
 
     def claim(self, worker: int) -> Claim | None:
         """The next batch for this worker, of its epoch or an earlier one; None: nothing is left now."""

@@ -148,6 +148,8 @@ class Client:
             journey.gradients, self.leg = [], Leg.TURN
         if self.leg is Leg.TURN:
             yield from self.host.await_turn(self._worker)
+            if self.host.has_dropped(self.bases):
+                journey.verdict = Verdict.END
             self.leg = Leg.HERE
         if self.leg is Leg.HERE:
             yield from self._arrive_steps(journey)

@@ -64,8 +64,11 @@ class Cursor(Uncopied):
 
     # --- what a worker does ----------------------------------------------------------------------------------------
 
-    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> None:
+    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
         """The worker enters an epoch. Doing so again changes nothing; an earlier epoch than before is over for it.
+
+        False, and it has not: it owns none of the batches, and who owns some has not come there yet. Who has nothing
+        to compute would run ahead of all the others, until the ring forgets the epochs that these are in.
 
         ValueError when another worker has begun this epoch with another number of batches.
         """
@@ -77,6 +80,8 @@ class Cursor(Uncopied):
                     f"data: epoch {epoch} has {batches} batches in worker {worker} but "
                     f"{self._counters[at + _BATCHES]} in another. Let its length depend on the epoch alone."
                 )
+            if worker >= batches and epoch >= self._counters[_NEWEST] and self._anybody_lives(batches):
+                return False
             if tag < epoch + 1:
                 pool = batches if turns else min(self.workers, batches)
                 writes += [(at + _TAG, epoch + 1), (at + _BATCHES, batches), (at + _NEXT, pool), (at + _TURNS, turns)]
@@ -84,6 +89,7 @@ class Cursor(Uncopied):
                 writes += [(row + _SHARE_EPOCH, epoch), (row + _SHARE_STEP, 0)]
             writes.append((_NEWEST, max(self._counters[_NEWEST], epoch + 1)))
             self._commit(writes)
+            return True
 
     def claim(self, worker: int) -> Claim | None:
         """The next batch for this worker: of its epoch, or of an earlier one if a dead worker left it undone.
@@ -251,6 +257,9 @@ class Cursor(Uncopied):
                 return Claim(at, owner + step * self.workers), step
             at, step = at + 1, 0
         return None
+
+    def _anybody_lives(self, below: int) -> bool:
+        return not all(self._counters[self._row(worker) + _GONE] for worker in range(below))
 
     def _share_size(self, owner: int, epoch: int) -> int:
         at = self._epoch_at(epoch)

@@ -167,6 +167,8 @@ class VirtualWorkers:
             for parameter in client.replica.parameters:
                 parameter.grad = None
         self._work.done(worker)
+        if Doing.RESTS in self.doing.values():
+            self.run.control.event.wake()  # who rests may wait for this
 
     def life_again(self, worker: int) -> Life:
         """Of an earlier run: what comes after that for which it waited, by `doing` and its client's leg."""
@@ -194,7 +196,6 @@ class VirtualWorkers:
         if self._ended or not self._work.may_come_back(worker):
             return False
         self.doing[worker] = Doing.RESTS
-        yield from joined.rest_steps()
         taken = False
 
         def is_decided() -> bool:
@@ -202,7 +203,14 @@ class VirtualWorkers:
             taken = taken or self._takes(worker)
             return taken or self._ended or not self._work.may_come_back(worker)
 
-        yield Wait(is_decided, self._deadline_s, lambda: f"worker {worker} waits for what a death may bring back")
+        def awaited() -> str:
+            return f"worker {worker} waits for the others' batches, or for what a death may bring back"
+
+        yield Wait(lambda: True, self._deadline_s, awaited)  # who can go on at this moment does so first
+        if is_decided():
+            return taken
+        yield from joined.rest_steps()
+        yield Wait(is_decided, self._deadline_s, awaited)
         if taken:
             self.doing[worker] = Doing.TAKEN
             yield from joined.begin_steps()

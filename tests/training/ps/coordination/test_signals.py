@@ -2,6 +2,7 @@ import multiprocessing
 from pathlib import Path
 
 from scalebook.training.ps.coordination.signals import PlateauStep, SharedSignals
+from scalebook.training.ps.memory.region import Control
 
 
 def in_a_child(what: object) -> None:
@@ -12,7 +13,7 @@ def in_a_child(what: object) -> None:
 
 
 def test_what_one_process_writes_others_read(tmp_path: Path) -> None:
-    signals, path = SharedSignals(), tmp_path / "ü.ckpt"
+    signals, path = SharedSignals(Control(1)), tmp_path / "ü.ckpt"
     path.touch()
 
     def write() -> None:
@@ -32,6 +33,6 @@ def test_what_one_process_writes_others_read(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_is_gone_is_not_named(tmp_path: Path) -> None:
-    signals, path = SharedSignals(), tmp_path / "gone.ckpt"
+    signals, path = SharedSignals(Control(1)), tmp_path / "gone.ckpt"
     signals.note_checkpoint(path)
     assert signals.checkpoint() is None

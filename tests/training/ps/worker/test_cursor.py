@@ -69,6 +69,22 @@ def test_fewer_batches_than_workers_leave_some_without() -> None:
     assert [take_all(cursor, worker) for worker in range(3)] == [[Claim(0, 0)], [Claim(0, 1)], []]
 
 
+def test_who_owns_nothing_waits_for_the_others_and_goes_with_them() -> None:
+    """Else it would be a ring of epochs ahead, and what is left of those of the others would be forgotten."""
+    cursor = Cursor(3)
+    assert not cursor.begin(2, 0, 2, turns=False)
+    for epoch in range(3):
+        assert cursor.begin(0, epoch, 2, turns=False)
+        assert cursor.begin(2, epoch, 2, turns=False)
+        assert not cursor.begin(2, epoch + 1, 2, turns=False)
+    assert cursor.begin(2, 3, 3, turns=False), "it owns one of these"
+    cursor.mark_dead(0)
+    assert not cursor.begin(2, 4, 2, turns=False)
+    cursor.mark_dead(1)
+    assert cursor.begin(2, 4, 2, turns=False)
+    assert cursor.claim(2) == Claim(2, 0)
+
+
 def test_a_revived_worker_finds_past_epochs_empty_and_its_own_claims_first() -> None:
     cursor = Cursor(2)
     for worker in (0, 1):
@@ -149,8 +165,8 @@ class Simulation:
         self.done: Counter[Claim] = Counter()
 
     def step(self, worker: int) -> None:
-        if self.epoch[worker] < 0:
-            self.enter(worker, 0)
+        if self.epoch[worker] < 0 and not self.enter(worker, 0):
+            return
         claims = self.claims[worker]
         if claims and self.random.random() < 0.5:
             count = self.random.randint(1, len(claims))
@@ -172,9 +188,11 @@ class Simulation:
             assert self.cursor.claim(worker) is None
             self.finished[worker] = True
 
-    def enter(self, worker: int, epoch: int) -> None:
-        self.epoch[worker] = epoch
-        self.cursor.begin(worker, epoch, self.batches[epoch % len(self.batches)], self.turns)
+    def enter(self, worker: int, epoch: int) -> bool:
+        has_begun = self.cursor.begin(worker, epoch, self.batches[epoch % len(self.batches)], self.turns)
+        if has_begun:
+            self.epoch[worker] = epoch
+        return has_begun
 
     def kill(self, worker: int) -> None:
         self.alive[worker], self.epoch[worker] = False, -1

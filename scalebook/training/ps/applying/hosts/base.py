@@ -114,6 +114,10 @@ class Host(ABC):
         """Whether the budget of updates is used up."""
         return self._admission.is_over()
 
+    def has_dropped(self, bases: Sequence[Newest]) -> bool:
+        """Of a push whose turn has come: whether its round was never completed, since a worker was asked to stop."""
+        return self._admission.is_stopped and self._admission.version() <= min(base.version for base in bases)
+
     def look(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
         """Before whole versions and states are read here: have the newest. In shared memory they are there."""
 
