@@ -5,6 +5,7 @@ from typing import Final
 
 import torch.distributed as dist
 from torch.nn import Embedding, EmbeddingBag
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from scalebook.training.memory_limit import available_bytes
@@ -163,6 +164,11 @@ def refuse_optimizers(optimizers: Sequence[Optimizer], writable: bool) -> None:
         if not isinstance(optimizer, Optimizer):
             raise _refused(f"model: {type(optimizer).__name__} is not a torch.optim.Optimizer. Use one")
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if is_lazy(parameter):
+                raise _refused(
+                    "model: a parameter has no shape before the first forward pass, and workers lay out shared memory "
+                    "before that. Make such a pass in configure_model, as DDP asks too"
+                )
             if owner.setdefault(id(parameter), number) != number and not writable:
                 raise _refused(
                     "model: two optimizers have the same parameter. Give each parameter to one optimizer, set workers "

@@ -240,6 +240,10 @@ def test_the_name_is_registered(tmp_path: Path) -> None:
     [
         (two_optimizers, "model: two optimizers have the same parameter"),
         (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS does not work"),
+        (
+            lambda model: torch.optim.SGD(torch.nn.LazyLinear(1).parameters(), 0.1),
+            "model: a parameter has no shape before the first forward",
+        ),
         (lambda model: None, "model: configure_optimizers returned None"),
     ],
 )
