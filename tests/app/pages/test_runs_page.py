@@ -8,8 +8,9 @@ from streamlit.testing.v1 import AppTest
 
 from scalebook.app.runs.services import devices
 from scalebook.training.jobs import endings
-from scalebook.training.jobs.devices import Gpu, GpuReading, Machine
+from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.endings import Ending
+from scalebook.training.jobs.gpus import Gpu, GpuReading
 from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import Open, html, run_names
 from tests.app.recorded import record

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from scalebook.training.jobs.devices import Gpu, Lent, Machine
+from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.executors.cluster.parts import FAULTS, RunPart, barred_machines, joined_name
 from scalebook.training.jobs.executors.executor import PartEnd
+from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.growing import Join
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.schedule import plan

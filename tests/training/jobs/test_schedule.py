@@ -7,8 +7,9 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scalebook.training.jobs.devices import Gpu, Lent, Machine
+from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobRequest, TrialOf
+from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.leases import Lease, place_of
 from scalebook.training.jobs.schedule import STARTS, plan
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import psutil
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs.devices import Lent, gpu_readings, this_machine
+from scalebook.training.jobs.devices import Lent, this_machine
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
+from scalebook.training.jobs.gpus import gpu_readings
 from scalebook.training.jobs.parts import lent_to
 from scalebook.training.jobs.queue import open_jobs
 from scalebook.training.workspace import Workspace
