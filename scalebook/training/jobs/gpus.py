@@ -53,7 +53,7 @@ class GpuReading:
     temperature_c: float | None
 
 
-class Found(NamedTuple):
+class GpusFound(NamedTuple):
     """The GPUs that jobs can use. Where there are none `why` ends the sentence `this machine ...`, and `remedy` says
     what to do, if anything can be done."""
 
@@ -80,7 +80,7 @@ class _Nvml(NamedTuple):
     remedy: str = ""
 
 
-def gpus_here() -> Found:
+def gpus_here() -> GpusFound:
     """Of this process's environment. The driver is asked once a process."""
     return _found(os.getpid(), os.environ.get(VISIBLE), os.environ.get(ORDER))
 
@@ -119,14 +119,14 @@ def _told(nvml: Any, ask: Callable[[], float]) -> float | None:
 
 
 @lru_cache(maxsize=4)
-def _found(process: int, allowed: str | None, order: str | None) -> Found:
+def _found(process: int, allowed: str | None, order: str | None) -> GpusFound:
     nvml, why, remedy = _opened(process)
     if nvml is None:
-        return Found([], why, remedy)
+        return GpusFound([], why, remedy)
     try:
         count = int(nvml.nvmlDeviceGetCount())
     except nvml.NVMLError as error:
-        return Found([], *_failing(error))
+        return GpusFound([], *_failing(error))
     places, notes = [], []
     for number in range(count):
         try:
@@ -137,28 +137,30 @@ def _found(process: int, allowed: str | None, order: str | None) -> Found:
     return _for_jobs(places, notes, allowed, order)
 
 
-def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order: str | None) -> Found:
+def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order: str | None) -> GpusFound:
     """Those that the environment lets through, if torch can use them."""
     if not places:
-        return Found([], HAS_NONE)
+        return GpusFound([], HAS_NONE)
     everything = [gpu for place in places for gpu in place.gpus]
     if not everything:
         cut = "" if notes else f"has {len(places)} in MIG mode, and no instance of them"
         remedy = "Make instances: `nvidia-smi mig -cgi ... -C`." if cut else "See `nvidia-smi`; often a restart helps."
-        return Found([], cut or f"has {len(places)}, and none answers: {' '.join(notes)}", remedy)
+        return GpusFound([], cut or f"has {len(places)}, and none answers: {' '.join(notes)}", remedy)
     gpus = visible(places, allowed)
     if not gpus:
-        return Found([], f"has {len(everything)}, and {VISIBLE}={allowed} hides all", f"Unset {VISIBLE}.", tuple(notes))
+        return GpusFound(
+            [], f"has {len(everything)}, and {VISIBLE}={allowed} hides all", f"Unset {VISIBLE}.", tuple(notes)
+        )
     if (version := cpu_build()) is not None:
         why = f"has {machine_gpus(gpus)}, and torch {version} here is a build for CPUs"
         command = f"{sys.executable} -m pip install --force-reinstall torch"
-        return Found([], why, f"Install its CUDA build, the package index's own: `{command}`.", tuple(notes))
+        return GpusFound([], why, f"Install its CUDA build, the package index's own: `{command}`.", tuple(notes))
     if allowed and allowed[0].isdigit() and order != "PCI_BUS_ID" and len({place.name for place in places}) > 1:
         notes.append(
             f"{VISIBLE}={allowed} is read in the order of the PCI bus, as `nvidia-smi` counts. CUDA counts the fastest "
             f"first, and these GPUs are of several models: set {ORDER}=PCI_BUS_ID, or write UUIDs."
         )
-    return Found(gpus, notes=tuple(notes))
+    return GpusFound(gpus, notes=tuple(notes))
 
 
 def machine_gpus(gpus: Collection[Gpu]) -> str:

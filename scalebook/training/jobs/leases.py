@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Started
+from scalebook.training.jobs.lasting import left
 from scalebook.training.jobs.parts import barred, lent_to
 from scalebook.training.jobs.reasons import Holder, Lack, lack_words
 
@@ -78,6 +79,21 @@ def gpus_wanted(request: JobRequest, machine: Machine) -> int:
 
 def _alone(request: JobRequest) -> bool:
     return request.trial is not None and request.trial.exclusive
+
+
+def running_leases(jobs: Iterable[JobFolder]) -> list[Lease]:
+    """What those of them hold that run."""
+    return [Lease.of(job, started, left(job)) for job in jobs
+            if job.state() in ("running", "stopping") and (started := job.started()) is not None]  # fmt: skip
+
+
+def in_foreground(request: JobRequest, machine: Machine, running: list[Lease]) -> Lent:
+    """The devices of a run that waits for nobody: the first cores, as they are not its own; GPUs that are free, or the
+    first where too few are."""
+    cores = machine.cores[: request.workers * request.threads]
+    wanted = gpus_wanted(request, machine)
+    free = Lendable(machine, running).lend(request, None).gpus
+    return Lent(machine.name, cores, free if len(free) == wanted else [gpu.uuid for gpu in machine.gpus[:wanted]])
 
 
 def place_of(request: JobRequest) -> tuple[float, float, str]:
@@ -211,8 +227,9 @@ class Lendable:
                 return lease.left_s, cores, gpus
         return -math.inf, 0, 0
 
-    def held_cores(self) -> dict[str, int]:
-        return {lease.id: len(set(lease.cores) & set(self.machine.cores)) for lease in self.leases}
+    def held_cores(self) -> Counter[str]:
+        """By job."""
+        return Counter({lease.id: len(set(lease.cores) & set(self.machine.cores)) for lease in self.leases})
 
     def held_gpus(self) -> Counter[str]:
         """By job. One that several share counts as his who, by estimate, has it longest."""
