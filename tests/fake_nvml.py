@@ -12,8 +12,6 @@ import pytest
 
 from scalebook.training.jobs import gpus
 
-GB = 1000
-
 
 @dataclass
 class FakeGpu:
@@ -21,7 +19,7 @@ class FakeGpu:
 
     uuid: str
     name: str = "NVIDIA H100"
-    memory_mb: int | None = 80 * GB
+    memory_mb: int | None = 81_559
     used_mb: int = 3
     busy: int | None = 37
     """%"""

@@ -7,7 +7,7 @@ from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import JobRequest
-from scalebook.training.jobs.gpus import gpus_here
+from scalebook.training.jobs.gpus import gpu_words, gpus_here
 from scalebook.training.jobs.spreading import placed
 from scalebook.training.workspace import Workspace
 
@@ -46,6 +46,18 @@ def gpu_problems(load: Workload, machines: Sequence[Machine]) -> list[Problem]:
     why = f"is {asked.workers}, and each worker of {name} needs a GPU of its own: {where} {most}"
     other = "" if load.strategy == "AsyncPS" else ", or the strategy AsyncPS, whose workers share them"
     return [Problem("trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
+
+
+def about_gpus(machines: Sequence[Machine]) -> str:
+    """`This machine has 8 GPUs (NVIDIA H100, 80 GB each).`; of one without, why none is used, if there might be one."""
+    if any(machine.name for machine in machines):
+        said = [f"{machine.name} has {gpu_words(machine.gpus)}" for machine in machines if machine.gpus]
+        return f"{'; '.join(said)}." if said else ""
+    found = gpus_here()
+    notes = f" {' '.join(found.notes)}" if found.notes else ""
+    if found.gpus:
+        return f"This machine has {gpu_words(found.gpus)}.{notes}"
+    return f"No GPU is used: this machine {found.why}. {found.remedy}" if found.remedy else ""
 
 
 def _none(machines: Sequence[Machine]) -> Problem:

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -152,7 +153,7 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
             [], f"has {len(everything)}, and {VISIBLE}={allowed} hides all", f"Unset {VISIBLE}.", tuple(notes)
         )
     if (version := cpu_build()) is not None:
-        why = f"has {machine_gpus(gpus)}, and torch {version} here is a build for CPUs"
+        why = f"has {gpu_words(gpus)}, and torch {version} here is a build for CPUs"
         command = f"{sys.executable} -m pip install --force-reinstall torch"
         return GpusFound([], why, f"Install its CUDA build, the package index's own: `{command}`.", tuple(notes))
     if allowed and allowed[0].isdigit() and order != "PCI_BUS_ID" and len({place.name for place in places}) > 1:
@@ -163,9 +164,15 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
     return GpusFound(gpus, notes=tuple(notes))
 
 
-def machine_gpus(gpus: Collection[Gpu]) -> str:
-    """`2 GPUs`."""
-    return f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}"
+def gpu_words(gpus: Collection[Gpu]) -> str:
+    """`2 GPUs (NVIDIA H100, 80 GB each)`; `3 GPUs (2 x NVIDIA L4, 24 GB each; 1 x NVIDIA T4, 16 GB)`."""
+    kinds = Counter((gpu.name, gpu.memory_mb) for gpu in gpus)
+    said = [
+        f"{f'{many} x ' if len(kinds) > 1 else ''}{name}"
+        + (f", {memory_mb / 1024:.0f} GB{' each' if many > 1 else ''}" if memory_mb else "")
+        for (name, memory_mb), many in kinds.items()
+    ]
+    return f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'} ({'; '.join(said)})"
 
 
 def visible(places: list[_Place], allowed: str | None) -> list[Gpu]:

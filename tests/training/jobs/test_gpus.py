@@ -8,7 +8,7 @@ import pytest
 
 from scalebook.training.jobs import gpus
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.gpus import Gpu, GpuReading, gpu_readings, gpus_here
+from scalebook.training.jobs.gpus import Gpu, GpuReading, gpu_readings, gpu_words, gpus_here
 from tests.fake_nvml import FakeGpu, FakeNvml, Put, eight, forget
 
 CUT = FakeGpu(
@@ -26,7 +26,7 @@ def test_all_gpus_are_found_with_the_cores_near_them(count: int, nvml: Put) -> N
     nvml(eight()[:count])
     found = this_machine().gpus
     assert [gpu.uuid for gpu in found] == [f"GPU-{n}" for n in range(count)]
-    assert [gpu.memory_mb for gpu in found] == [80_000] * count
+    assert [gpu.memory_mb for gpu in found] == [81_559] * count
     assert [gpu.cores[:1] for gpu in found] == ([[0]] * 4 + [[8]] * 4)[:count]
     assert (gpus_here().why, gpus_here().notes) == ("" if count else "has none", ())
 
@@ -171,7 +171,16 @@ def test_a_torch_for_cpus_is_named_with_the_command_that_replaces_it(
     monkeypatch.setattr(gpus, "cpu_build", build)
     forget()
     found = gpus_here()
-    assert (found.gpus, found.why) == ([], "has 8 GPUs, and torch 2.13.0+cpu here is a build for CPUs")
+    assert (found.gpus, found.why) == (
+        [],
+        "has 8 GPUs (NVIDIA H100, 80 GB each), and torch 2.13.0+cpu here is a build for CPUs",
+    )
     assert f"`{sys.executable} -m pip install --force-reinstall torch`" in found.remedy
     version.write_text("__version__ = '2.13.0'\ncuda: Optional[str] = '13.0'\n")
     assert build() is None
+
+
+def test_gpus_in_words_count_models() -> None:
+    one, other = Gpu("GPU-a", "NVIDIA L4", 23034), Gpu("GPU-b", "NVIDIA GB10", 0)
+    assert gpu_words([one]) == "1 GPU (NVIDIA L4, 22 GB)"
+    assert gpu_words([one, other, one]) == "3 GPUs (2 x NVIDIA L4, 22 GB each; 1 x NVIDIA GB10)"
