@@ -112,7 +112,9 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
 
 def _problems(config: Any, description: Description) -> list[Problem]:
     lacking = gpu_problems(workload(config, description), _machines()) if isinstance(config, dict) else []
-    return [*validate(config, description, cores=len(this_machine().cores)), *lacking]
+    found = validate(config, description, cores=len(this_machine().cores))
+    refused = {problem.key for problem in lacking}  # of these keys the error counts, not that it would be slow
+    return [*lacking, *(one for one in found if one.severity == "error" or one.key not in refused)]
 
 
 def _machines() -> list[Machine]:
