@@ -59,12 +59,14 @@ def test_what_is_missing_is_said_where_gpus_might_be(
     nvml(error=FakeNvml.MISMATCH)
     told = [one for one in captions(open_page("compose", notebook="first-steps")) if "GPU" in one]
     assert told == [
-        "No GPU is used: this machine has a driver that fails (NVML: Driver/library version mismatch). "
-        "See `nvidia-smi`; after an update of the driver restart it."
+        (
+            "No GPU is used: this machine has a driver that fails (NVML: Driver/library version mismatch). "
+            "See `nvidia-smi`; after an update of the driver restart it."
+        )
     ]
     nvml(eight())
     monkeypatch.setattr(gpus, "cpu_build", lambda: "2.13.0+cpu")
     forget()
-    (told,) = [one for one in captions(open_page("compose", notebook="first-steps")) if "GPU" in one]
-    assert "torch 2.13.0+cpu here is a build for CPUs" in told
-    assert "pip install --force-reinstall torch" in told
+    (missing,) = [one for one in captions(open_page("compose", notebook="first-steps")) if "GPU" in one]
+    assert "torch 2.13.0+cpu here is a build for CPUs" in missing
+    assert "pip install --force-reinstall torch" in missing

@@ -100,7 +100,7 @@ def test_devices_are_shown_with_who_holds_them(
     assert f'<td class="dim">free</td><td class="">3</td>{free}' in shown
     assert ("<th" in shown and "GPUs" in shown) == bool(count)
     if count:
-        assert '<td class="">0 · NVIDIA H100</td><td class="num">25%</td><td class="num">4.00 of 79.6</td>' in shown
+        assert '<td class="">0 · NVIDIA H100</td><td class="num">25%</td><td class="num">4.0 of 79.6</td>' in shown
         assert "88 (hot)" in shown
     assert shown.count("· NVIDIA H100") == count
 

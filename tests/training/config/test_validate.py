@@ -231,20 +231,23 @@ def test_a_profiler_of_lightnings_or_a_class_is_one(told: object, description: D
     assert not errors({**GOOD, "trainer": {"profiler": told}}, description)
 
 
+ONE = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
+BOUNDS = "which is out of bounds. Give a number of at least 0.01 and of at most 1."
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
         ({"gpu_share": 0.25}, []),
-        ({"gpu_share": 0}, ["gpu_share: is 0, which is out of bounds. Give a number of at least 0.01 and of at most 1."]),
-        ({"gpu_share": 2}, ["gpu_share: is 2, which is out of bounds. Give a number of at least 0.01 and of at most 1."]),
+        ({"gpu_share": 0}, [f"gpu_share: is 0, {BOUNDS}"]),
+        ({"gpu_share": 2}, [f"gpu_share: is 2, {BOUNDS}"]),
         (
             {"gpu_share": 0.25, "trainer": {"accelerator": "cpu"}},
             ["gpu_share: is 0.25, and the run asks for a CPU. Remove it, or write accelerator: auto."],
         ),
         (
             {"gpu_share": 0.25, "trainer": {"strategy": "ddp", "devices": 2}},
-            ["gpu_share: is 0.25, and the run takes 2 GPUs: small runs share one. "
-             "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."],
+            [f"gpu_share: is 0.25, and the run takes 2 GPUs: small runs share one. {ONE}"],
         ),
         ({"gpu_share": 0.25, "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"workers": 4}}}}, []),
     ],

@@ -62,8 +62,10 @@ def test_ddp_with_too_few_gpus_is_refused_before_the_first_trial(
         (0, ""),
         (
             1,
-            "ddp x 2 cannot be: trainer.devices is 2, and each worker of DDP needs a GPU of its own: this machine "
-            "has 1",
+            (
+                "ddp x 2 cannot be: trainer.devices is 2, and each worker of DDP needs a GPU of its own: this machine "
+                "has 1"
+            ),
         ),
         (8, ""),
     ):

@@ -106,7 +106,7 @@ def _gpus(holder: HeldBy) -> str:
 
 def _gb(memory_mb: float | None) -> str:
     """ "–" where a GPU does not tell, or has none of its own."""
-    return figure(memory_mb / 1024, 3) if memory_mb is not None else "–"
+    return f"{memory_mb / 1024:.1f}" if memory_mb is not None else "–"
 
 
 def _numbers(numbers: Sequence[int]) -> str:
