@@ -12,6 +12,7 @@ from scalebook.training.config.description import Description
 from tests import examples as examples  # its profile is asked for on the command line
 from tests.covering import leave_others
 from tests.describing import forked_descriptions as forked_descriptions
+from tests.fake_nvml import nvml as nvml
 from tests.prepared import Prepared, prepare
 
 gc.disable()  # while modules are imported: nothing of them is garbage, and to look for it takes a third of the time

@@ -26,6 +26,7 @@ import scalebook.training.optimizers
 import scalebook.training.strategies
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.defaults import default_callbacks
+from scalebook.training.callbacks.gpu_share import GpuShare
 from scalebook.training.callbacks.rate_scaling import scaled_rates
 from scalebook.training.callbacks.threads import Threads
 from scalebook.training.checkpoints import PlainCheckpoints
@@ -134,6 +135,7 @@ class TrainingCLI(LightningCLI):
     @override
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--threads", type=PositiveInt, default=1, help="CPU threads of each worker")
+        parser.add_argument("--gpu_share", type=float, default=1.0, help="Part of its GPU's memory that a run may take")
         parser.add_argument(
             "--lr_scaling", type=RateScaling | None, default=None, help="What the batch makes of the rate"
         )
@@ -203,6 +205,8 @@ class TrainingCLI(LightningCLI):
             more, callbacks = self._recorded(self.job, asked, threads)
         if asked["enable_progress_bar"] is None:
             more["enable_progress_bar"] = sys.stdout.isatty()
+        if (share := self._get(self.config_init, "gpu_share", default=1.0)) < 1:
+            callbacks.append(GpuShare(share))
         callbacks += scaled_rates(self._get(self.config_init, KEY), self._get(self.config, "data"))
         plugins = _listed(asked["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):

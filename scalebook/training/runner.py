@@ -17,7 +17,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from scalebook.training.cli import TrainingCLI, quieten
 from scalebook.training.config.confined import confine
-from scalebook.training.config.nodes import over
+from scalebook.training.config.nodes import on_gpus, over
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass, classify
 from scalebook.training.files import records, yaml
@@ -144,7 +144,7 @@ def _train(job: JobFolder) -> None:
     _, problems = import_modules(workspace)
     for problem in problems:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = over(job.content(), _machines(job))
+    config = _on_lent(job, over(job.content(), _machines(job)))
     if not trusted(workspace):
         confine(config, workspace.root, typed=_inline(job))
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
@@ -159,6 +159,13 @@ def _machines(job: JobFolder) -> int:
         return request.nodes
     others = len(parts_of(job, job.started()))
     return 1 + others if others else 0
+
+
+def _on_lent(job: JobFolder, config: dict[str, Any]) -> dict[str, Any]:
+    """With as many devices as GPUs were lent, where workers share them."""
+    request, started = job.request(), job.started()
+    gpus = min(request.gpus, len(started.gpus)) if started is not None else 0
+    return on_gpus(config, gpus) if gpus and request.strategy == "AsyncPS" else config
 
 
 def _inline(job: JobFolder) -> bool:

@@ -22,9 +22,11 @@ from scalebook.training.files import yaml
 from scalebook.training.files.terminal import give, untouched
 from scalebook.training.importing import importing
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.gpus import VISIBLE, gpus_here
 from scalebook.training.jobs.queue import checkpoint_file, find, submit
 from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.modules import import_modules
+from scalebook.training.nodes import Place
 from scalebook.training.trust import OPTION, settle
 from scalebook.training.workspace import Workspace
 
@@ -76,25 +78,39 @@ def main(argv: Sequence[str]) -> int:
         import_modules(workspace)
         if command != "fit":
             return _evaluate(command, config)
-        return _fit(workspace, line.config, config, description, first=place is None or place.index == 0)
+        return _fit(workspace, line.config, config, description, place)
 
 
 def _fit(
-    workspace: Workspace, written: dict[str, Any], config: dict[str, Any], description: Description, first: bool
+    workspace: Workspace,
+    written: dict[str, Any],
+    config: dict[str, Any],
+    description: Description,
+    place: Place | None,
 ) -> int:
-    """Here and now, recorded as a job like those of the browser. On several machines by the `first` one alone."""
+    """Here and now, recorded as a job like those of the browser. On several machines by the first one alone."""
     with importing():
         from scalebook.training.cli import TrainingCLI, quieten
         from scalebook.training.runner import run_job, take_part
 
     quieten()
     TrainingCLI("fit", read_recorded(config, partial(find, workspace)), None, run=False)
-    if not first:
+    if place is not None and place.index > 0:
         if config.get("ckpt_path") is not None:
             config["ckpt_path"] = checkpoint_file(config["ckpt_path"], Path.cwd())
         return take_part(workspace.create(), config, workload(config, description).processes)
     (job,) = submit(workspace, written, seeds=[config["seed_everything"]], description=description, inline=True)
+    started = job.started()
+    if place is None and started is not None and started.gpus:
+        _take(started.gpus)
     return run_job(job.path)
+
+
+def _take(gpus: Sequence[str]) -> None:
+    """Let CUDA, which has not been used, see those alone that the queue now lends to nobody else."""
+    for note in gpus_here().notes:
+        print(f"scalebook: warning: {note}", file=sys.stderr)
+    os.environ[VISIBLE] = ",".join(gpus)
 
 
 def _evaluate(command: str, config: dict[str, Any]) -> int:

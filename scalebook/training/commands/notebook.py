@@ -15,6 +15,7 @@ from scalebook.training.commands.notebook_run import Wanted, run
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
 from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
+from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     workspace = Workspace(options.file.resolve().parent)
     settle(workspace, options.trust, runs=options.command == "run")
     description = describe(workspace)
-    problems = check(stored.notebook, description)
+    problems = check(stored.notebook, description, machines_of(workspace))
     if options.command == "export":
         return export(workspace, stored, description, options.format, options.output)
     if options.command == "check":

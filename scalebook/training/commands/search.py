@@ -100,7 +100,10 @@ def _check(options: Any) -> int:
 
     _, name, body, base, description = _wanted(options)
     spec = read_search(body, base, description)
-    expected = cost(spec, description, len(this_machine().cores), None)
+    machine = this_machine()
+    for problem in launch.lacking_gpus(spec, description, [machine]):
+        raise ConfigError(problem.key, problem.message, problem.remedy)
+    expected = cost(spec, description, len(machine.cores), None, len(machine.gpus))
     print(f"{name}: nothing wrong; starts {expected.runs} runs, {expected.side_by_side} side by side")
     return 0
 

@@ -68,12 +68,12 @@ def to_read(config: Mapping[str, Any], description: Description) -> dict[str, An
 
 
 def with_extras(config: dict[str, Any]) -> dict[str, Any]:
-    """`lr_scaling` with its defaults written out, and neither it nor `noise_scale` where it says nothing."""
+    """`lr_scaling` with its defaults written out, and none of the keys here that say nothing."""
     scaling = rate_scaling(config)
     if scaling is not None:
         config[LR_SCALING] = scaling.written()
-    for key in (LR_SCALING, "noise_scale"):
-        if config.get(key) in (None, False):
+    for key, nothing in ((LR_SCALING, None), ("noise_scale", False), ("gpu_share", 1)):
+        if config.get(key) in (None, nothing):
             config.pop(key, None)
     return config
 

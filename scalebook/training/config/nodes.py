@@ -40,6 +40,17 @@ def over(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     return {**config, "trainer": {**trainer, "devices": trainer["devices"] // nodes, "num_nodes": nodes}}
 
 
+def on_gpus(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
+    """The same run of AsyncPS, whose workers share so many GPUs."""
+    trainer = mapping(config.get("trainer"))
+    strategy = named(trainer.get("strategy"))
+    args = {**mapping(strategy.args)}
+    if not isinstance(args.get("workers"), Mapping):  # of a range there is one for each GPU
+        args["workers"] = args.get("workers") or trainer["devices"]
+    written = {"class_path": strategy.name, "init_args": args}
+    return {**config, "trainer": {**trainer, "devices": gpus, "strategy": written}}
+
+
 def queue_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
     """What is wrong with a config on several machines where it is to be a job of a queue that has one."""
     trainer = mapping(config.get("trainer"))

@@ -20,6 +20,11 @@ SEED: Final = Field("seed_everything", "int", minimum=0, maximum=2**32 - 1)
 PROFILERS: Final = ("simple", "advanced", "pytorch")
 THREADS: Final = Field("threads", "int", minimum=1, maximum=1024)
 NOISE_SCALE: Final = Field("noise_scale", "bool")
+GPU_SHARE: Final = Field(
+    "gpu_share", "float",
+    "Part of a GPU's memory that a small run may take: others that say so too run beside it.",
+    default=1.0, minimum=0.01, maximum=1.0,
+)  # fmt: skip
 
 
 def validate(
@@ -51,7 +56,7 @@ def validate(
     problems += checkpoint_problems(config)
     for about in (asynchronous, codecs, sparse_tables, rate_problems, validations):
         problems += about.problems(config, description)
-    problems += _without_effect(config, description)
+    problems += _without_effect(config, description) + _shared(config, description)
     if queued and not typed:
         problems += queue_problems(config, description) + data_paths.problems(config, description)
     if not description.trusted:
@@ -153,8 +158,9 @@ def _top_level(config: Mapping[str, Any]) -> list[Problem]:
             problems += [problem for problem in [check_value(key, value, SEED)] if problem]
         elif key == "threads":
             problems += [problem for problem in [check_value(key, value, THREADS)] if problem]
-        elif key == "noise_scale":
-            problems += [problem for problem in [check_value(key, value, NOISE_SCALE)] if problem]
+        elif key in ("noise_scale", "gpu_share"):
+            field = NOISE_SCALE if key == "noise_scale" else GPU_SHARE
+            problems += [problem for problem in [check_value(key, value, field)] if problem]
     return problems
 
 
@@ -171,6 +177,21 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     if value.get("strategy") is not None:
         problems += check_class("trainer.strategy", value["strategy"], "strategies", description)
     return problems
+
+
+def _shared(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """A share of a GPU where no GPU is asked for, or more than one."""
+    load = workload(config, description)
+    if load.gpu_share == 1:
+        return []
+    said = f"is {shown(config.get('gpu_share'))}"
+    if load.accelerator == "cpu":
+        return [Problem("gpu_share", f"{said}, and the run asks for a CPU", "Remove it, or write accelerator: auto.")]
+    if load.devices * load.nodes > 1:
+        why = f"{said}, and the run takes {load.devices * load.nodes} GPUs: small runs share one"
+        remedy = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
+        return [Problem("gpu_share", why, remedy)]
+    return []
 
 
 def _without_effect(config: Mapping[str, Any], description: Description) -> list[Problem]:

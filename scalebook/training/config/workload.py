@@ -46,6 +46,10 @@ class Workload:
     """Workers with which it begins, where machines may join and leave while it trains; None where they may not."""
     processes: int
     """That train on each machine: one for each of its workers, but a single one that plays all virtual ones."""
+    devices: int
+    """GPUs that it takes on each machine, if it computes on them; no more than it has processes there."""
+    gpu_share: float
+    """Of the memory of its GPU."""
     threads: int
     batch_per_worker: int | None
     accumulate: int
@@ -106,6 +110,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     accumulate = _count(trainer.get("accumulate_grad_batches")) or 1
     pushed = _count(rule.settings().get("push_every")) or 1 if rule else 1
     local = choice("local", args, info)
+    processes = 1 if virtual else max(1, workers // nodes)
     steps = _steps(local) if local and local.info.local and local.info.local.steps else None
     effective = batch and batch * accumulate * gradients * (steps or pushed)
     averaged = batch and batch * accumulate * (1 if steps else gradients)
@@ -116,7 +121,9 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         workers=workers,
         nodes=nodes,
         least=_count(mapping(args.get("workers")).get("min")),
-        processes=1 if virtual else max(1, workers // nodes),
+        processes=processes,
+        devices=min(devices, processes) if name == "AsyncPS" else processes,
+        gpu_share=_share(done.get("gpu_share")),
         threads=_count(done.get("threads")) or 1,
         batch_per_worker=batch,
         accumulate=accumulate,
@@ -176,6 +183,10 @@ def _strategy_name(name: str) -> str:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _share(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and 0 < value <= 1 and not isinstance(value, bool) else 1.0
 
 
 def _argument(config: Mapping[str, Any], key: str, group: Group, name: str, description: Description) -> Any:

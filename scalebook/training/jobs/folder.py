@@ -77,6 +77,10 @@ class JobRequest:
     part: int = 0
     """Which machine's share of a run this is; the first one's, 0, is the run, and alone records it."""
     accelerator: Literal["cpu", "gpu"] = "cpu"
+    devices: int = 0
+    """GPUs for its workers on each machine; 0: one for each of them."""
+    gpu_share: float = 1.0
+    """Of the memory of its GPU: what is left others may have that say so too."""
     notebook: str | None = None
     cell: str | None = None
     config_hash: str = ""
@@ -89,6 +93,11 @@ class JobRequest:
     trial: TrialOf | None = None
     stays: dict[str, str] = field(default_factory=dict)
     """What its config names, by key, that does not go to other machines: where it lies on each that has it."""
+
+    @property
+    def gpus(self) -> int:
+        """That it uses on each machine, where there are so many."""
+        return min(self.devices or self.workers, self.workers) if self.accelerator == "gpu" else 0
 
     @property
     def fewest(self) -> int:

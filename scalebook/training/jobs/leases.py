@@ -1,16 +1,20 @@
 """What jobs hold of machines, and what of a machine can still be lent. Pure: no clock, no files, no processes."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Started
+from scalebook.training.jobs.lasting import left
 from scalebook.training.jobs.parts import barred, lent_to
 from scalebook.training.jobs.reasons import Holder, Lack, lack_words
 
 Item = TypeVar("Item", int, str)
+ROUNDING: Final = 1e-6
+"""Three thirds are one."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Lease:
     """What was asked, of a job that may have more machines while it runs."""
     barred: Collection[str] = ()
     """Machines that it does not get just now."""
+    share: float = 1.0
+    """Of the memory of its GPUs."""
 
     def on(self, machine: Machine) -> "Lease | None":
         """What of it is this machine's."""
@@ -47,24 +53,47 @@ class Lease:
         grows = request if request.grows and not job.is_ending() else None
         return cls(
             job.id, request.title, first.cores, first.gpus, left_s, first.machine, place, others, grows,
-            barred(job, started) if grows else (),
+            barred(job, started) if grows else (), request.gpu_share,
         )  # fmt: skip
 
 
 def cores_wanted(request: JobRequest, machine: Machine) -> int:
+    """That it waits for."""
     if _alone(request):
         return len(machine.cores)
     return min(max(1, request.workers * request.threads), len(machine.cores))
 
 
+def cores_lent(request: JobRequest, machine: Machine) -> int:
+    """That it gets where so many are free: of a job on GPUs at least their share of all."""
+    gpus = gpus_wanted(request, machine)
+    share = int(len(machine.cores) * gpus * request.gpu_share / len(machine.gpus)) if gpus else 0
+    return max(cores_wanted(request, machine), share)
+
+
 def gpus_wanted(request: JobRequest, machine: Machine) -> int:
     if _alone(request):
         return len(machine.gpus)
-    return min(max(1, request.workers), len(machine.gpus)) if request.accelerator == "gpu" else 0
+    return min(request.gpus, machine.together)
 
 
 def _alone(request: JobRequest) -> bool:
     return request.trial is not None and request.trial.exclusive
+
+
+def running_leases(jobs: Iterable[JobFolder]) -> list[Lease]:
+    """What those of them hold that run."""
+    return [Lease.of(job, started, left(job)) for job in jobs
+            if job.state() in ("running", "stopping") and (started := job.started()) is not None]  # fmt: skip
+
+
+def in_foreground(request: JobRequest, machine: Machine, running: list[Lease]) -> Lent:
+    """The devices of a run that waits for nobody: the first cores, as they are not its own; GPUs that are free, or the
+    first where too few are."""
+    cores = machine.cores[: request.workers * request.threads]
+    wanted = gpus_wanted(request, machine)
+    free = Lendable(machine, running).lend(request, None).gpus
+    return Lent(machine.name, cores, free if len(free) == wanted else [gpu.uuid for gpu in machine.gpus[:wanted]])
 
 
 def place_of(request: JobRequest) -> tuple[float, float, str]:
@@ -81,37 +110,43 @@ class Lendable:
         self.uuids = [gpu.uuid for gpu in machine.gpus]
         self.cores = _free(machine.cores, [core for lease in running for core in lease.cores])
         self.gpus = _free(self.uuids, [gpu for lease in running for gpu in lease.gpus])
+        """Those that nobody has a part of."""
         self._kept_cores: list[int] = []
         self._kept_gpus: list[str] = []
         """Of these the ones that are kept for who waits."""
         self._until = math.inf
         """When the first that waits can start, s from now; -inf where that is not known."""
+        self._shares = True
+        """Whether a job may join others on a GPU: none that waits for one would have it later for that."""
 
     def lacking(self, request: JobRequest, lasts_s: float | None) -> int:
         """How many devices must become free before the job can start."""
-        free_cores, free_gpus = self._free_for(lasts_s)
+        free_cores, free_gpus = self._free_for(request, lasts_s)
         cores = cores_wanted(request, self.machine) - len(free_cores)
-        return max(0, cores) + max(0, gpus_wanted(request, self.machine) - len(free_gpus))
+        return max(0, cores) + max(0, self._gpus_wanted(request) - len(free_gpus))
 
     def lacks(self, request: JobRequest) -> bool:
         """Whether so much is not free here, whatever is kept for others."""
-        cores, gpus = cores_wanted(request, self.machine), gpus_wanted(request, self.machine)
-        return len(self.cores) < cores or len(self.gpus) < gpus
+        cores, gpus = cores_wanted(request, self.machine), self._gpus_wanted(request)
+        return len(self.cores) < cores or len(self._fit(request, self.gpus)) < gpus
 
     def lend(self, request: JobRequest, lasts_s: float | None) -> Lent:
-        free_cores, free_gpus = self._free_for(lasts_s)
-        cores = free_cores[: cores_wanted(request, self.machine)]
-        gpus = free_gpus[: gpus_wanted(request, self.machine)]
+        free_cores, free_gpus = self._free_for(request, lasts_s)
+        gpus = self._shared_with(request) or self._of_one_socket(free_gpus, self._gpus_wanted(request))
+        near = {core for gpu in self.machine.gpus if gpu.uuid in gpus for core in gpu.cores}
+        nearest = sorted(free_cores, key=lambda core: core not in near) if gpus else free_cores
+        cores = sorted(nearest[: cores_lent(request, self.machine)])
         self.cores, self.gpus = _free(self.cores, cores), _free(self.gpus, gpus)
         self._kept_cores, self._kept_gpus = _free(self._kept_cores, cores), _free(self._kept_gpus, gpus)
-        name, place = self.machine.name, place_of(request)
-        self.leases.append(Lease(request.id, request.title, cores, gpus, lasts_s, name, place))
+        name, place, share = self.machine.name, place_of(request), request.gpu_share
+        self.leases.append(Lease(request.id, request.title, cores, gpus, lasts_s, name, place, share=share))
         return Lent(name, cores, gpus)
 
     def reserve(self, request: JobRequest) -> None:
         """Keep for a job that cannot start what others could delay it by; for those after the first all it needs."""
-        cores, gpus = cores_wanted(request, self.machine), gpus_wanted(request, self.machine)
-        free_cores, free_gpus = _free(self.cores, self._kept_cores), _free(self.gpus, self._kept_gpus)
+        cores, gpus = cores_wanted(request, self.machine), self._gpus_wanted(request)
+        free_cores = _free(self.cores, self._kept_cores)
+        free_gpus = self._fit(request, _free(self.gpus, self._kept_gpus))
         if self._until == math.inf:
             self._until, extra_cores, extra_gpus = self._expected_start(request)
             extra_cores = max(extra_cores, _spare(cores - len(free_cores), self.held_cores().values()))
@@ -119,10 +154,12 @@ class Lendable:
             cores, gpus = max(0, len(free_cores) - extra_cores), max(0, len(free_gpus) - extra_gpus)
         self._kept_cores += free_cores[:cores]
         self._kept_gpus += free_gpus[:gpus]
+        self._shares = self._shares and request.accelerator != "gpu"
 
     def why(self, request: JobRequest) -> str:
         """Which devices the job lacks here, who has them, and for how long."""
-        wanted, free, total = gpus_wanted(request, self.machine), len(self.gpus), len(self.uuids)
+        free, total = (len(self._fit(request, uuids)) for uuids in (self.gpus, self.uuids))
+        wanted = self._gpus_wanted(request)
         kind, held = "GPU", self.held_gpus()
         if wanted <= free:
             wanted, free, total = cores_wanted(request, self.machine), len(self.cores), len(self.machine.cores)
@@ -130,12 +167,41 @@ class Lendable:
         holders = [Holder(lease.name, held[lease.id], lease.left_s) for lease in self.leases if held[lease.id]]
         return lack_words(Lack(kind, wanted, free, total, self.machine.name, request.fewest, holders))
 
-    def _free_for(self, lasts_s: float | None) -> tuple[list[int], list[str]]:
+    def _gpus_wanted(self, request: JobRequest) -> int:
+        """That nobody has a part of."""
+        return 0 if self._shared_with(request) else gpus_wanted(request, self.machine)
+
+    def _shared_with(self, request: JobRequest) -> list[str]:
+        """The GPU on which a job that leaves room for others joins such as do so too; none where it cannot."""
+        if request.gpu_share == 1 or gpus_wanted(request, self.machine) != 1 or not self._shares:
+            return []
+        for uuid in self.uuids:
+            shares = [lease.share for lease in self.leases if uuid in lease.gpus]
+            if shares and sum(shares) + request.gpu_share <= 1 + ROUNDING:
+                return [uuid]
+        return []
+
+    def _fit(self, request: JobRequest, uuids: list[str]) -> list[str]:
+        """Without instances of GPUs that are cut where the job needs several: CUDA shows a process one."""
+        if gpus_wanted(request, self.machine) < 2 or _alone(request):
+            return uuids
+        whole = {gpu.uuid for gpu in self.machine.gpus if gpu.is_whole}
+        return [uuid for uuid in uuids if uuid in whole]
+
+    def _of_one_socket(self, free: list[str], count: int) -> list[str]:
+        """So many near the same cores, of those that have the fewest to spare; the first where none has as many."""
+        near = {gpu.uuid: tuple(gpu.cores) for gpu in self.machine.gpus}
+        sockets: dict[tuple[int, ...], list[str]] = {}
+        for uuid in free:
+            sockets.setdefault(near[uuid], []).append(uuid)
+        return min((one for one in sockets.values() if len(one) >= count), key=len, default=free)[:count]
+
+    def _free_for(self, request: JobRequest, lasts_s: float | None) -> tuple[list[int], list[str]]:
         """The devices for one that lasts so long: first those that are kept, where it gives them back in time."""
         cores, gpus = _free(self.cores, self._kept_cores), _free(self.gpus, self._kept_gpus)
         if lasts_s is None or lasts_s > self._until:
-            return cores, gpus
-        return [*self._kept_cores, *cores], [*self._kept_gpus, *gpus]
+            return cores, self._fit(request, gpus)
+        return [*self._kept_cores, *cores], self._fit(request, [*self._kept_gpus, *gpus])
 
     def _expected_start(self, request: JobRequest) -> tuple[float, int, int]:
         """When it can start by the estimates, and how many cores and GPUs it leaves then; -inf where none tells.
@@ -152,7 +218,7 @@ class Lendable:
     def _start_after(self, request: JobRequest, ending: Sequence[Lease]) -> tuple[float, int, int]:
         """The same where of all that run these end, each at its estimate."""
         cores = len(self.cores) - cores_wanted(request, self.machine)
-        gpus = len(self.gpus) - gpus_wanted(request, self.machine)
+        gpus = len(self._fit(request, self.gpus)) - self._gpus_wanted(request)
         held_cores, held_gpus = self.held_cores(), self.held_gpus()
         for lease in sorted(ending, key=lambda one: one.left_s or 0.0):
             cores, gpus = cores + held_cores[lease.id], gpus + held_gpus[lease.id]
@@ -161,11 +227,14 @@ class Lendable:
                 return lease.left_s, cores, gpus
         return -math.inf, 0, 0
 
-    def held_cores(self) -> dict[str, int]:
-        return {lease.id: len(set(lease.cores) & set(self.machine.cores)) for lease in self.leases}
+    def held_cores(self) -> Counter[str]:
+        """By job."""
+        return Counter({lease.id: len(set(lease.cores) & set(self.machine.cores)) for lease in self.leases})
 
-    def held_gpus(self) -> dict[str, int]:
-        return {lease.id: len(set(lease.gpus) & set(self.uuids)) for lease in self.leases}
+    def held_gpus(self) -> Counter[str]:
+        """By job. One that several share counts as his who, by estimate, has it longest."""
+        last = sorted(self.leases, key=lambda one: math.inf if one.left_s is None else one.left_s)
+        return Counter({uuid: lease.id for lease in last for uuid in lease.gpus if uuid in self.uuids}.values())
 
 
 def _spare(lacking: int, held: Iterable[int]) -> int:

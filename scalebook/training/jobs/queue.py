@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from zipfile import is_zipfile
 
 from scalebook.training.config.catalogue import describe
@@ -24,11 +24,14 @@ from scalebook.training.files import records, yaml
 from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import understood
+from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.executors.cluster import parts
 from scalebook.training.jobs.executors.cluster.desk import Desk
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Result, Started, TrialOf
+from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
+from scalebook.training.jobs.leases import in_foreground, running_leases
 from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
@@ -67,6 +70,9 @@ def submit(
     """
     require(config, description, typed=inline)
     load, done = workload(config, description), _completed(workspace, config, description, inline)
+    machines = [this_machine()] if inline else chosen(workspace).machines()
+    for problem in gpu_problems(load, machines):
+        raise ConfigError(problem.key, problem.message, problem.remedy)
     request = JobRequest(
         id="",
         created=0.0,
@@ -78,7 +84,9 @@ def submit(
         least=load.least_nodes,
         spreads=load.strategy == "ddp" and load.nodes == 1 and load.workers > 1,
         threads=load.threads,
-        accelerator=_accelerator(load, workspace),
+        accelerator="gpu" if computes_on_gpus(load, machines) else "cpu",
+        devices=load.devices,
+        gpu_share=load.gpu_share,
         notebook=notebook,
         cell=cell,
         config_hash=hashed or config_hash(config, description),
@@ -288,8 +296,8 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         beside.write(request)
         sign(beside.path, request.id, JOB)
         if inline:
-            cores = sorted(os.sched_getaffinity(0))[: request.workers * request.threads]
-            beside.write(Started(LocalHandle.own(leads_session=False), time.time(), cores, inline=True))
+            lent = in_foreground(request, this_machine(), running_leases(open_jobs(workspace)))
+            beside.write(Started(LocalHandle.own(leads_session=False), time.time(), lent.cores, lent.gpus, inline=True))
         made = JobFolder(beside.path.rename(workspace.jobs / request.id))
     except BaseException:
         shutil.rmtree(beside.path, ignore_errors=True)
@@ -310,18 +318,6 @@ def checkpoint_file(word: str, folder: Path) -> str:
     if not there:
         raise ConfigError("ckpt_path", f"names {shown(word)}, and there is no such file", "Name a .ckpt file.")
     return str(path)
-
-
-def _accelerator(load: Workload, workspace: Workspace) -> Literal["cpu", "gpu"]:
-    """What `auto` means where jobs run; ConfigError for a GPU that is not there."""
-    machines = chosen(workspace).machines()
-    if load.accelerator not in ("auto", "gpu", "cuda"):
-        return "cpu"
-    if any(machine.gpus for machine in machines):
-        return "gpu"
-    if load.accelerator != "auto":
-        raise ConfigError("trainer.accelerator", "asks for a GPU and this machine has none", "Write auto or cpu.")
-    return "cpu"
 
 
 def _name(name: str, trial: TrialOf | None) -> str:

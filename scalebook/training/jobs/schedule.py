@@ -1,11 +1,14 @@
 """Who starts next, on which devices, and why the others wait. Pure: no clock, no files, no processes.
 
-Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one machine, and on
-GPUs min(W, all) of them besides; a trial whose times are compared holds a whole machine. One that runs on N machines
-holds as much of each, all at once or nothing, so two of them never wait for each other; so does one that is spread,
-because no machine has devices for all its workers. One whose machines may join while it trains begins with as many as
-it needs, takes what else is free then, and later what is kept for nobody who waits. What the first job that cannot
-start yet needs is kept free for it (backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995). One behind it passes
+Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one machine. On GPUs
+it holds as many besides as it has devices, or all, and, where so many are free, their share of the cores, near them. A
+job that says `gpu_share` holds so much of the memory of one, and of the cores that go with it; others that say so may
+have the rest, but join nobody while one that came earlier waits for a GPU. A trial whose times are compared holds a
+whole machine. One that runs on N machines holds as much of each, all at once or nothing, so two of them never wait for
+each other; so does one that is spread, because no machine has devices for all its workers. One whose machines may join
+while it trains begins with as many as it needs, takes what else is free then, and later what is kept for nobody who
+waits. What the first job that cannot start yet needs is kept free for it (backfilling: Lifka, "The ANL/IBM SP
+scheduling system", 1995). One behind it passes
 
 - with devices that the first will not need, in whatever order the jobs that run end;
 - where all that is known by estimate: with devices that it will not need when it can start, or with any, when it will
@@ -47,7 +50,10 @@ class Start(NamedTuple):
     @property
     def lease(self) -> Lease:
         asked, others = self.request, list(self.others)
-        return Lease(asked.id, asked.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(asked), others)
+        return Lease(
+            asked.id, asked.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(asked), others,
+            share=asked.gpu_share,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

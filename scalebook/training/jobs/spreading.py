@@ -8,9 +8,8 @@ from scalebook.training.jobs.folder import JobRequest
 
 
 def holds(machine: Machine, request: JobRequest) -> bool:
-    """Whether each of its workers has devices of its own there."""
-    gpus = request.workers if request.accelerator == "gpu" else 0
-    return len(machine.cores) >= request.workers * request.threads and len(machine.gpus) >= gpus
+    """Whether there are cores for each of its workers there, and as many GPUs as it asks for."""
+    return len(machine.cores) >= request.workers * request.threads and machine.together >= request.gpus
 
 
 def placed(request: JobRequest, machines: Sequence[Machine]) -> JobRequest:
@@ -19,7 +18,7 @@ def placed(request: JobRequest, machines: Sequence[Machine]) -> JobRequest:
     if not request.spreads or request.nodes > 1 or any(holds(machine, request) for machine in machines):
         return request
     for nodes in range(2, len(machines) + 1):
-        share = replace(request, workers=request.workers // nodes, nodes=nodes)
+        share = replace(request, workers=request.workers // nodes, nodes=nodes, devices=0)
         if request.workers % nodes == 0 and sum(holds(machine, share) for machine in machines) >= nodes:
             return share
     return request

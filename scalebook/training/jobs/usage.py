@@ -14,8 +14,8 @@ from typing import Final
 from scalebook.training.files import records
 from scalebook.training.files.reading import opened
 from scalebook.training.files.records import Broken
-from scalebook.training.jobs.devices import GpuReading, gpu_readings
 from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.gpus import GpuReading, gpu_readings
 
 EVERY_S: Final = 2.0
 """Between two samples at first; later a thousandth of the time that the job runs, so that a file stays small."""

@@ -1,6 +1,6 @@
 """Everything that is wrong with a notebook, found without running anything."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -9,7 +9,10 @@ from scalebook.training.config.classes import suggestion
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.config.validate import validate
+from scalebook.training.config.workload import workload
 from scalebook.training.errors import Problem, one_line
+from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.gpu_problems import gpu_problems
 from scalebook.training.notebook.cells import (
     BrokenCell,
     ClaimCell,
@@ -37,8 +40,10 @@ class CellProblem:
     line: int = 1
 
 
-def check(nb: Notebook, description: Description) -> list[CellProblem]:
+def check(nb: Notebook, description: Description, machines: Sequence[Machine] = ()) -> list[CellProblem]:
     """All problems, in the order of the file; warnings (settings without effect) are among them.
+
+    Where `machines` are told, also what their GPUs cannot give.
 
     Of each cell the first `MOST_SAID`: a cell with more has something wrong that they all come from.
     """
@@ -58,7 +63,8 @@ def check(nb: Notebook, description: Description) -> list[CellProblem]:
                 name = cell.name or f"{cell.kind} without a name"
                 problems.append(CellProblem(name, problem, line + cell.line))
             case ExperimentCell():
-                problems += _located(cell, line, validate(cell.config, description), "config.")
+                lacking = gpu_problems(workload(cell.config, description), machines)
+                problems += _located(cell, line, [*validate(cell.config, description), *lacking], "config.")
             case ComparisonCell():
                 problems += _located(cell, line, _comparison(nb, cell, description), "")
             case SearchCell():

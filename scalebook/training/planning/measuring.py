@@ -97,5 +97,5 @@ def _cores(threads: int, accelerator: str) -> int:
     """Gradients that this machine computes at the same time: one for each GPU, or for so many cores."""
     machine = this_machine()
     if accelerator in ("gpu", "cuda") or (accelerator == "auto" and machine.gpus):
-        return max(1, len(machine.gpus))
+        return max(1, machine.together)
     return max(1, len(machine.cores) // threads)

@@ -5,16 +5,22 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from scalebook.training.config.description import Description
+from scalebook.training.config.search.check import MOST_POINTS, extremes
 from scalebook.training.config.search.definition import SearchSpec, body_of, identity, read_search
-from scalebook.training.errors import ConfigError
+from scalebook.training.config.search.point import resolve, summary
+from scalebook.training.config.workload import workload
+from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import records
 from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import understood
+from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
 from scalebook.training.jobs.queue import COMMAND_LINE
 from scalebook.training.jobs.queue import find as find_run
 from scalebook.training.jobs.recorded import read_recorded
@@ -43,6 +49,8 @@ def start(
     """
     spec = read_search(body, base, description)
     what = identity(spec, description)
+    for problem in lacking_gpus(spec, description, machines_of(workspace)):
+        raise ConfigError(problem.key, problem.message, problem.remedy)
     read_recorded(spec.config, partial(find_run, workspace))  # refused here, not by each trial
     for search in all_searches(workspace):
         asked = search.request()
@@ -52,6 +60,19 @@ def start(
         folder = _make(workspace, spec, what, name, notebook, cell)
     _wake(folder)
     return folder
+
+
+def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[Machine]) -> list[Problem]:
+    """What a trial asks of GPUs that no machine has, at the ends of the space."""
+    key = "space.workers" if spec.has("workers") else "space.strategy" if spec.has("strategy") else "config"
+    if not any(machine.gpus for machine in machines):
+        return gpu_problems(workload(spec.config, description), machines)
+    found: dict[str, Problem] = {}
+    for _, point in islice(extremes(spec), MOST_POINTS):
+        for one in gpu_problems(workload(resolve(spec, point, description), description), machines):
+            message = f"{summary(spec, point)} cannot be: {one.key} {one.message}"
+            found.setdefault(one.message, Problem(key, message, one.remedy))
+    return list(found.values())
 
 
 def resume(folder: SearchFolder, description: Description, trials: int | None = None) -> SearchFolder:

@@ -15,10 +15,11 @@ from scalebook.training.config import catalogue
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.identity import config_hash
 from scalebook.training.jobs import queue, usage
-from scalebook.training.jobs.devices import GpuReading, Lent
+from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.parts import part_names
 from scalebook.training.jobs.folder import Result, Started
+from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.parts import part_folders
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import Usage

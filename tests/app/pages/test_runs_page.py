@@ -1,3 +1,4 @@
+import os
 import re
 import sqlite3
 from contextlib import closing
@@ -6,13 +7,13 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.app.runs.services import devices
+from scalebook.training.files import record_folder
 from scalebook.training.jobs import endings
-from scalebook.training.jobs.devices import Gpu, GpuReading, Machine
 from scalebook.training.jobs.endings import Ending
 from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import Open, html, run_names
 from tests.app.recorded import record
+from tests.fake_nvml import FakeGpu, FakeNvml, Put, eight
 
 pytestmark = pytest.mark.long
 
@@ -73,23 +74,51 @@ def test_the_order_of_those_that_wait_is_changed_by_buttons(open_page: Open, wor
     assert b.queued().created > a.queued().created > c.queued().created
 
 
+@pytest.mark.parametrize("count", [0, 1, 8])
 def test_devices_are_shown_with_who_holds_them(
-    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    count: int, open_page: Open, workspace: Workspace, nvml: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    nvml([FakeGpu("GPU-hot", busy=25, used_mb=4096, heat=88), *eight()[1:]][:count])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     job = record(workspace, cell="live", state="running")
-    job.write(replace(job.started() or pytest.fail("it runs"), cores=[1, 0], gpus=["GPU-b"]))
-    machine = Machine([0, 1, 2, 3], [Gpu("GPU-a", "H100", 80000), Gpu("GPU-b", "H100", 80000)])
-    monkeypatch.setattr(devices, "this_machine", lambda: machine)
-    monkeypatch.setattr(devices, "gpu_readings", lambda uuids: [GpuReading("GPU-b", 0.25, 4000.0, 88.0)])
+    small = record(workspace, cell="small", state="running")
+    small.write(replace(small.request(), gpu_share=0.25))
+    record_folder._kept.cache_clear()  # what was asked never changes, elsewhere
+    for one, cores in ((job, [1, 0]), (small, [2])):
+        gpus = ["GPU-hot"] if count and (one is job or count == 1) else ["GPU-1"] if count else []
+        one.write(replace(one.started() or pytest.fail("it runs"), cores=cores, gpus=gpus))
     app = open_page("runs")
     assert "Held by" not in html(app)  # nobody looks while it is closed
     app.session_state["devices"] = True
     app.run()
     shown = html(app)
-    assert re.search(rf'run={job.id}">[^<]*</a></td><td class="">0, 1</td><td class="">1</td>', shown)
-    assert '<td class="dim">free</td><td class="">2, 3</td><td class="">0</td>' in shown
-    assert '<td class="">1 · H100</td><td class="num">25%</td><td class="num">4.00 of 80.0</td>' in shown
-    assert "88 (hot)" in shown
+    held = '<td class="">0</td>' if count else ""
+    assert re.search(rf'run={job.id}">[^<]*</a></td><td class="">0, 1</td>{held}', shown)
+    held = f'<td class="">{min(count, 2) - 1} \\(25%\\)</td>' if count else ""
+    assert re.search(rf'run={small.id}">[^<]*</a></td><td class="">2</td>{held}', shown)
+    free = {0: "", 1: '<td class="">–</td>', 8: '<td class="">2, 3, 4, 5, 6, 7</td>'}[count]
+    assert f'<td class="dim">free</td><td class="">3</td>{free}' in shown
+    assert ("<th" in shown and "GPUs" in shown) == bool(count)
+    if count:
+        assert '<td class="">0 · NVIDIA H100</td><td class="num">25%</td><td class="num">4.0 of 79.6</td>' in shown
+        assert "88 (hot)" in shown
+    assert shown.count("· NVIDIA H100") == count
+
+
+def test_what_a_gpu_lacks_is_said_among_the_devices(
+    open_page: Open, nvml: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml([FakeGpu("GPU-a"), FakeGpu("GPU-b", lost=True)])
+    app = open_page("runs")
+    app.session_state["devices"] = True
+    app.run()
+    assert "GPU 1 is left out: NVML says GPU is lost of it." in [one.value for one in app.caption]
+    nvml(error=FakeNvml.MISMATCH)
+    app.run()
+    assert any(
+        one.value.startswith("No GPU is used: this machine has a driver that fails (NVML: Driver/library version")
+        for one in app.caption
+    )
 
 
 def test_what_ends_while_a_page_is_open_is_told_to_the_browser(open_page: Open, workspace: Workspace) -> None:

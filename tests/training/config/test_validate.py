@@ -2,7 +2,9 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
 from scalebook.training.config.validate import require, validate
 from scalebook.training.errors import ConfigError
 
@@ -227,3 +229,34 @@ def test_a_profiler_that_is_none_is_said(told: str, description: Description) ->
 @pytest.mark.parametrize("told", ["simple", "advanced", "pytorch", {"class_path": "x.Y"}])
 def test_a_profiler_of_lightnings_or_a_class_is_one(told: object, description: Description) -> None:
     assert not errors({**GOOD, "trainer": {"profiler": told}}, description)
+
+
+ONE = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
+BOUNDS = "which is out of bounds. Give a number of at least 0.01 and of at most 1."
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"gpu_share": 0.25}, []),
+        ({"gpu_share": 0}, [f"gpu_share: is 0, {BOUNDS}"]),
+        ({"gpu_share": 2}, [f"gpu_share: is 2, {BOUNDS}"]),
+        (
+            {"gpu_share": 0.25, "trainer": {"accelerator": "cpu"}},
+            ["gpu_share: is 0.25, and the run asks for a CPU. Remove it, or write accelerator: auto."],
+        ),
+        (
+            {"gpu_share": 0.25, "trainer": {"strategy": "ddp", "devices": 2}},
+            [f"gpu_share: is 0.25, and the run takes 2 GPUs: small runs share one. {ONE}"],
+        ),
+        ({"gpu_share": 0.25, "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"workers": 4}}}}, []),
+    ],
+)  # fmt: skip
+def test_a_share_is_of_one_gpu(more: dict[str, Any], expected: list[str], description: Description) -> None:
+    assert errors({**GOOD, **more}, description) == expected
+
+
+def test_a_share_that_is_all_says_nothing(description: Description) -> None:
+    assert config_hash({**GOOD, "gpu_share": 1}, description) == config_hash(GOOD, description)
+    assert config_hash({**GOOD, "gpu_share": 0.5}, description) != config_hash(GOOD, description)
+    assert complete({**GOOD, "gpu_share": 0.5}, description)["gpu_share"] == 0.5

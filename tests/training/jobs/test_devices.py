@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.jobs.devices import Gpu, cpu_quota, machine_words, this_machine, visible
+from scalebook.training.jobs.devices import Machine, cpu_quota, machine_words, this_machine
+from scalebook.training.jobs.gpus import Gpu
 
 A, B = Gpu("GPU-aaaa", "H200", 141000), Gpu("GPU-bbbb", "H200", 141000)
 
@@ -25,14 +26,11 @@ def test_a_containers_quota_counts_in_whole_cores(tmp_path: Path, content: str, 
     assert cpu_quota(tmp_path / "missing") is None
 
 
-@pytest.mark.parametrize(
-    ("told", "seen"),
-    [(None, [A, B]), ("", []), ("1", [B]), ("1,0", [B, A]), ("GPU-a", [A]), ("0,7,1", [A]), ("-1", [])],
-)
-def test_gpus_are_those_the_variable_lets_through(told: str | None, seen: list[Gpu]) -> None:
-    assert visible([A, B], told) == seen
-
-
 def test_a_machine_in_words_counts_gpus_of_one_name() -> None:
     assert machine_words(8, [A, B, Gpu("GPU-cccc", "L4", 24000)]) == "8 cores, 2 x H200, 1 x L4"
     assert machine_words(1, []) == "1 core"
+
+
+def test_one_job_can_have_all_whole_gpus_or_one_instance() -> None:
+    cut = [Gpu("MIG-a", "1g", 10000), Gpu("MIG-b", "1g", 10000)]
+    assert [Machine([0], gpus).together for gpus in ([], [A, B], cut, [A, *cut])] == [0, 2, 1, 1]

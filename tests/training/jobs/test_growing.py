@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from scalebook.training.jobs.devices import Gpu, Lent, Machine
+from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.executors.cluster.parts import FAULTS, RunPart, barred_machines, joined_name
 from scalebook.training.jobs.executors.executor import PartEnd
+from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.growing import Join
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.schedule import plan
@@ -67,7 +68,7 @@ def test_a_machine_that_has_failed_it_or_has_no_gpu_is_not_given() -> None:
     assert plan([], [elastic()], MACHINES[:1]).reasons["x"] == "1 of 3 machines; waits for more: no other is there"
     asked = replace(request("x", 1), nodes=3, least=1, accelerator="gpu")
     there = [*MACHINES[:2], Machine([0, 1], [Gpu("GPU-c", "C", 1)], "c")]
-    assert plan([], [replace(elastic(), grows=asked)], there).joins == [Join("x", Lent("c", [0], ["GPU-c"]))]
+    assert plan([], [replace(elastic(), grows=asked)], there).joins == [Join("x", Lent("c", [0, 1], ["GPU-c"]))]
 
 
 def test_a_machine_whose_parts_end_waits_longer_each_time_and_may_fail_three_times() -> None:

@@ -7,8 +7,9 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scalebook.training.jobs.devices import Gpu, Lent, Machine
+from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobRequest, TrialOf
+from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.leases import Lease, place_of
 from scalebook.training.jobs.schedule import STARTS, plan
 
@@ -85,9 +86,9 @@ def test_a_small_job_takes_what_a_big_one_will_not_need_whichever_runs_end_first
 
 def test_a_job_goes_where_it_fits_and_waits_where_least_is_lacking() -> None:
     here, there = Machine([0, 1], name="here"), Machine([0, 1, 2, 3], [Gpu("GPU-a", "A", 1)], "there")
-    made = plan([request("a", 2), request("b", 2, created=1), on_gpu("c")], [], [here, there])
+    made = plan([request("a", 2), request("b", 2, created=1), replace(on_gpu("c"), created=2)], [], [here, there])
     placed = {start.request.id: (start.machine, start.cores, start.gpus) for start in made.starts}
-    assert placed == {"a": ("here", [0, 1], []), "c": ("there", [0], ["GPU-a"]), "b": ("there", [1, 2], [])}
+    assert placed == {"a": ("here", [0, 1], []), "b": ("there", [0, 1], []), "c": ("there", [2, 3], ["GPU-a"])}
     running = [Lease("x", "x", [0, 1], machine="here"), Lease("y", "y", [0, 1, 2], machine="there")]
     waits = plan([request("a", 2), request("b", 1, created=1)], running, [here, there])
     assert waits.reasons == {
@@ -180,11 +181,82 @@ def test_a_job_passes_one_that_waits_for_something_else() -> None:
     assert made.reasons["gpu job"] == "waits for 1 GPU; 0 of 2 free, runs x (1), y (1) have the 2"
 
 
-def test_a_gpu_job_holds_as_many_gpus_as_workers_and_shares_when_there_are_fewer() -> None:
+def test_a_gpu_job_holds_as_many_gpus_as_it_has_devices_and_shares_when_there_are_fewer() -> None:
     one = plan([on_gpu("a"), on_gpu("b")], [], [GPUS]).starts
     assert [start.gpus for start in one] == [["GPU-a"], ["GPU-b"]]
     four = plan([on_gpu("a", workers=4)], [], [GPUS]).starts[0]
-    assert (four.gpus, four.cores) == (["GPU-a", "GPU-b"], [0, 1, 2, 3])
+    assert (four.gpus, four.cores) == (["GPU-a", "GPU-b"], [0, 1, 2, 3, 4, 5, 6, 7])
+    on_one = plan([replace(on_gpu("a", workers=4), devices=1)], [], [GPUS]).starts[0]
+    assert (on_one.gpus, on_one.cores) == (["GPU-a"], [0, 1, 2, 3])
+    assert plan([replace(on_gpu("a"), devices=2)], [], [GPUS]).starts[0].gpus == ["GPU-a"]  # no worker for the other
+
+
+SOCKETS = Machine(list(range(16)), [Gpu(f"GPU-{n}", "H100", 80000, list(range(8 * (n // 4), 8 * (n // 4) + 8)))
+                                    for n in range(8)])  # fmt: skip
+
+
+def test_a_gpu_job_gets_its_share_of_the_cores_near_its_gpus() -> None:
+    starts = plan([on_gpu("a", 3), on_gpu("b", 2), on_gpu("c", 2)], [], [SOCKETS]).starts
+    assert [(start.gpus, start.cores) for start in starts] == [
+        (["GPU-0", "GPU-1", "GPU-2"], [0, 1, 2, 3, 4, 5]),
+        (["GPU-4", "GPU-5"], [8, 9, 10, 11]),  # not one of each socket
+        (["GPU-6", "GPU-7"], [12, 13, 14, 15]),
+    ]
+    threads = plan([replace(on_gpu("a", 2), threads=5)], [], [SOCKETS]).starts[0]
+    assert threads.cores == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]  # its threads are more than its share
+    busy = plan([on_gpu("a", 4)], [Lease("x", "x", list(range(11)))], [SOCKETS]).starts[0]
+    assert busy.cores == [11, 12, 13, 14, 15]  # it waits for a core for each worker alone
+
+
+def test_instances_of_a_gpu_are_lent_one_a_job() -> None:
+    cut = [Gpu("MIG-a", "1g", 10000), Gpu("MIG-b", "1g", 10000)]
+    made = plan([on_gpu("a", 2), on_gpu("b")], [], [Machine(list(range(8)), cut)])
+    assert [(start.gpus, len(start.cores)) for start in made.starts] == [(["MIG-a"], 4), (["MIG-b"], 4)]
+    mixed = Machine(list(range(8)), [*cut, Gpu("GPU-a", "A", 1), Gpu("GPU-b", "B", 1)])
+    assert plan([on_gpu("a", 4)], [], [mixed]).starts[0].gpus == ["GPU-a", "GPU-b"]
+    waits = plan([on_gpu("a", 2)], [Lease("x", "x", [0], ["GPU-a"])], [mixed])
+    assert waits.reasons["a"] == "waits for 2 GPUs; 1 of 2 free, run x has the other"
+
+
+def sharing(name: str, share: float, created: float = 0.0) -> JobRequest:
+    return replace(on_gpu(name), gpu_share=share, created=created)
+
+
+def lent(
+    waiting: list[JobRequest], running: list[Lease] | None = None, machine: Machine = GPUS
+) -> dict[str, list[str]]:
+    return {start.request.id: start.gpus for start in plan(waiting, running or [], [machine]).starts}
+
+
+def test_runs_that_say_so_share_a_gpu_up_to_its_memory() -> None:
+    three = [sharing(name, 1 / 3, created) for created, name in enumerate("abc")]
+    assert lent(three) == {"a": ["GPU-a"], "b": ["GPU-a"], "c": ["GPU-a"]}
+    assert lent([*three, sharing("d", 0.01, 3)])["d"] == ["GPU-b"]
+    made = plan([sharing("a", 0.5)], [], [GPUS])
+    assert made.starts[0].cores == [0, 1]  # of 4 that go with the GPU
+    assert lent([on_gpu("whole"), sharing("a", 0.5, 1)]) == {"whole": ["GPU-a"], "a": ["GPU-b"]}
+    assert lent([sharing("a", 0.6), sharing("b", 0.6, 1), sharing("c", 0.3, 2)]) == {
+        "a": ["GPU-a"], "b": ["GPU-b"], "c": ["GPU-a"],
+    }  # fmt: skip
+
+
+def test_nobody_joins_a_gpu_while_one_that_came_earlier_waits_for_it() -> None:
+    """Else small runs, one after the other, would keep it for ever."""
+    one = Machine(list(range(8)), [Gpu("GPU-a", "A", 1000)])
+    running = [Lease("x", "x", [0], ["GPU-a"], share=0.25)]
+    assert lent([sharing("a", 0.5, 2)], running, one) == {"a": ["GPU-a"]}
+    made = plan([replace(on_gpu("whole"), created=1), sharing("a", 0.5, 2)], running, [one])
+    assert made.starts == []
+    assert made.reasons == {"whole": "waits for 1 GPU; 0 of 1 free, run x has it", "a": "behind 1 run"}
+
+
+def test_a_shared_gpu_is_free_when_the_last_of_its_runs_ends() -> None:
+    running = [
+        Lease("x", "x", [0], ["GPU-a"], 10.0, share=0.25), Lease("y", "y", [1], ["GPU-a"], 600.0, share=0.25),
+        Lease("z", "z", [2], ["GPU-b"], 3600.0),
+    ]  # fmt: skip
+    made = plan([on_gpu("whole")], running, [GPUS])
+    assert made.reasons["whole"] == "waits for 1 GPU; 0 of 2 free, runs y (1), z (1) have the 2, about 10 min left"
 
 
 def test_a_gpu_job_without_gpus_waits_alone() -> None:
@@ -299,17 +371,23 @@ def test_nobody_behind_the_first_delays_it(asked: list[int], held: list[int], co
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(-1, 1), st.booleans()), max_size=12),
+    st.lists(
+        st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(-1, 1), st.sampled_from([0.0, 0.3, 0.5, 1.0])),
+        max_size=12,
+    ),
     st.integers(1, 8),
     st.integers(0, 3),
 )
 def test_all_jobs_get_their_turn_and_no_device_is_lent_twice(
-    asked: list[tuple[int, int, int, bool]], cores: int, gpus: int
+    asked: list[tuple[int, int, int, float]], cores: int, gpus: int
 ) -> None:
+    """The last of the four: its share of one GPU, 0 of none."""
     machine = Machine(list(range(cores)), [Gpu(f"GPU-{index}", "", 0) for index in range(gpus)])
     waiting = [
-        JobRequest(str(i), i, "e", "", 1, w, t, accelerator="gpu" if gpu and gpus else "cpu", priority=p)
-        for i, (w, t, p, gpu) in enumerate(asked)
+        JobRequest(str(i), i, "e", "", 1, w, t, accelerator="gpu", priority=p, gpu_share=share, devices=int(share < 1))
+        if share and gpus
+        else JobRequest(str(i), i, "e", "", 1, w, t, priority=p)
+        for i, (w, t, p, share) in enumerate(asked)
     ]
     running: list[Lease] = []
     for _ in range(2 * len(asked)):
@@ -317,11 +395,11 @@ def test_all_jobs_get_their_turn_and_no_device_is_lent_twice(
         made = plan(waiting, running, [machine])
         assert set(made.reasons) == {one.id for one in waiting}
         head = sorted(waiting, key=lambda one: (-one.priority, one.created))[:1]
-        running += [Lease(start.request.id, "", start.cores, start.gpus) for start in made.starts]
+        running += [start.lease for start in made.starts]
         held = [core for lease in running for core in lease.cores]
-        lent = [gpu for lease in running for gpu in lease.gpus]
+        shares = [sum(lease.share for lease in running if gpu.uuid in lease.gpus) for gpu in machine.gpus]
         assert len(held) == len(set(held))
-        assert len(lent) == len(set(lent))
+        assert all(share <= 1 + 1e-6 for share in shares)
         started = {start.request.id for start in made.starts}
         if everything_free:  # then the first of the queue must have started
             assert {one.id for one in head} <= started

@@ -3,13 +3,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from scalebook.training.jobs import usage
-from scalebook.training.jobs.devices import GpuReading, gpu_readings
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.process import ProcessId
@@ -84,29 +82,3 @@ def test_a_job_that_has_ended_takes_nothing(busy: Started) -> None:
     while busy.executor.taken(busy.handle) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_gpus_are_read_by_their_uuids_and_one_that_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a stand-in for the driver's library: what a real one says, `make gpu` shows."""
-
-    class NVMLError(Exception):
-        pass
-
-    def handle(uuid: str) -> str:
-        if uuid == "GPU-lost":
-            raise NVMLError
-        return uuid
-
-    nvml = SimpleNamespace(
-        NVMLError=NVMLError,
-        NVML_TEMPERATURE_GPU=0,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetHandleByUUID=handle,
-        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=37),
-        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(used=3 * 2**20),
-        nvmlDeviceGetTemperature=lambda _, sensor: 64 + sensor,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert gpu_readings(["GPU-a", "GPU-lost"]) == [GpuReading("GPU-a", 0.37, 3.0, 64.0)]
-    assert gpu_readings([]) == []

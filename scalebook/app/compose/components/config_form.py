@@ -18,6 +18,7 @@ from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import sentence
 from scalebook.training.config.description import ClassInfo, Description, Field, FieldType, Group
 from scalebook.training.config.fields import check_value
+from scalebook.training.config.validate import GPU_SHARE
 from scalebook.training.errors import Problem
 from scalebook.training.notebook.bodies import MOST_REPEATS
 
@@ -37,6 +38,8 @@ class ConfigForm:
     last: form.Config
     """What the page said in its run before this one."""
     version: int
+    gpus: str = ""
+    """Which the machines have, in words; "" where they have none."""
     slots: dict[str, DeltaGenerator] = field(default_factory=dict)
     refused: list[Problem] = field(default_factory=list)
     """What is wrong with fields that the description does not know: workers, budget, seeds."""
@@ -167,6 +170,8 @@ class ConfigForm:
             batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
             if batch is not None:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
+        if self.gpus:
+            st.caption(self.gpus)
         machines.draw(self.config, self.description, info, self.key, self._field, self._slot)
         if info is not None and info.fields:
             self._strategy_args(info)
@@ -278,7 +283,8 @@ class ConfigForm:
     def _advanced(self) -> None:
         threads = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
         wanted = [field for field in self.description.trainer if field.name not in form.HANDLED_TRAINER_KEYS]
-        paths = [("threads", threads), *((f"trainer.{field.name}", field) for field in wanted)]
+        share = [(GPU_SHARE.name, GPU_SHARE)] if self.gpus or form.get(self.config, GPU_SHARE.name) is not None else []
+        paths = [("threads", threads), *share, *((f"trainer.{field.name}", field) for field in wanted)]
         self._fold("Advanced: threads and the trainer", "trainer", paths, 3)
 
     def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:

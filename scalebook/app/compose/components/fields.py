@@ -45,7 +45,7 @@ def widget(field: Field, value: Any, key: str, label: str | None = None) -> Any:
 
 def words(name: str) -> str:
     """`batch_size` -> `Batch size`, `timeout_s` -> `Timeout, s`."""
-    known = {"lr": "Learning rate", "seed_everything": "First seed"}
+    known = {"lr": "Learning rate", "seed_everything": "First seed", "gpu_share": "GPU share"}
     stem, _, unit = name.rpartition("_")
     if stem and unit in UNITS:
         return f"{words(stem)}, {UNITS[unit]}"

@@ -28,7 +28,8 @@ from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import yaml
 from scalebook.training.jobs import queue
-from scalebook.training.jobs.devices import this_machine
+from scalebook.training.jobs.devices import Machine, this_machine
+from scalebook.training.jobs.gpu_problems import about_gpus, gpu_problems, machines_of
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.store import Stored
@@ -85,7 +86,7 @@ def show_missing(choice: NotebookChoice, cell_name: str) -> None:
 
 def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
     """The form; problems are shown at their fields."""
-    drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version)
+    drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version, _gpus())
     typed, repeats = drawn.draw(draft.name, draft.repeats, _suggested(draft.config, description))
     name = typed or _suggested(drawn.config, description)
     own = {problem.key for problem in drawn.refused}
@@ -110,7 +111,21 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
 
 
 def _problems(config: Any, description: Description) -> list[Problem]:
-    return validate(config, description, cores=len(this_machine().cores))
+    lacking = gpu_problems(workload(config, description), _machines()) if isinstance(config, dict) else []
+    found = validate(config, description, cores=len(this_machine().cores))
+    refused = {problem.key for problem in lacking}  # of these keys the error counts, not that it would be slow
+    return [*lacking, *(one for one in found if one.severity == "error" or one.key not in refused)]
+
+
+def _machines() -> list[Machine]:
+    return machines_of(resources.workspace())
+
+
+def _gpus() -> str:
+    """Which there are, and who needs how many; why none is used, where one might be there."""
+    said, machines = about_gpus(_machines()), _machines()
+    has = any(machine.gpus for machine in machines)
+    return f"{said} DDP needs one for each worker; a parameter server's workers share them." if has else said
 
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:

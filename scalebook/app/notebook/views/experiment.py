@@ -21,6 +21,7 @@ from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.devices import this_machine
+from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunReader
@@ -52,10 +53,11 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     if was_live and experiments.state(seeds) not in LIVE:
         st.rerun()  # the page stops looking every second, and comparisons take the result in
     description = resources.description()
-    problems = [problem for problem in validate(cell.config, description) if problem.severity == "error"]
+    load = workload(cell.config, description)
+    lacking = gpu_problems(load, machines_of(resources.workspace()))
+    problems = [problem for problem in [*validate(cell.config, description), *lacking] if problem.severity == "error"]
     line = summary(cell.config, description, cell.remark)
     live = experiments.state(seeds) in LIVE
-    load = workload(cell.config, description)
     crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
     real_server = load.strategy == "AsyncPS" and not load.is_virtual and not problems
     told = [*problems, *data_paths.problems(cell.config, description)]

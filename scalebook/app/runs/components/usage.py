@@ -30,7 +30,8 @@ def over_time(samples: Sequence[Usage]) -> None:
     for title, field, times in (("GPU busy, %", "busy", 100.0), ("GPU memory, MB", "memory_mb", 1.0),
                                 ("GPU temperature, °C", "temperature_c", 1.0)):  # fmt: skip
         lines = [_gpu_line(samples, uuid, i, field, times) for i, uuid in enumerate(uuids)]
-        shown += [(title, lines)] if lines else []
+        told = [line for line in lines if line.x]  # not every GPU tells everything
+        shown += [(title, told)] if told else []
     columns = st.columns(2, gap="medium")
     for i, (title, lines) in enumerate(shown):
         drawn = charts.lines(lines, x_title="seconds", title=title, dark=style.dark(), height=HEIGHT)
@@ -41,7 +42,10 @@ def over_time(samples: Sequence[Usage]) -> None:
 
 def _gpu_line(samples: Sequence[Usage], uuid: str, index: int, field: str, times: float) -> Series:
     points = [
-        (sample.seconds, times * getattr(gpu, field)) for sample in samples for gpu in sample.gpus if gpu.uuid == uuid
+        (sample.seconds, times * told)
+        for sample in samples
+        for gpu in sample.gpus
+        if gpu.uuid == uuid and (told := getattr(gpu, field)) is not None
     ]
     colour = charts.PALETTE[index % len(charts.PALETTE)]
     return Series(f"GPU {index}", [x for x, _ in points], [y for _, y in points], colour)
@@ -49,10 +53,7 @@ def _gpu_line(samples: Sequence[Usage], uuid: str, index: int, field: str, times
 
 def devices(state: DeviceState) -> None:
     """A row for each run that holds devices, and what is free; then a row for each GPU."""
-    rows = [
-        [_who(holder), html.text(_numbers(holder.cores)), html.text(_numbers(holder.gpus) if holder.gpus else "–")]
-        for holder in state.held
-    ]
+    rows = [[_who(holder), html.text(_numbers(holder.cores)), html.text(_gpus(holder))] for holder in state.held]
     rows.append([html.text("free", "dim"), html.text(_numbers(state.free_cores) or "–"),
                  html.text(_numbers(state.free_gpus) or "–")])  # fmt: skip
     html.draw(html.table(["Held by", "Cores", *(["GPUs"] if state.gpus else [])],
@@ -60,12 +61,14 @@ def devices(state: DeviceState) -> None:
     if state.elsewhere:
         html.draw(html.table(["Machine", "Held by", "Cores", "GPUs"], _elsewhere(state.elsewhere)))
     st.caption(f"Memory: {figure(state.memory_used_mb / 1000, 3)} of {figure(state.memory_mb / 1000, 3)} GB in use.")
+    if state.about_gpus:
+        st.caption(state.about_gpus)
     if state.gpus:
         gpu_rows = [
             [
                 html.text(f"{gpu.index} · {gpu.name}"),
                 html.number(f"{gpu.busy:.0%}" if gpu.busy is not None else ""),
-                html.number(f"{figure((gpu.used_mb or 0) / 1000, 3)} of {figure(gpu.memory_mb / 1000, 3)}"),
+                html.number(f"{_gb(gpu.used_mb)} of {_gb(gpu.memory_mb)}"),
                 html.number("" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}"
                             + (" (hot)" if gpu.temperature_c >= FULL_C else "")),
             ]
@@ -93,6 +96,17 @@ def _elsewhere(machines: Sequence[ElsewhereState]) -> list[list[html.Cell]]:
 
 def _who(holder: HeldBy) -> html.Cell:
     return html.link(holder.name, RUNS.url(run=holder.run_id))
+
+
+def _gpus(holder: HeldBy) -> str:
+    """`1 (25 %)` of a GPU that it leaves room on."""
+    share = f" ({holder.share:.0%})" if holder.share < 1 else ""
+    return f"{_numbers(holder.gpus)}{share}" if holder.gpus else "–"
+
+
+def _gb(memory_mb: float | None) -> str:
+    """ "–" where a GPU does not tell, or has none of its own."""
+    return f"{memory_mb / 1024:.1f}" if memory_mb is not None else "–"
 
 
 def _numbers(numbers: Sequence[int]) -> str:

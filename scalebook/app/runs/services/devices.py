@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import psutil
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs.devices import Lent, gpu_readings, this_machine
+from scalebook.training.jobs.devices import Lent, this_machine
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
+from scalebook.training.jobs.gpu_problems import about_gpus
+from scalebook.training.jobs.gpus import gpu_readings, gpus_here
 from scalebook.training.jobs.parts import lent_to
 from scalebook.training.jobs.queue import open_jobs
 from scalebook.training.workspace import Workspace
@@ -21,6 +23,8 @@ class HeldBy:
     name: str
     cores: list[int]
     gpus: list[int]
+    share: float = 1.0
+    """Of the memory of these."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class DeviceState:
     memory_mb: float
     memory_used_mb: float
     elsewhere: list[ElsewhereState] = field(default_factory=list)
+    about_gpus: str = ""
+    """Why none is used, where one might be there; what is odd about those that are."""
 
 
 def device_state(workspace: Workspace) -> DeviceState:
@@ -73,7 +79,8 @@ def device_state(workspace: Workspace) -> DeviceState:
                 away.setdefault(lent.machine, []).append((job.id, job.request().title, lent))
                 continue
             gpus = [index[uuid] for uuid in lent.gpus if uuid in index]
-            held.append(HeldBy(job.id, job.request().title, sorted(lent.cores), gpus))
+            request = job.request()
+            held.append(HeldBy(job.id, request.title, sorted(lent.cores), gpus, request.gpu_share))
     readings = {reading.uuid: reading for reading in gpu_readings([gpu.uuid for gpu in machine.gpus])}
     gpu_states = []
     for i, gpu in enumerate(machine.gpus):
@@ -91,6 +98,7 @@ def device_state(workspace: Workspace) -> DeviceState:
         memory_mb=memory.total / 1e6,
         memory_used_mb=(memory.total - memory.available) / 1e6,
         elsewhere=_elsewhere(workspace, away) if _is_clustered(workspace) else [],
+        about_gpus=" ".join(gpus_here().notes) if machine.gpus else about_gpus([machine]),
     )
 
 

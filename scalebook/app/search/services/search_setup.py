@@ -21,6 +21,8 @@ from scalebook.training.config.workload import Workload, workload
 from scalebook.training.durations import duration
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
+from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.gpu_problems import computes_on_gpus
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook, SearchCell
 from scalebook.training.tracking import names
@@ -48,9 +50,10 @@ def begun(experiment: str, config: Mapping[str, Any], description: Description) 
     }
 
 
-def with_preset(body: Body, name: str, config: Mapping[str, Any], description: Description, cores: int) -> Body:
+def with_preset(body: Body, name: str, config: Mapping[str, Any], description: Description, machine: Machine) -> Body:
     """What the preset says, for the same experiment."""
-    preset = preset_body(name, config, description, cores)
+    gpus = machine.together if computes_on_gpus(workload(config, description), [machine]) else 0
+    preset = preset_body(name, config, description, len(machine.cores), gpus)
     kept: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
     return tidy({**begun("", config, description), **preset, **kept, "preset": name})
 

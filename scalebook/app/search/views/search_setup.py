@@ -24,7 +24,8 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import cost
 from scalebook.training.config.search.definition import SearchSpec, read_search, search_problems
 from scalebook.training.errors import ConfigError, Problem
-from scalebook.training.jobs.devices import this_machine
+from scalebook.training.jobs.devices import Machine, this_machine
+from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import launch
@@ -191,7 +192,7 @@ def _begin_with(preset: str, draft: SearchDraft, body: Body, description: Descri
     else:
         config = _config(body) or {}
         try:
-            body = search_setup.with_preset(body, preset, config, description, len(this_machine().cores))
+            body = search_setup.with_preset(body, preset, config, description, this_machine())
         except ConfigError as error:
             st.error(str(error), icon=":material/error:")
             return
@@ -219,18 +220,20 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     """The column beside the form; returns Start or Save."""
     body, opened = draft.body, _opened()
     name = draft.name or search_setup.suggested_name(body, opened.notebook)
-    config, cores = _config(body), len(this_machine().cores)
+    config, machine = _config(body), this_machine()
     if not body.get("space"):
         search_plan.buttons(blocked=True, shown=str(draft.version))
         st.caption("Choose what is varied: then this says what the search would do.")
         return None
     problems = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
-             *search_problems(body, config, description, cores)]  # fmt: skip
-    blocked = any(problem.severity == "error" for problem in problems)
-    intent = search_plan.buttons(blocked, str(draft.version))
+             *search_problems(body, config, description, len(machine.cores))]  # fmt: skip
     spec = _spec(body, config, description)
     if spec is not None:
-        _about(choice, body, spec, description, cores)
+        problems += launch.lacking_gpus(spec, description, machines_of(resources.workspace()))
+    blocked = any(problem.severity == "error" for problem in problems)
+    intent = search_plan.buttons(blocked, str(draft.version))
+    if spec is not None:
+        _about(choice, body, spec, description, machine)
     problem_list.draw(problems)
     if spec is not None:
         search_plan.examples(search_setup.examples(spec, description))
@@ -245,12 +248,12 @@ def _spec(body: Body, config: dict[str, Any] | None, description: Description) -
         return None  # the problems say why
 
 
-def _about(choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, cores: int) -> None:
+def _about(choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: Machine) -> None:
     """How many runs and minutes, from what the experiment's runs took."""
     took = search_setup.seconds_a_run(
         resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
     )
-    cost_ = cost(spec, description, cores, took)
+    cost_ = cost(spec, description, len(machine.cores), took, len(machine.gpus))
     search_plan.about(search_setup.about(cost_), search_setup.source_of(cost_, took, spec))
 
 

@@ -69,7 +69,7 @@ def _impossible(spec: SearchSpec, space: Read, description: Description) -> list
     by_message: dict[tuple[str, str], Problem] = {}
     always = [dimension.name for dimension in spec.space if _decides(dimension, spec)]
     base = workload(spec.config, description)
-    for names, point in itertools.islice(_extremes(spec), MOST_POINTS):
+    for names, point in itertools.islice(extremes(spec), MOST_POINTS):
         try:
             problems = validate(resolve(spec, point, description, base), description)
         except ConfigError as error:
@@ -84,7 +84,7 @@ def _impossible(spec: SearchSpec, space: Read, description: Description) -> list
     return list(by_message.values())
 
 
-def _extremes(spec: SearchSpec) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+def extremes(spec: SearchSpec) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Points, each with the dimensions that are at an end on purpose."""
     first = {dimension.name: dimension.ends()[0] for dimension in spec.space}
     for dimension in spec.space:

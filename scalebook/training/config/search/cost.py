@@ -10,10 +10,14 @@ from scalebook.training.config.search.point import grid_points, is_single, put_s
 from scalebook.training.config.search.settings import MOST_POINTS
 from scalebook.training.config.search.sharing import candidates
 from scalebook.training.config.search.types import SearchSpec
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import Workload, workload
 
 MOST_COUNTED: Final = 1000
 """Workers and strategies are averaged over so many combinations at most."""
+
+
+ROUNDING: Final = 1e-6
+"""Three thirds are one."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +31,22 @@ class Cost:
     """Runs at a time, of those with the mean number of workers."""
 
 
-def cost(spec: SearchSpec, description: Description, cores: int, seconds_a_run: float | None) -> Cost:
-    """What `spec` starts on a machine with so many cores.
+def cost(spec: SearchSpec, description: Description, cores: int, seconds_a_run: float | None, gpus: int = 0) -> Cost:
+    """What `spec` starts on a machine with so many cores and GPUs.
 
     `seconds_a_run` is what runs of its experiment took, None where there are none; a time budget for each trial is used
     instead of it. Pruned and failed trials take less, so it is an upper estimate where there are any.
     """
     runs = trials_wanted(spec) * spec.seeds
-    taken = _cores_taken(spec, description)
+    load = workload(spec.config, description)
+    workers = _mean_workers(spec, description)
+    room = cores / max(1.0, workers * _mean_threads(spec, load))
+    if gpus and load.accelerator != "cpu":
+        wanted = workers if spec.has("workers") else min(load.devices, workers)
+        room = min(room, gpus / min(gpus, wanted) * int(1 / load.gpu_share + ROUNDING))
     seconds = spec.seconds_per_trial if spec.seconds_per_trial is not None else seconds_a_run
     # a run that takes all cores, or more, is alone; runs of one core fill the machine
-    at_a_time = 1.0 if spec.exclusive else min(float(runs), max(1.0, cores / taken))
+    at_a_time = 1.0 if spec.exclusive else min(float(runs), max(1.0, room))
     minutes = None if seconds is None else runs * seconds / at_a_time / 60
     if spec.minutes is not None:
         minutes = spec.minutes if minutes is None else min(minutes, spec.minutes)
@@ -53,16 +62,19 @@ def trials_wanted(spec: SearchSpec) -> int:
     return sum(1 for _ in itertools.islice(grid_points(spec), spec.trials))
 
 
-def _cores_taken(spec: SearchSpec, description: Description) -> float:
-    """Processes x threads of a trial, in the mean over the values of both and the strategies: as many as workers, but
-    one that plays all virtual ones."""
+def _mean_workers(spec: SearchSpec, description: Description) -> float:
+    """Processes of a trial, in the mean over the numbers of workers and the strategies: as many as workers, but one
+    that plays all virtual ones."""
     load = workload(spec.config, description)
     workers = candidates(spec.dimension("workers"))[:MOST_COUNTED] if spec.has("workers") else [load.workers]
-    threads = candidates(spec.dimension("threads"))[:MOST_COUNTED] if spec.has("threads") else [load.threads]
     strategies = spec.dimension("strategy").choices if spec.has("strategy") else (None,)
     single = sum(_is_one_process(strategy, spec, description) for strategy in strategies)
-    mean = (single + (len(strategies) - single) * sum(workers) / len(workers)) / len(strategies)
-    return max(1.0, mean * sum(threads) / len(threads))
+    return (single + (len(strategies) - single) * sum(workers) / len(workers)) / len(strategies)
+
+
+def _mean_threads(spec: SearchSpec, load: Workload) -> float:
+    threads = candidates(spec.dimension("threads"))[:MOST_COUNTED] if spec.has("threads") else [load.threads]
+    return sum(threads) / len(threads)
 
 
 def _is_one_process(strategy: Any, spec: SearchSpec, description: Description) -> bool:

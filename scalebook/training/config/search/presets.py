@@ -61,11 +61,13 @@ PRESETS: Final = (
 )
 
 
-def preset_body(name: str, config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:
+def preset_body(
+    name: str, config: Mapping[str, Any], description: Description, cores: int, gpus: int = 0
+) -> dict[str, Any]:
     """The body of search `name` over `config`, without `experiment:` or `config:`, for the caller to add.
 
-    Ranges come from the config's own values, the size of its data, and the cores of this machine. ConfigError where the
-    config lacks what the preset varies.
+    Ranges come from the config's own values, the size of its data, and the cores of this machine, or the `gpus` that
+    the config computes on. ConfigError where the config lacks what the preset varies.
     """
     preset = next((candidate for candidate in PRESETS if candidate.name == name), None)
     if preset is None:
@@ -74,7 +76,12 @@ def preset_body(name: str, config: Mapping[str, Any], description: Description, 
         batch_place(config, description)
     rate_place(config, description)
     make = {"batch-size": _batch_size, "strategies": _strategies, "largest-rate": _largest_rate}[name]
-    return {"preset": name, **make(config, description, cores)}
+    places = gpus * workload(config, description).threads if gpus else cores
+    body = make(config, description, places)
+    words, workers = (body["space"].get(key, {}).get("values", []) for key in ("strategy", "workers"))
+    if gpus and "ddp" in words and max(workers) > gpus:
+        body["space"]["strategy"] = {"values": [word for word in words if word != "ddp"]}
+    return {"preset": name, **body}
 
 
 def _batch_size(config: Mapping[str, Any], description: Description, cores: int) -> dict[str, Any]:

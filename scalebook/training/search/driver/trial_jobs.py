@@ -9,12 +9,15 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import SearchSpec
 from scalebook.training.config.search.keys import ALL
 from scalebook.training.config.search.point import resolve, summary
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import Workload, workload
 from scalebook.training.files import records
 from scalebook.training.files.reading import opened
 from scalebook.training.files.records import Broken
+from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import ENDED, JobFolder, TrialOf
+from scalebook.training.jobs.gpu_problems import computes_on_gpus
+from scalebook.training.jobs.leases import ROUNDING
 from scalebook.training.jobs.queue import all_jobs, submit
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.workspace import Workspace
@@ -90,8 +93,18 @@ def side_by_side(spec: SearchSpec, description: Description, workspace: Workspac
     if spec.exclusive:
         return 1
     load = workload(spec.config, description)
-    each = max(1, load.processes * load.threads)
-    return max(1, sum(len(machine.cores) // each for machine in chosen(workspace).machines()) // load.nodes)
+    machines = chosen(workspace).machines()
+    on_gpus = computes_on_gpus(load, machines)
+    return max(1, sum(_room(load, machine, on_gpus) for machine in machines) // load.nodes)
+
+
+def _room(load: Workload, machine: Machine, on_gpus: bool) -> int:
+    """For how many such runs there are cores, and GPUs, or shares of one."""
+    by_cores = len(machine.cores) // max(1, load.processes * load.threads)
+    if not on_gpus or not machine.gpus:
+        return 0 if on_gpus else by_cores
+    by_gpus = len(machine.gpus) // max(1, min(load.devices, machine.together))
+    return min(by_cores, by_gpus * int(1 / load.gpu_share + ROUNDING))
 
 
 class CurveTail:

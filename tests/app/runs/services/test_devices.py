@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from scalebook.app.runs.services.devices import ElsewhereState, HeldBy, device_state
-from scalebook.training.jobs.devices import Gpu, Lent, Machine, this_machine
+from scalebook.training.jobs.devices import Lent, Machine, this_machine
 from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, tell
 from scalebook.training.jobs.folder import Started
+from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.workspace import SETTINGS, Workspace
 from tests.training.benches import Bench, bench

@@ -34,6 +34,7 @@ from scalebook.training.jobs.executors.beginning import Away, end_with, permitte
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.gpus import VISIBLE
 from scalebook.training.jobs.process import die_with_parent
 from scalebook.training.nodes import forget_launchers
 from scalebook.training.tracking import names
@@ -171,7 +172,7 @@ def _run(order: Order, runner: Runner) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if order.cores:
         os.sched_setaffinity(0, order.cores)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order.gpus)
+    os.environ[VISIBLE] = ",".join(order.gpus)
     forget_launchers(os.environ)
     os.chdir(order.workspace)
     if not _is_mine(job, order):

@@ -1,0 +1,291 @@
+"""The GPUs of this machine, as NVIDIA's management library (NVML) tells them, without torch or CUDA; or why there are
+none.
+
+NVML is opened once a process and stays open: each opening takes seconds where the driver keeps no GPU awake. A forked
+process opens it again for itself, and never closes it: what it would close is its parent's.
+"""
+
+import importlib.util
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+ORDER: Final = "CUDA_DEVICE_ORDER"
+PCI: Final = Path("/sys/bus/pci/devices")
+NVIDIA: Final = "0x10de"
+MIG: Final = "MIG-"
+"""How the UUID of an instance begins, into which a GPU is cut. CUDA shows a process one of them and no GPU beside."""
+HAS_NONE: Final = "has none"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU, or an instance of one that is cut (MIG). `uuid` is what `CUDA_VISIBLE_DEVICES` takes; numbers
+    change with its settings, and are CUDA's or NVML's; UUIDs are neither."""
+
+    uuid: str
+    name: str
+    memory_mb: int
+    """0 where it has none of its own, or does not tell."""
+    cores: list[int] = field(default_factory=list)
+    """Numbers of the machine's cores that are near it (NUMA); none where the driver does not tell."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.uuid.startswith(MIG)
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """How a GPU stands just now; None where it does not tell."""
+
+    uuid: str
+    busy: float | None
+    """Share of the last moment in which it computed, 0 to 1."""
+    memory_mb: float | None
+    temperature_c: float | None
+
+
+class GpusFound(NamedTuple):
+    """The GPUs that jobs can use. Where there are none `why` ends the sentence `this machine ...`, and `remedy` says
+    what to do, if anything can be done."""
+
+    gpus: list[Gpu]
+    why: str = ""
+    remedy: str = ""
+    notes: tuple[str, ...] = ()
+    """What a person should know besides, in whole sentences."""
+
+
+class _Place(NamedTuple):
+    """A GPU by its number on the PCI bus: itself, its instances where it is cut, nothing where it does not answer."""
+
+    uuid: str
+    name: str
+    gpus: list[Gpu]
+
+
+class _Nvml(NamedTuple):
+    """The opened library, or why it cannot be."""
+
+    library: Any
+    why: str = ""
+    remedy: str = ""
+
+
+def gpus_here() -> GpusFound:
+    """Of this process's environment. The driver is asked once a process."""
+    return _found(os.getpid(), os.environ.get(VISIBLE), os.environ.get(ORDER))
+
+
+def gpu_readings(uuids: Collection[str]) -> list[GpuReading]:
+    """The readings of those GPUs that answer."""
+    nvml = _opened(os.getpid()).library if uuids else None
+    if nvml is None:
+        return []
+    readings = []
+    for uuid in uuids:
+        try:
+            readings.append(_reading(nvml, uuid))
+        except nvml.NVMLError:
+            continue  # lost
+    return readings
+
+
+def _reading(nvml: Any, uuid: str) -> GpuReading:
+    handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if uuid.startswith(MIG) else handle
+    return GpuReading(
+        uuid,
+        busy=_told(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+        memory_mb=_told(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20),
+        temperature_c=_told(nvml, lambda: float(nvml.nvmlDeviceGetTemperature(whole, nvml.NVML_TEMPERATURE_GPU))),
+    )
+
+
+def _told(nvml: Any, ask: Callable[[], float]) -> float | None:
+    """None where this GPU does not tell it, as an instance of one how busy it is."""
+    try:
+        return ask()
+    except nvml.NVMLError:
+        return None
+
+
+@lru_cache(maxsize=4)
+def _found(process: int, allowed: str | None, order: str | None) -> GpusFound:
+    nvml, why, remedy = _opened(process)
+    if nvml is None:
+        return GpusFound([], why, remedy)
+    try:
+        count = int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError as error:
+        return GpusFound([], *_failing(error))
+    places, notes = [], []
+    for number in range(count):
+        try:
+            places.append(_place(nvml, nvml.nvmlDeviceGetHandleByIndex(number)))
+        except nvml.NVMLError as error:  # the others work
+            places.append(_Place("", "", []))
+            notes.append(f"GPU {number} is left out: NVML says {error} of it.")
+    return _for_jobs(places, notes, allowed, order)
+
+
+def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order: str | None) -> GpusFound:
+    """Those that the environment lets through, if torch can use them."""
+    if not places:
+        return GpusFound([], HAS_NONE)
+    everything = [gpu for place in places for gpu in place.gpus]
+    if not everything:
+        cut = "" if notes else f"has {len(places)} in MIG mode, and no instance of them"
+        remedy = "Make instances: `nvidia-smi mig -cgi ... -C`." if cut else "See `nvidia-smi`; often a restart helps."
+        return GpusFound([], cut or f"has {len(places)}, and none answers: {' '.join(notes)}", remedy)
+    gpus = visible(places, allowed)
+    if not gpus:
+        return GpusFound(
+            [], f"has {len(everything)}, and {VISIBLE}={allowed} hides all", f"Unset {VISIBLE}.", tuple(notes)
+        )
+    if (version := cpu_build()) is not None:
+        why = f"has {gpu_words(gpus)}, and torch {version} here is a build for CPUs"
+        command = f"{sys.executable} -m pip install --force-reinstall torch"
+        return GpusFound([], why, f"Install its CUDA build, the package index's own: `{command}`.", tuple(notes))
+    if allowed and allowed[0].isdigit() and order != "PCI_BUS_ID" and len({place.name for place in places}) > 1:
+        notes.append(
+            f"{VISIBLE}={allowed} is read in the order of the PCI bus, as `nvidia-smi` counts. CUDA counts the fastest "
+            f"first, and these GPUs are of several models: set {ORDER}=PCI_BUS_ID, or write UUIDs."
+        )
+    return GpusFound(gpus, notes=tuple(notes))
+
+
+def gpu_words(gpus: Collection[Gpu]) -> str:
+    """`2 GPUs (NVIDIA H100, 80 GB each)`; `3 GPUs (2 x NVIDIA L4, 24 GB each; 1 x NVIDIA T4, 16 GB)`."""
+    kinds = Counter((gpu.name, gpu.memory_mb) for gpu in gpus)
+    said = [
+        f"{f'{many} x ' if len(kinds) > 1 else ''}{name}"
+        + (f", {memory_mb / 1024:.0f} GB{' each' if many > 1 else ''}" if memory_mb else "")
+        for (name, memory_mb), many in kinds.items()
+    ]
+    return f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'} ({'; '.join(said)})"
+
+
+def visible(places: list[_Place], allowed: str | None) -> list[Gpu]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` lets through, as CUDA reads it: numbers, or beginnings of UUIDs, up to the
+    first that is none; nothing where one is there twice. Of a GPU that is cut its number means the first instance."""
+    if allowed is None:
+        return [gpu for place in places for gpu in place.gpus]
+    words = [word.strip() for word in allowed.split(",")]
+    numbers = words[0].isdigit()
+    gpus: list[Gpu] = []
+    for word in words:
+        if not word or word.isdigit() != numbers:
+            break
+        matching = _numbered(places, int(word)) if numbers else _beginning(places, word)
+        if matching is None:
+            break
+        if matching and matching[0] in gpus:
+            return []
+        gpus += matching
+    return gpus
+
+
+def _numbered(places: list[_Place], number: int) -> list[Gpu] | None:
+    return places[number].gpus[:1] if number < len(places) else None
+
+
+def _beginning(places: list[_Place], word: str) -> list[Gpu] | None:
+    whole = [place.gpus[:1] for place in places if place.gpus and place.uuid.startswith(word)]
+    cut = [[gpu] for place in places for gpu in place.gpus if not gpu.is_whole and gpu.uuid.startswith(word)]
+    return [*whole, *cut][0] if len(whole) + len(cut) == 1 else None
+
+
+def _place(nvml: Any, handle: Any) -> _Place:
+    uuid, name = _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
+    cores = _near(nvml, handle)
+    try:
+        is_cut = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
+    except nvml.NVMLError:  # a model that cannot be cut
+        is_cut = False
+    if not is_cut:
+        return _Place(uuid, name, [Gpu(uuid, name, _memory_mb(nvml, handle), cores)])
+    instances = [
+        Gpu(_text(nvml.nvmlDeviceGetUUID(one)), _text(nvml.nvmlDeviceGetName(one)), _memory_mb(nvml, one), cores)
+        for one in _instances(nvml, handle)
+    ]
+    return _Place(uuid, name, instances)
+
+
+def _instances(nvml: Any, handle: Any) -> Iterator[Any]:
+    for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        with suppress(nvml.NVMLError_NotFound):  # no instance has this number
+            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+
+
+def _memory_mb(nvml: Any, handle: Any) -> int:
+    return int(_told(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total // 2**20) or 0)
+
+
+def _near(nvml: Any, handle: Any) -> list[int]:
+    words = -(-int(os.sysconf("SC_NPROCESSORS_CONF")) // 64)
+    try:
+        bits = nvml.nvmlDeviceGetCpuAffinity(handle, words)
+    except nvml.NVMLError:  # the driver of some virtual machines does not tell
+        return []
+    return [64 * i + bit for i, word in enumerate(bits) for bit in range(64) if word >> bit & 1]
+
+
+def _text(told: str | bytes) -> str:
+    return told.decode() if isinstance(told, bytes) else told
+
+
+@lru_cache(maxsize=1)
+def _opened(process: int) -> _Nvml:
+    """Of each `process` its own."""
+    try:
+        import pynvml
+    except ImportError:
+        return _Nvml(None, "lacks the package nvidia-ml-py", f"`{sys.executable} -m pip install nvidia-ml-py`.")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        missing = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        if error.value not in missing:
+            return _Nvml(None, *_failing(error))
+        if not _on_the_bus():
+            return _Nvml(None, HAS_NONE)
+        remedy = "Install or load it: `nvidia-smi` then lists the GPUs. A container must be started with them."
+        return _Nvml(None, f"has an NVIDIA GPU, and its driver is missing (NVML: {error})", remedy)
+    return _Nvml(pynvml)
+
+
+def _failing(error: Any) -> tuple[str, str]:
+    return f"has a driver that fails (NVML: {error})", "See `nvidia-smi`; after an update of the driver restart it."
+
+
+def _on_the_bus() -> bool:
+    """Whether an NVIDIA GPU is there, whatever drives it: PCI class 3 is displays and 3D controllers."""
+    for device in PCI.glob("*"):
+        with suppress(OSError):
+            vendor, kind = ((device / name).read_text(encoding="ascii").strip() for name in ("vendor", "class"))
+            if vendor == NVIDIA and kind.startswith("0x03"):
+                return True
+    return False
+
+
+def cpu_build() -> str | None:
+    """Version of the installed torch, which is not imported, where it cannot use an NVIDIA GPU; None where it can."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    with suppress(OSError):
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+        if re.search(r"^cuda\b.*=\s*None\s*$", text, re.MULTILINE):
+            version = re.search(r"^__version__\s*=\s*'(.*)'", text, re.MULTILINE)
+            return version.group(1) if version else ""
+    return None
