@@ -90,10 +90,11 @@ class Need(NamedTuple):
     gradients: int  # of every worker
     snapshot: int  # the copy of the optimizer's state that worker 0 takes when it validates or saves
     replicas: int = 0  # every worker's own parameters, sums and optimizer state, where these are not those of a version
+    on_gpu: int = 0  # not of the machine's memory: of the GPU's, what one process copies there and keeps
 
     @property
     def total(self) -> int:
-        """All of these together."""
+        """All of the machine's."""
         return self.shared + self.gradients + self.snapshot + self.replicas
 
 
