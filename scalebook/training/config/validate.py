@@ -23,8 +23,8 @@ MATMUL: Final = Field(
     "float32_matmul_precision",
     "enum",
     "How exact products of float32 matrices are. `highest`: float32, torch's own default. `high`: TF32 on a GPU that "
-    "has it, 10 bits of mantissa instead of 23, several times as fast. `medium`: bfloat16 where that is faster, also on "
-    "a CPU. Convolutions on a GPU use TF32 in any case.",
+    "has it, 10 bits of mantissa instead of 23, several times as fast. `medium`: bfloat16 where that is faster, on a "
+    "CPU too. Convolutions on a GPU use TF32 in any case.",
     nullable=True,
     choices=["highest", "high", "medium"],
 )

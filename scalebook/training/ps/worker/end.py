@@ -320,6 +320,9 @@ class WorkerEnd(Protocol):
     def add_samples(self, samples: int) -> None:
         """Add to the samples that this worker has computed on."""
 
+    def note_memory(self, size: int) -> None:
+        """The most bytes that this process has held so far, or has allocated on its GPU."""
+
 
 class PlayingEnd(WorkerEnd, Protocol):
     """All workers of a virtual run, played by one process (host virtual): to whoever trains they look like one worker
