@@ -105,6 +105,12 @@ class TimedOut(RuntimeError):
 
 MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to allocate", "bad_alloc")
 """Of torch's allocators for CPU and GPU, the operating system, NumPy and C++, in lower case."""
+GPU_MEMORY = re.compile(
+    r"\bcu\w+_alloc_failed\b|\bcudnn_status_\w+_allocation_failed\b|\bcuda_?error_?(memory_?allocation|out_of_memory)\b",
+    re.IGNORECASE,
+)
+"""What cuBLAS, cuDNN, cuSPARSE, cuSOLVER, cuFFT, CUDA's runtime and its driver call it, of the GPU's memory or the
+host's."""
 ONEDNN_MEMORY = re.compile(r"could not create a (primitive(?! descriptor)|memory object)", re.IGNORECASE)
 """What oneDNN says where it has no memory for what a convolution needs beside its tensors. (A descriptor that it cannot
 create is an operation that it does not know.)"""
@@ -154,7 +160,8 @@ def _class_of(error: BaseException) -> FailureClass:
 
 def wants_memory(text: str) -> bool:
     """Whether an error message, or the end of a log, says that memory could not be had."""
-    return any(words in text.lower() for words in MEMORY_WORDS) or ONEDNN_MEMORY.search(text) is not None
+    named = any(words in text.lower() for words in MEMORY_WORDS)
+    return named or any(kind.search(text) is not None for kind in (ONEDNN_MEMORY, GPU_MEMORY))
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

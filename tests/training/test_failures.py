@@ -5,6 +5,7 @@ import torch
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import ADVICE, Diverged, FailureClass, ServerLost, TimedOut, WorkerLost, classify
+from tests.training.gpu_words import NO_MEMORY, OTHER_ERRORS
 
 
 def chained(outer: BaseException, inner: BaseException) -> BaseException:
@@ -76,3 +77,11 @@ def test_each_failure_has_its_class_cause_and_advice(error: BaseException, failu
 def test_they_travel_between_processes(error: BaseException) -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
     assert (type(again), str(again), classify(again)) == (type(error), str(error), classify(error))
+
+
+@pytest.mark.parametrize(
+    ("text", "failure_class"),
+    [*((text, "out of memory") for text in NO_MEMORY), *((text, "unknown") for text in OTHER_ERRORS)],
+)
+def test_a_gpu_without_memory_is_known_whoever_says_it(text: str, failure_class: str) -> None:
+    assert classify(RuntimeError(text)).failure_class == failure_class

@@ -68,12 +68,13 @@ def to_read(config: Mapping[str, Any], description: Description) -> dict[str, An
 
 
 def with_extras(config: dict[str, Any]) -> dict[str, Any]:
-    """`lr_scaling` with its defaults written out, and none of the keys here that say nothing."""
+    """`lr_scaling` with its defaults written out; nothing of an extra key that says nothing."""
     scaling = rate_scaling(config)
     if scaling is not None:
         config[LR_SCALING] = scaling.written()
-    for key, nothing in ((LR_SCALING, None), ("noise_scale", False), ("gpu_share", 1)):
-        if config.get(key) in (None, nothing):
+    nothing = {LR_SCALING: None, "noise_scale": False, "float32_matmul_precision": None, "gpu_share": 1}
+    for key in nothing:
+        if config.get(key) in (None, nothing[key]):
             config.pop(key, None)
     return config
 

@@ -19,12 +19,22 @@ WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", 
 SEED: Final = Field("seed_everything", "int", minimum=0, maximum=2**32 - 1)
 PROFILERS: Final = ("simple", "advanced", "pytorch")
 THREADS: Final = Field("threads", "int", minimum=1, maximum=1024)
+MATMUL: Final = Field(
+    "float32_matmul_precision",
+    "enum",
+    "How exact products of float32 matrices are. `highest`: float32, torch's own default. `high`: TF32 on a GPU that "
+    "has it, 10 bits of mantissa instead of 23, several times as fast. `medium`: bfloat16 where that is faster, on a "
+    "CPU too. Convolutions on a GPU use TF32 in any case.",
+    nullable=True,
+    choices=["highest", "high", "medium"],
+)
 NOISE_SCALE: Final = Field("noise_scale", "bool")
 GPU_SHARE: Final = Field(
     "gpu_share", "float",
     "Part of a GPU's memory that a small run may take: others that say so too run beside it.",
     default=1.0, minimum=0.01, maximum=1.0,
 )  # fmt: skip
+OF_THE_RUN: Final = {field.name: field for field in (THREADS, MATMUL, NOISE_SCALE, GPU_SHARE)}
 
 
 def validate(
@@ -156,11 +166,8 @@ def _top_level(config: Mapping[str, Any]) -> list[Problem]:
             problems.append(Problem(str(key), "is not a key of a config", suggestion(str(key), TOP_KEYS)))
         elif key == "seed_everything" and not isinstance(value, bool):
             problems += [problem for problem in [check_value(key, value, SEED)] if problem]
-        elif key == "threads":
-            problems += [problem for problem in [check_value(key, value, THREADS)] if problem]
-        elif key in ("noise_scale", "gpu_share"):
-            field = NOISE_SCALE if key == "noise_scale" else GPU_SHARE
-            problems += [problem for problem in [check_value(key, value, field)] if problem]
+        elif key in OF_THE_RUN:
+            problems += [problem for problem in [check_value(key, value, OF_THE_RUN[key])] if problem]
     return problems
 
 

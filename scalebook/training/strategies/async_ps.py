@@ -27,6 +27,7 @@ from scalebook.training.strategies.applied_step import Pushing
 from scalebook.training.strategies.async_arguments import AsyncArguments, older_names
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.buffers import BufferPolicy, Buffers
+from scalebook.training.strategies.cuda import count_gpus_apart
 from scalebook.training.strategies.first import First, stand_first
 from scalebook.training.strategies.forking import LAST_MEETING
 from scalebook.training.strategies.launcher import take_rank
@@ -125,6 +126,7 @@ class AsyncPS(SharedMeasures, Playing):
         tls: bool = True,
     ) -> None:
         require_linux()
+        count_gpus_apart()
         super().__init__(
             AsyncArguments(
                 server=Settings(

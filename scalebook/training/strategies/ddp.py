@@ -27,6 +27,7 @@ from scalebook.training.ps.policy.bounds import PositiveFloat, check
 from scalebook.training.ps.policy.codecs import CodecName, in_halves, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.strategies.cuda import count_gpus_apart
 from scalebook.training.strategies.exchange import KEY, Exchange, make_exchange
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, take_rank
@@ -65,6 +66,7 @@ class DDP(AroundFork, DDPStrategy):
         self, codec: CodecName | Codec = "fp32", deadline_s: PositiveFloat = DEADLINE_S, **kwargs: Any
     ) -> None:
         check(DDP, {"deadline_s": deadline_s}, ARGUMENTS)
+        count_gpus_apart()
         self.deadline_s = deadline_s
         self.codec = make_codec(read_object(codec, CodecName | Codec, KEY), KEY)
         if self.codec.codes and kwargs.get("ddp_comm_hook") is not None:

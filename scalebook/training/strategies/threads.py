@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from scalebook.training.jobs.devices import CPU_QUOTA, cpu_quota
+from scalebook.training.strategies.cuda import cuda_has_begun
 from scalebook.training.strategies.lightning import rank_zero_warn
 
 _HARD: Final = 2  # omp_pause_hard, OpenMP 5.0
@@ -18,8 +19,11 @@ _CPU: Final = Path("/sys/devices/system/cpu")
 def check_fork(device: torch.device) -> None:
     """RuntimeError where this process has used a GPU in a way that its forks, on `device`, cannot do without."""
     used, names = "", _thread_names()
-    if device.type == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        used = "CUDA has been used in this process, and a forked worker cannot use it again"
+    if device.type == "cuda" and cuda_has_begun():
+        used = (
+            "CUDA has been used in this process, and a forked worker cannot use it again. A tensor on a GPU does it, "
+            "and so does torch.cuda.is_available() before lightning is imported"
+        )
     elif any(name.startswith("pt_autograd") for name in names):  # torch then refuses backward passes in forks
         used = "a backward pass was made in this process, on a machine with a GPU, and a forked worker can make none"
     if used:

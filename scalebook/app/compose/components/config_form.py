@@ -18,7 +18,7 @@ from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import sentence
 from scalebook.training.config.description import ClassInfo, Description, Field, FieldType, Group
 from scalebook.training.config.fields import check_value
-from scalebook.training.config.validate import GPU_SHARE
+from scalebook.training.config.validate import GPU_SHARE, MATMUL
 from scalebook.training.errors import Problem
 from scalebook.training.notebook.bodies import MOST_REPEATS
 
@@ -284,7 +284,8 @@ class ConfigForm:
         threads = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
         wanted = [field for field in self.description.trainer if field.name not in form.HANDLED_TRAINER_KEYS]
         share = [(GPU_SHARE.name, GPU_SHARE)] if self.gpus or form.get(self.config, GPU_SHARE.name) is not None else []
-        paths = [("threads", threads), *share, *((f"trainer.{field.name}", field) for field in wanted)]
+        of_run = [("threads", threads), (MATMUL.name, MATMUL), *share]
+        paths = [*of_run, *((f"trainer.{field.name}", field) for field in wanted)]
         self._fold("Advanced: threads and the trainer", "trainer", paths, 3)
 
     def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:

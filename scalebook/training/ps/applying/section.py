@@ -13,7 +13,7 @@ from scalebook.training.ps.applying.slots import Slots
 from scalebook.training.ps.applying.summed import SummedSlots
 from scalebook.training.ps.coordination.admission import Admission
 from scalebook.training.ps.coordination.run import SharedRun
-from scalebook.training.ps.memory.region import SECTIONS, Control, pin
+from scalebook.training.ps.memory.region import SECTIONS, Control, Pinned
 from scalebook.training.ps.optimizer.outer import all_applied
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.trace import ShardTrace
@@ -28,6 +28,7 @@ class Section:
     ) -> None:  # fmt: skip
         settings, counters = control.settings, control.sections[number]
         self.number, self.plan, self.counters, self.optimizer = number, plan, counters, optimizer
+        self.pinned: Pinned | None = None  # `memory`, where a GPU of this process uses it; that of all sections
         self.control, self.deadline_s = control, deadline_s
         traces: list[ShardTrace | None] = [None] * len(plan.shards)
         if settings.trace is not None:
@@ -82,12 +83,21 @@ def make_sections(
     """All sections of this process, over the run's memory. `first_shard`: the shard to begin with."""
     memory = run.memory.map()
     row_memory = run.row_memory.map() if plans[-1].rows_end else None
-    if any(p.is_cuda for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]):
-        pin(memory)
     for counters in run.control.sections[: len(plans)]:
         counters.used[0] = 1
     pairs = zip(plans, all_applied(optimizers, run.settings, run.control.workers), strict=True)
-    return [
+    sections = [
         Section(i, plan, memory, run.control, optimizer, first_shard, deadline_s, row_memory)
         for i, (plan, optimizer) in enumerate(pairs)
     ]
+    pin_for_gpu(sections, memory, [p for optimizer in optimizers for p in parameters_of(optimizer)])
+    return sections
+
+
+def pin_for_gpu(sections: Sequence[Section], memory: Tensor, parameters: Sequence[Tensor]) -> None:
+    """Page-lock `memory`, which these sections lie in, where some of the parameters are on a GPU."""
+    device = next((p.device for p in parameters if p.is_cuda), None)
+    if device is not None:
+        pinned = Pinned(memory, device)
+        for section in sections:
+            section.pinned = pinned

@@ -9,8 +9,10 @@ import errno
 import mmap
 import os
 import tempfile
+import warnings
+import weakref
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -26,6 +28,9 @@ LINE: Final = 64  # bytes; what different processes write lies on different cach
 SECTIONS: Final = 8  # optimizers at most
 NOTE: Final = 256  # bytes of what a worker says that it waits for
 BINS: Final = 128  # staleness 0..126, and more
+
+_PORTABLE: Final = 1  # cudaHostRegisterPortable
+_NO_MEMORY: Final = 2  # cudaErrorMemoryAllocation
 
 # int64 counters of the run's head
 STARTED: Final = 0  # 1: memory and first parameters are there; a worker that comes now joins a run under way
@@ -51,6 +56,7 @@ COMPUTE: Final = 0
 WAIT: Final = 1
 COMMUNICATE: Final = 2
 DATA: Final = 3
+MEMORY: Final = 4  # not seconds: the most bytes that its process has held, or has allocated on its GPU
 
 # int64 counters of one worker at one shard
 APPLIED: Final = 0
@@ -298,11 +304,46 @@ def anonymous_file(name: str) -> int:
         return os.dup(file.fileno())
 
 
-def pin(memory: Tensor) -> None:
-    """Page-lock the run's memory (uint8) in this process, which uses a GPU; RuntimeError if that cannot be."""
-    code = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)  # type: ignore[no-untyped-call]
-    if int(code) != 0:
-        raise RuntimeError(
-            f"the parameters ({memory.numel() / 1e6:.0f} MB) could not be page-locked: CUDA error {int(code)}. "
-            "Raise the limit of locked memory (ulimit -l), or use fewer workers."
-        )
+class Pinned:
+    """Memory (uint8) that a GPU reads and writes by itself: page-locked in this process until `release`, or until
+    nobody has this object any more.
+
+    `device` is the process's own, which gets a context there and nowhere else; other GPUs may use the memory too.
+    RuntimeError if it cannot be.
+    """
+
+    def __init__(self, memory: Tensor, device: torch.device) -> None:
+        with torch.cuda.device(device):
+            code = int(_cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), _PORTABLE))
+        if code:
+            name = {_NO_MEMORY: "cudaErrorMemoryAllocation"}.get(code, f"CUDA error {code}")
+            raise RuntimeError(
+                f"the parameters ({memory.numel() / 1e6:.0f} MB) could not be page-locked: {name}. "
+                "Raise the limit of locked memory (ulimit -l), or use fewer workers."
+            )
+        self.release = weakref.finalize(self, _unpin, memory, device, os.getpid())
+        self.release.atexit = False  # the process's end does it
+
+
+def pinned_bytes(size: int, device: torch.device) -> tuple[Tensor, Pinned]:
+    """So many zeros (uint8), page-locked: no more than these, where torch's `pin_memory` takes a power of two.
+
+    Shared, so that no fork of this process makes a write move them to other pages than those which the GPU has.
+    """
+    memory = torch.frombuffer(mmap.mmap(-1, max(size, 1)), dtype=torch.uint8)  # which takes no 0 bytes
+    return memory[:size], Pinned(memory, device)
+
+
+def _unpin(memory: Tensor, device: torch.device, process: int) -> None:
+    """As soon as no copy is under way; before the memory is given back, since it may come again at the same address.
+    Nothing in forks of `process`, a loader's say, which have the object and no GPU."""
+    if os.getpid() != process:
+        return
+    torch.cuda.synchronize(device)
+    code = int(_cudart().cudaHostUnregister(memory.data_ptr()))
+    if code:
+        warnings.warn(f"page-locked memory could not be given back: CUDA error {code}.", stacklevel=2)
+
+
+def _cudart() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]

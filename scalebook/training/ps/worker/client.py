@@ -122,6 +122,7 @@ class Client:
 
     def push_steps(self, valid: bool = True) -> Steps[Pushed]:
         """The steps of `push`."""
+        self.replica.await_gradients()  # that is computing, and not yet a part of the push
         started, waited = self._now(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
         gradients, groups = self._gradients(), self.pushed_groups
@@ -219,7 +220,9 @@ class Client:
         self.optimizer.state = defaultdict(dict)
         parameters = parameters_of(self.optimizer)
         state = {place: kept[id(p)] for place, p in enumerate(parameters) if id(p) in kept}
+        before = self.replica
         self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
+        before.release()
         self.state.host, self.state.replica = self.host, self.replica
         self.notes = ShownNotes(self.host.section, self.optimizer)
         self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]

@@ -5,9 +5,9 @@ from typing import Any
 
 from scalebook.training.ps.applying.hosts import Host, make_host
 from scalebook.training.ps.applying.plan import plan_section
-from scalebook.training.ps.applying.section import Section
+from scalebook.training.ps.applying.section import Section, pin_for_gpu
 from scalebook.training.ps.memory.lending import Lending
-from scalebook.training.ps.memory.region import Memory, pin
+from scalebook.training.ps.memory.region import Memory
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.worker.replica import Replica
 
@@ -23,9 +23,8 @@ def grown(old: Section, worker: int, version: int, state: Mapping[int, Any]) -> 
     plan = plan_section(optimizer, control.settings, control.workers)
     memory.allocate(plan.end)
     mapped = memory.map()
-    if any(parameter.is_cuda for parameter in parameters):
-        pin(mapped)
     section = Section(old.number, plan, mapped, control, optimizer, worker, old.deadline_s)
+    pin_for_gpu([section], mapped, parameters)
     for shard in section.shards:
         shard.initialise([parameters[place].detach() for place in shard.plan.parameters])
         shard.restore(version, state)

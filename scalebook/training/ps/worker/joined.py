@@ -194,6 +194,9 @@ class Joined:
         for client in self.clients:
             client.state.leave()
             client.replica.detach()
+            client.replica.release()
+            if client.host.section.pinned is not None:
+                client.host.section.pinned.release()
 
     def read_rows(self, model: Module) -> None:
         """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""

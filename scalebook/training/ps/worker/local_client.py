@@ -76,12 +76,13 @@ class LocalClient(Client):
 
     @override
     def push_steps(self, valid: bool = True) -> Steps[Pushed]:
-        started, waited = self._now(), self._waited()
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
         self._count_gradient()
         self._step(valid)
-        journey = Journey([], self.pushed_groups, True, False, started, waited, was_sent=False)
         is_due = self._local.is_due(self._since, self.version, self._mine.moved)
+        if is_due:
+            self.replica.await_gradients()  # and the step, so that neither is counted as communication
+        journey = Journey([], self.pushed_groups, True, False, self._now(), self._waited(), was_sent=False)
         self.leg = Leg.ASKS if is_due else Leg.HERE
         return (yield from self.journey_steps(journey))
 

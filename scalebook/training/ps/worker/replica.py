@@ -12,6 +12,7 @@ from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest, Shard
 from scalebook.training.ps.memory.layout import lay_out
 from scalebook.training.ps.memory.lending import Lending
+from scalebook.training.ps.memory.region import Pinned, pinned_bytes
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.worker.lent_tables import LentTables
 
@@ -22,7 +23,7 @@ class Replica:
     `lent`: on a CPU the parameters are views into the versions that this worker holds, so that taking one copies
     nothing; the parameters change their storage with it, and what is written into them stays in this process
     (`Lending`). Otherwise (on a GPU, and when the worker itself steps between two pulls) they lie in memory of their
-    own, and a take is a copy. A GPU copies by DMA, since what lies on the host is page-locked (`region.pin`).
+    own, and a take is a copy. A GPU copies by DMA, since what lies on the host is page-locked (`region.Pinned`).
 
     A parameter that does not require a gradient when training begins is the worker's own, as buffers are: nobody
     updates it but whoever moves it by hand (a target network). It joins the others once it requires one.
@@ -41,6 +42,8 @@ class Replica:
         self.frozen = {place for place, p in enumerate(self.parameters) if not p.requires_grad}
         self._shards = section.shards
         self._on_cpu = all(p.device.type == "cpu" for p in self.parameters)
+        self._gpus = list(dict.fromkeys(p.device for p in self.parameters if p.is_cuda))
+        self._pinned: Pinned | None = None
         self.lent = not own and self._on_cpu
         self._lending = lending if self.lent else None
         self._views = [self._lent_views(shard) for shard in range(len(self._shards))] if self.lent else []
@@ -278,6 +281,18 @@ class Replica:
 
     # --- gradients and memory ------------------------------------------------------------------------------------
 
+    def await_gradients(self) -> None:
+        """Wait until the backward pass is over: a GPU computes while Python goes on."""
+        for device in self._gpus:
+            event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # others may have the core
+            event.record(torch.cuda.current_stream(device))
+            event.synchronize()
+
+    def release(self) -> None:
+        """Take back that memory is page-locked; for the end."""
+        if self._pinned is not None:
+            self._pinned.release()
+
     def gradients(self) -> list[Tensor | None]:
         """The gradients, on the CPU, None where there is none."""
         if self._on_cpu:
@@ -285,7 +300,8 @@ class Replica:
         for parameter, landing in zip(self.parameters, self._staging, strict=True):
             if parameter.grad is not None:
                 landing.copy_(parameter.grad, non_blocking=True)
-        torch.cuda.synchronize(self.parameters[0].device)
+        for device in self._gpus:
+            torch.cuda.synchronize(device)
         pairs = zip(self.parameters, self._staging, strict=True)
         return [None if p.grad is None else landing for p, landing in pairs]
 
@@ -316,14 +332,20 @@ class Replica:
         if self._on_cpu:
             return []
         layout = lay_out([(str(i), p.detach()) for i, p in enumerate(self.parameters)])
-        return layout.views(torch.zeros(layout.nbytes, dtype=torch.uint8, pin_memory=True))
+        memory, self._pinned = pinned_bytes(layout.nbytes, self._gpus[0])
+        return layout.views(memory)
 
     def _allocate(self) -> list[Tensor]:
-        """Memory of the replica's own; nothing where lent."""
+        """Memory of the replica's own, each parameter's on its device; nothing where lent."""
         if self.lent:
             return []
-        layout = lay_out([(str(i), p.detach()) for i, p in enumerate(self.parameters)])
-        return layout.views(torch.zeros(layout.nbytes, dtype=torch.uint8, device=self.parameters[0].device))
+        own: dict[int, Tensor] = {}
+        for device in dict.fromkeys(p.device for p in self.parameters):
+            places = [place for place, p in enumerate(self.parameters) if p.device == device]
+            layout = lay_out([(str(place), self.parameters[place].detach()) for place in places])
+            views = layout.views(torch.zeros(layout.nbytes, dtype=torch.uint8, device=device))
+            own.update(zip(places, views, strict=True))
+        return [own[place] for place in range(len(self.parameters))]
 
 
 def rounded(mine: Tensor, other: Tensor) -> bool:

@@ -1,0 +1,60 @@
+"""CUDA before a fork: whether anything has begun it in this process, and how many GPUs there are without beginning it.
+
+A process that has called the driver's `cuInit` hands its forks a driver that does not work, whoever called it: torch
+(`torch.cuda.is_initialized()` says nothing of `cudaGetDeviceCount`), Triton, a library of the user's.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+from typing import Final
+
+import torch
+
+_DRIVER: Final = "libcuda.so.1"
+_NOT_INITIALIZED: Final = 3  # CUDA_ERROR_NOT_INITIALIZED, cuda.h
+_COUNT: Final = f"""
+import ctypes
+driver, count = ctypes.CDLL("{_DRIVER}"), ctypes.c_int()
+print(count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0)
+"""
+_DEADLINE_S: Final = 60.0
+
+
+def cuda_has_begun() -> bool:
+    """Whether `cuInit` has been called in this process, so that its forks cannot use CUDA."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return True
+    driver = _loaded_driver()
+    return driver is not None and driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != _NOT_INITIALIZED
+
+
+def count_gpus_apart() -> None:
+    """Before a Trainer is made: let torch know the number of GPUs where it would begin CUDA to find it.
+
+    That is so where NVML fails, and of a part of a GPU (`CUDA_VISIBLE_DEVICES=MIG-...`). Another process counts them
+    then. Nothing otherwise, and nothing where the count is known.
+    """
+    known = torch.cuda._cached_device_count  # private, and the only way to say it
+    if not torch.cuda._is_compiled() or known is not None or cuda_has_begun() or torch.cuda._device_count_nvml() >= 0:
+        return
+    if count := _counted():
+        torch.cuda._cached_device_count = count
+
+
+def _loaded_driver() -> ctypes.CDLL | None:
+    """CUDA's driver library, if something has loaded it."""
+    try:
+        return ctypes.CDLL(_DRIVER, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None
+
+
+def _counted() -> int:
+    """How many GPUs CUDA shows a process with this one's environment; 0 where it has none, or does not answer."""
+    try:
+        answer = subprocess.run([sys.executable, "-c", _COUNT], capture_output=True, timeout=_DEADLINE_S, check=True)
+        return int(answer.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):  # torch asks by itself then, and says what is wrong
+        return 0
