@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MethodType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 from jsonargparse import ArgumentError
@@ -60,7 +60,7 @@ PLAIN: Final[dict[str, Any]] = {
     "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
 }
 """A config in which each of our arguments has its default."""
-CHATTER: Final = ("Tip:", "GPU available", "TPU available", "weights_only", "Seed set to")
+CHATTER: Final = ("Tip:", "GPU available", "TPU available", "weights_only", "Seed set to", "Tensor Cores")
 
 
 class _Parsers(NamedTuple):
@@ -134,6 +134,8 @@ class TrainingCLI(LightningCLI):
     @override
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--threads", type=PositiveInt, default=1, help="CPU threads of each worker")
+        precisions = Literal["highest", "high", "medium"] | None
+        parser.add_argument("--float32_matmul_precision", type=precisions, default=None, help="Of float32 matrices")
         parser.add_argument(
             "--lr_scaling", type=RateScaling | None, default=None, help="What the batch makes of the rate"
         )
@@ -196,6 +198,8 @@ class TrainingCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         asked = self._get(self.config_init, "trainer", default={})
         threads = self._get(self.config_init, "threads", default=1)
+        if (precision := self._get(self.config_init, "float32_matmul_precision")) is not None:
+            torch.set_float32_matmul_precision(precision)  # workers inherit it, and modules of the user's came before
         if self.job is None:
             more: dict[str, Any] = {"logger": asked["logger"] or False, "enable_checkpointing": False}
             callbacks: list[Callback] = [Threads(threads)]

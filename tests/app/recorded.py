@@ -137,7 +137,7 @@ def write_pushes(folder: Path, points: int, workers: int, shards: int = 2) -> No
         slow = 3.0 if i == 1 else 1.0
         told.append(
             {"compute": slow * points / 10, "wait": 0.1 * points, "communicate": 0.05 * points, "data": 0.01 * points,
-             "updates": 7 * points, "samples": 224 * points}
+             "updates": 7 * points, "samples": 224 * points, "memory_bytes": 1_500_000_000 + i * 250_000_000}
         )  # fmt: skip
         parts += [
             {"worker": i, "section": 0, "shard": shard, "applied": 7 * points, "dropped": i * (shard == 0),

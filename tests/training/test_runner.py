@@ -95,6 +95,7 @@ def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Worksp
         >= record.metrics[names.STALENESS_P95]
         >= record.metrics[names.STALENESS_P50]
     )
+    assert all(record.metrics[names.per_worker(names.PEAK_MEMORY_MB, i)] > 100 for i in range(2))
     rates = [record.metrics[names.per_worker(names.UPDATES_PER_SECOND, i)] for i in range(2)]
     assert sum(rates) == pytest.approx(record.metrics[names.UPDATES_PER_SECOND])
 

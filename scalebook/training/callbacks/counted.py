@@ -35,6 +35,7 @@ class CountedHere:
         self.samples = 0
         self.compute = 0.0
         self.data = 0.0
+        self.memory_bytes = 0
         self._exposed_per_step = 0.0
         self._computed_per_step = 0.0
         self._sampled_steps = 0
@@ -65,6 +66,7 @@ class CountedHere:
             data=self.data,
             updates=self.trainer.global_step,
             samples=self.samples,
+            memory_bytes=self.memory_bytes,
         )
         return [mine]
 
@@ -102,6 +104,9 @@ class CountedHere:
 
     def add_samples(self, samples: int) -> None:
         self.samples += samples
+
+    def note_memory(self, size: int) -> None:
+        self.memory_bytes = size
 
     def _ask_ddp(self) -> None:
         """Take DDP's latest measurement, if there is a new one, into the mean of all."""

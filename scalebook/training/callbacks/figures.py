@@ -93,12 +93,14 @@ def pushes(rows: Sequence[PushMeasures]) -> dict[str, float]:
 def by_worker(
     times: Sequence[WorkerTimes], histogram: StalenessHistogram | None, rows: Sequence[PushMeasures]
 ) -> dict[str, float]:
-    """Shares, mean staleness, drops and ages of each worker; empty where only one is known."""
+    """Shares, mean staleness, drops, ages and memory of each worker; empty where only one is known."""
     by_name: dict[str, float] = {}
     if len(times) < 2:
         return by_name
     for worker, worker_times in enumerate(times):
         mine = shares([worker_times]) | pushes([row for row in rows if row.worker == worker])
+        if worker_times.memory_bytes:
+            mine[names.PEAK_MEMORY_MB] = worker_times.memory_bytes / MB
         if histogram is not None:
             own = measures.mean_staleness(histogram.counts[worker : worker + 1].tolist())
             mine |= {} if math.isnan(own) else {names.STALENESS_MEAN: own}
@@ -126,8 +128,8 @@ def gradients(times: Sequence[WorkerTimes], updates: int) -> dict[str, float]:
     return {names.GRADIENTS_PER_UPDATE: computed / max(1, updates)} if computed else {}
 
 
-def memory_mb(device: torch.device) -> float:
+def memory_bytes(device: torch.device) -> int:
     """The most that this worker has held: allocated on its GPU, or resident in memory (shared pages included)."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / MB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT / MB
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT

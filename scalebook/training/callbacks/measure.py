@@ -12,10 +12,11 @@ from scalebook.training.callbacks.batches import batch_size, loss_of
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.counted import CountedHere
 from scalebook.training.callbacks.figures import (
+    MB,
     Window,
     by_worker,
     gradients,
-    memory_mb,
+    memory_bytes,
     moved,
     pushes,
     shares,
@@ -226,6 +227,7 @@ class Measure(Callback):
         waited = self._waited(trainer)
         self.measured.add_time("compute", max(0.0, self._busy - (waited - self._idle_of_others)))
         self.measured.add_time("data", self.clock.seconds - self._data_told)
+        self.measured.note_memory(memory_bytes(trainer.strategy.root_device))
         self._busy, self._data_told, self._idle_of_others = 0.0, self.clock.seconds, waited
 
     def _waited(self, trainer: Trainer) -> float:
@@ -275,7 +277,7 @@ class Measure(Callback):
             **pushes(self.measured.pushes()),
             **({} if apart is None else {names.BUFFERS_APART: apart}),
             **({names.REAL_SECONDS: self.real_seconds()} if self.measured.is_virtual else {}),
-            names.PEAK_MEMORY_MB: memory_mb(trainer.strategy.root_device),
+            names.PEAK_MEMORY_MB: memory_bytes(trainer.strategy.root_device) / MB,
             **moved(self.measured.moved_bytes(), updates, trained_s),
         }
 

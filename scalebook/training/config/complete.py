@@ -68,11 +68,11 @@ def to_read(config: Mapping[str, Any], description: Description) -> dict[str, An
 
 
 def with_extras(config: dict[str, Any]) -> dict[str, Any]:
-    """`lr_scaling` with its defaults written out, and neither it nor `noise_scale` where it says nothing."""
+    """`lr_scaling` with its defaults written out; nothing of an extra key that says nothing."""
     scaling = rate_scaling(config)
     if scaling is not None:
         config[LR_SCALING] = scaling.written()
-    for key in (LR_SCALING, "noise_scale"):
+    for key in (LR_SCALING, "noise_scale", "float32_matmul_precision"):
         if config.get(key) in (None, False):
             config.pop(key, None)
     return config

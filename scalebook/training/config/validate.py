@@ -19,7 +19,17 @@ WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", 
 SEED: Final = Field("seed_everything", "int", minimum=0, maximum=2**32 - 1)
 PROFILERS: Final = ("simple", "advanced", "pytorch")
 THREADS: Final = Field("threads", "int", minimum=1, maximum=1024)
+MATMUL: Final = Field(
+    "float32_matmul_precision",
+    "enum",
+    "How exact products of float32 matrices are. `highest`: float32, torch's own default. `high`: TF32 on a GPU that "
+    "has it, 10 bits of mantissa instead of 23, several times as fast. `medium`: bfloat16 where that is faster, on a "
+    "CPU too. Convolutions on a GPU use TF32 in any case.",
+    nullable=True,
+    choices=["highest", "high", "medium"],
+)
 NOISE_SCALE: Final = Field("noise_scale", "bool")
+OF_THE_RUN: Final = {field.name: field for field in (THREADS, MATMUL, NOISE_SCALE)}
 
 
 def validate(
@@ -151,10 +161,8 @@ def _top_level(config: Mapping[str, Any]) -> list[Problem]:
             problems.append(Problem(str(key), "is not a key of a config", suggestion(str(key), TOP_KEYS)))
         elif key == "seed_everything" and not isinstance(value, bool):
             problems += [problem for problem in [check_value(key, value, SEED)] if problem]
-        elif key == "threads":
-            problems += [problem for problem in [check_value(key, value, THREADS)] if problem]
-        elif key == "noise_scale":
-            problems += [problem for problem in [check_value(key, value, NOISE_SCALE)] if problem]
+        elif key in OF_THE_RUN:
+            problems += [problem for problem in [check_value(key, value, OF_THE_RUN[key])] if problem]
     return problems
 
 

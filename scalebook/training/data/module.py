@@ -16,6 +16,7 @@ from typing_extensions import override
 from scalebook.training.data.download import RemoteFile, cache_folder, fetch, missing
 from scalebook.training.data.errors import DataError
 from scalebook.training.data.images import Batch, ImageSpec, LabelledImages
+from scalebook.training.data.pinned import pins
 from scalebook.training.data.splitting import stratified_split
 from scalebook.training.shuffle import EpochShuffle
 
@@ -59,7 +60,9 @@ class MemoryLoader(DataLoader[Batch]):
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # torch promises a private iterator class
         assert isinstance(self.dataset, ImageBatches)
         assert self.batch_sampler is not None
-        yield from map(self.dataset.__getitems__, self.batch_sampler)
+        for rows in self.batch_sampler:
+            images, labels = self.dataset.__getitems__(rows)
+            yield (images.pin_memory(), labels.pin_memory()) if self.pin_memory else (images, labels)
 
 
 class ImageDataModule(LightningDataModule, ABC):
@@ -109,7 +112,7 @@ class ImageDataModule(LightningDataModule, ABC):
 
     @override
     def train_dataloader(self) -> DataLoader[Batch]:
-        return loader(self._parts["train"], self.batch_size, shuffle=True)
+        return loader(self._parts["train"], self.batch_size, shuffle=True, pin=pins(self))
 
     @override
     def val_dataloader(self) -> DataLoader[Batch]:
@@ -121,7 +124,7 @@ class ImageDataModule(LightningDataModule, ABC):
         return self._evaluation("val")
 
     def _evaluation(self, part: str) -> DataLoader[Batch]:
-        return loader(self._parts[part], max(self.batch_size, EVALUATION_BATCH), shuffle=False)
+        return loader(self._parts[part], max(self.batch_size, EVALUATION_BATCH), shuffle=False, pin=pins(self))
 
     def _to_unit_interval(self) -> tuple[torch.Tensor, torch.Tensor]:
         channels = self.spec.channels
@@ -172,9 +175,10 @@ class DownloadedImages(ImageDataModule):
         return self._evaluation("test")
 
 
-def loader(images: ImageBatches, batch_size: int, shuffle: bool) -> MemoryLoader:
+def loader(images: ImageBatches, batch_size: int, shuffle: bool, pin: bool = False) -> MemoryLoader:
     """Batches in the worker's own process, the last one smaller where they do not divide evenly."""
-    return MemoryLoader(images, batch_size=batch_size, sampler=EpochShuffle(images) if shuffle else None)
+    sampler = EpochShuffle(images) if shuffle else None
+    return MemoryLoader(images, batch_size=batch_size, sampler=sampler, pin_memory=pin)
 
 
 def _rows(data: LabelledImages, rows: torch.Tensor) -> LabelledImages:

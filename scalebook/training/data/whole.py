@@ -7,6 +7,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
+from scalebook.training.data.pinned import pins
 from scalebook.training.shuffle import EpochShuffle
 
 Drawn = TypeVar("Drawn")
@@ -48,11 +49,13 @@ class ValidatedAtOnce(LightningDataModule, Generic[Drawn]):
     @override
     def train_dataloader(self) -> DataLoader[Drawn]:
         samples: Any = self._parts["train"]  # a Dataset as DataLoader annotates it, and a sequence for the shuffle
-        return DataLoader(samples, self.batch_size, sampler=EpochShuffle(samples), collate_fn=as_it_is)
+        return DataLoader(
+            samples, self.batch_size, sampler=EpochShuffle(samples), collate_fn=as_it_is, pin_memory=pins(self)
+        )
 
     @override
     def val_dataloader(self) -> DataLoader[Drawn]:
-        return DataLoader(Whole(self._parts["val"]), batch_size=None)
+        return DataLoader(Whole(self._parts["val"]), batch_size=None, pin_memory=pins(self))
 
     @override
     def predict_dataloader(self) -> DataLoader[Drawn]:

@@ -16,8 +16,8 @@ from scalebook.training.files.flow import block
 from scalebook.training.files.nodes import BeyondLimit, Tree
 
 TOP_KEYS: Final = (
-    "seed_everything", "threads", "trainer", "model", "data", "optimizer", "lr_scheduler", "lr_scaling", "noise_scale",
-    "ckpt_path",
+    "seed_everything", "threads", "float32_matmul_precision", "trainer", "model", "data", "optimizer", "lr_scheduler",
+    "lr_scaling", "noise_scale", "ckpt_path",
 )  # fmt: skip
 """Keys of a config, in the order in which they are written."""
 

@@ -57,7 +57,7 @@ class Playing(Forking):
 
     def announce(self, need: Need) -> None:
         """What a run of some size takes: memory, which may be refused, and room for checkpoints."""
-        announce_memory(need)
+        announce_memory(need, self.root_device)
         if self._playing is not None:
             settings = self._playing.settings
             announce_kept(need, self.workers, 1 + settings.pull_codec.codes + settings.local.steps)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+import torch
 import torch.distributed as dist
 from torch.nn import Embedding, EmbeddingBag
 from torch.optim import Optimizer
@@ -118,14 +119,23 @@ def refuse_playing(trainer: Trainer) -> None:
         )
 
 
-def announce_memory(need: Need) -> None:
-    """Say in a line what a run of some size will take; MemoryError where the machine clearly does not have it."""
+def announce_memory(need: Need, device: torch.device) -> None:
+    """Say in a line what a run of some size will take; MemoryError where the machine, or the GPU, clearly does not
+    have it."""
+    free = torch.cuda.mem_get_info(device)[0] if need.on_gpu else 0
+    copies = f"copies of the parameters on {device} take {need.on_gpu / 1e9:.2f} GB"
+    if need.on_gpu > free:
+        raise MemoryError(
+            f"The workers' {copies}, and {free / 1e9:.2f} GB are free there. Use fewer workers or a smaller model."
+        )
     available = available_bytes()
     parts = f"{need.shared / 1e9:.2f} GB for versions and optimizer state, {need.gradients / 1e9:.2f} GB for gradients"
     if need.snapshot:
         parts += f", {need.snapshot / 1e9:.2f} GB for a snapshot of the state"
     if need.replicas:
         parts += f", {need.replicas / 1e9:.2f} GB for what workers keep of their own"
+    if need.on_gpu:
+        parts += f"; {copies}"
     needs = (
         f"The parameter server takes {need.total / 1e9:.2f} GB of memory"
         f" for parameters of {need.parameters / 1e9:.2f} GB: {parts}"

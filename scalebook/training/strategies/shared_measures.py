@@ -83,6 +83,11 @@ class SharedMeasures:
         if self._end is not None:
             self._end.add_samples(samples)
 
+    def note_memory(self, size: int) -> None:
+        """The most bytes that this worker has held so far, or has allocated on its GPU."""
+        if self._end is not None:
+            self._end.note_memory(size)
+
     def _samples(self) -> int:
         """Samples that all workers together have computed on: what a checkpoint says of them."""
         return self.counts().samples

@@ -83,6 +83,19 @@ def test_a_closed_fold_keeps_what_it_says(open_page: Open) -> None:
     assert config(app)["threads"] == 4
 
 
+def test_the_precision_of_matrix_products_is_a_choice(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    assert "float32_matmul_precision" not in config(app)
+    version = str(number(app, "Epochs").key).split(".")[1]
+    app.session_state[f"compose.{version}.fold.trainer"] = True
+    app.run()
+    box = choice(app, "Float32 matmul precision")
+    assert "TF32 on a GPU that has it" in box.help
+    box.set_value("high").run()
+    assert config(app)["float32_matmul_precision"] == "high"
+    assert [one.value for one in app.error] == []
+
+
 @pytest.mark.usefixtures("looked_at")
 def test_save_writes_the_cell_and_the_draft_is_gone(open_page: Open, workspace: Workspace) -> None:
     app = open_page("compose", notebook="first-steps")

@@ -106,6 +106,7 @@ def test_a_finished_run_shows_figures_curves_config_and_log(open_page: Open, wor
     assert any("scalebook.training.models.PixelCNN" in one for one in codes(app))
     assert any("epoch 1: val/bits_per_dim 2.4" in one for one in codes(open_page("runs", run=job.id, files="Log")))
     assert "mean staleness" in html(app)
+    assert [words in html(app) for words in ("peak memory", "1.5 GB", "1.75 GB")] == [True] * 3
 
 
 def tab(app: AppTest, label: str) -> Any:

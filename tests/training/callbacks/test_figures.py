@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from scalebook.training.callbacks.figures import Window, by_worker, gradients, memory_mb, pushes, shares, staleness
+from scalebook.training.callbacks.figures import Window, by_worker, gradients, memory_bytes, pushes, shares, staleness
 from scalebook.training.callbacks.metric_summary import MetricSummary
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.tracking import names
@@ -73,7 +73,12 @@ def test_gradients_are_those_of_all_workers_for_an_update() -> None:
 
 
 def test_memory_is_that_of_this_process() -> None:
-    assert 50 < memory_mb(torch.device("cpu")) < 20_000
+    assert 50e6 < memory_bytes(torch.device("cpu")) < 20e9
+
+
+def test_memory_on_a_gpu_is_what_is_allocated_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 7 if device.index == 1 else 0)
+    assert memory_bytes(torch.device("cuda", 1)) == 7
 
 
 def test_best_and_final_know_which_way_is_better_and_pass_over_nan() -> None:

@@ -48,7 +48,10 @@ class Told(SingleDeviceStrategy):
         return Counts(2 * self.batches, 6 * self.batches)
 
     def worker_times(self) -> list[WorkerTimes]:
-        return [WorkerTimes(3.0, 1.0, 0.0, 0.0, self.batches, 3), WorkerTimes(1.0, 0.0, 1.0, 2.0, self.batches, 3)]
+        return [
+            WorkerTimes(3.0, 1.0, 0.0, 0.0, self.batches, 3),
+            WorkerTimes(1.0, 0.0, 1.0, 2.0, self.batches, 3, memory_bytes=5_000_000),
+        ]
 
     def staleness(self) -> StalenessHistogram | None:
         return StalenessHistogram(torch.tensor([[self.batches, 0, 0], [0, self.batches, 0]]))
@@ -72,6 +75,9 @@ class Told(SingleDeviceStrategy):
     def add_samples(self, samples: int) -> None:
         self.batches += 1
 
+    def note_memory(self, size: int) -> None:
+        """As told."""
+
 
 def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_recorder, "EVERY_S", 0.0)
@@ -93,7 +99,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     assert found["counts"] == json.loads((tmp_path / names.STALENESS_JSON).read_text())["counts"]
     assert found["workers"][1] == {
         "compute": 1.0, "wait": 0.0, "communicate": 1.0, "data": 2.0, "updates": 4, "gradients": 0,
-        "samples": 3, "pushed_bytes": 0, "pulled_bytes": 0,
+        "samples": 3, "pushed_bytes": 0, "pulled_bytes": 0, "memory_bytes": 5_000_000,
     }  # fmt: skip
     assert found["shards"][0] == {
         "worker": 0, "section": 0, "shard": 0, "applied": 4, "dropped": 1, "duplicates": 0, "age_s": 0.25,
@@ -112,6 +118,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     assert last["worker_1/perf/data_share"] == 0.5
     assert last["worker_1/ps/staleness_mean"] == 1
     assert last["worker_0/ps/dropped"] == 1
+    assert last["worker_1/perf/peak_memory_mb"] == 5
     assert names.DRIFT not in last, "worker 0 has none"
     live = [points for _, points in kept.points[:-1] if names.DROPPED in points]
     assert live

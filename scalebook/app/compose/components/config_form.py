@@ -18,6 +18,7 @@ from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import sentence
 from scalebook.training.config.description import ClassInfo, Description, Field, FieldType, Group
 from scalebook.training.config.fields import check_value
+from scalebook.training.config.validate import MATMUL
 from scalebook.training.errors import Problem
 from scalebook.training.notebook.bodies import MOST_REPEATS
 
@@ -278,7 +279,7 @@ class ConfigForm:
     def _advanced(self) -> None:
         threads = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
         wanted = [field for field in self.description.trainer if field.name not in form.HANDLED_TRAINER_KEYS]
-        paths = [("threads", threads), *((f"trainer.{field.name}", field) for field in wanted)]
+        paths = [("threads", threads), (MATMUL.name, MATMUL), *((f"trainer.{field.name}", field) for field in wanted)]
         self._fold("Advanced: threads and the trainer", "trainer", paths, 3)
 
     def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:

@@ -50,7 +50,7 @@ def pushes(record: PushRecord) -> None:
         return
     st.header("Pushes")
     rows = record.by_worker()
-    html.draw(_table(rows[:MOST_BARS], lambda row: [f"worker {row.worker}"], ["Worker"], record.mean_staleness))
+    html.draw(_table(rows[:MOST_BARS], lambda row: [f"worker {row.worker}"], ["Worker"], record))
     _rest(len(rows), MOST_BARS)
     if record.parts > 1:
         several = len({shard.section for shard in record.shards}) > 1
@@ -83,23 +83,26 @@ def _table(
     rows: Sequence[Pushes],
     name: Callable[[Pushes], list[str]],
     head: Sequence[str],
-    staleness: Callable[[int], float | None] | None,
+    record: PushRecord | None,
 ) -> str:
-    """The mean `staleness` of a worker is one more column; what nobody measured has no column."""
+    """Of `record` the mean staleness and the memory of a worker are columns more; what nobody measured has no
+    column."""
     columns: list[tuple[str, Callable[[Pushes], str]]] = [
         ("applied", lambda row: f"{row.applied:,}"),
         ("dropped", lambda row: f"{row.dropped:,}"),
     ]
     if any(row.duplicates for row in rows):
         columns.append(("duplicates", lambda row: f"{row.duplicates:,}"))
-    if staleness is not None:
-        columns.append(("mean staleness", lambda row: figure(staleness(row.worker), 3)))
+    if record is not None:
+        columns.append(("mean staleness", lambda row: figure(record.mean_staleness(row.worker), 3)))
     columns.append(("mean age, ms", lambda row: figure(None if row.age_s is None else 1000 * row.age_s, 3)))
     if any(row.drift is not None for row in rows):
         columns.append(("mean drift", lambda row: figure(row.drift, 3)))
     if any(row.pushed_bytes for row in rows):
         columns.append(("pushed", lambda row: shown(row.pushed_bytes, "B")))
         columns.append(("pulled", lambda row: shown(row.pulled_bytes, "B")))
+    if record is not None and any(record.memory_bytes(row.worker) for row in rows):
+        columns.append(("peak memory", lambda row: shown(record.memory_bytes(row.worker) or 0, "B")))
     body = [
         [*(html.text(word) for word in name(row)), *(html.number(cell(row)) for _, cell in columns)] for row in rows
     ]

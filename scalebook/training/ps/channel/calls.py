@@ -12,7 +12,7 @@ from scalebook.training.ps.channel.lane import OFFERED
 from scalebook.training.ps.channel.side_calls import SideCalls
 from scalebook.training.ps.channel.wire import ProtocolError
 from scalebook.training.ps.coordination.run import SharedRun
-from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, DATA, ROW, SAMPLES
+from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, DATA, MEMORY, ROW, SAMPLES
 from scalebook.training.ps.worker.shared_end import SharedEnd
 
 _NOTED: Final = (COMPUTE, DATA, COMMUNICATE)
@@ -43,15 +43,18 @@ class Calls:
         return self._engine.has_detached
 
     def asked(self, text: bytes) -> ReadCall:
-        """A call, read. What the worker notes of itself goes along: its seconds and samples so far, in this life."""
+        """A call, read. What the worker notes of itself goes along: its seconds, samples and memory so far, in this
+        life."""
         asked = read(text, self._offers)
         if asked.notes is not None:
-            *seconds, samples = numbers(asked.notes, (int, float), len(_NOTED) + 1)
-            if not all(map(math.isfinite, seconds)) or type(samples) is not int or not 0 <= samples < MOST:
-                raise ProtocolError("channel: no seconds and samples")
+            *seconds, samples, memory = numbers(asked.notes, (int, float), len(_NOTED) + 2)
+            counts = (samples, memory)
+            if not all(map(math.isfinite, seconds)) or any(type(n) is not int or not 0 <= n < MOST for n in counts):
+                raise ProtocolError("channel: no seconds, samples and memory")
             for at, before, spent in zip(_NOTED, self._before, seconds, strict=True):
                 self._control.seconds[self._worker * ROW + at] = before + spent
-            self._control.set_counter(self._worker, SAMPLES, self._samples + samples)
+            self._control.set_counter(self._worker, SAMPLES, self._samples + int(samples))
+            self._control.seconds[self._worker * ROW + MEMORY] = memory
         return asked
 
 

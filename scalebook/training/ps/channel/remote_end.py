@@ -130,7 +130,7 @@ class RemoteEnd:
         self.settings, self.worker, self.workers = settings, worker, workers
         self._deadline_s = deadline_s
         self._spent: dict[Part, float] = dict.fromkeys(_PARTS, 0.0)
-        self._samples = 0
+        self._samples = self._memory = 0
         self._control: Control | None = None
         hello = Hello(run, settings_digest(settings), worker, 0)
         self.channel = Channel(reach, hello, most_text(workers), self._notes, lost, begins)
@@ -143,9 +143,9 @@ class RemoteEnd:
             self._lane.open(deadline_s)
 
     def _notes(self) -> list[float]:
-        """Seconds and samples of this process so far, which go along with each call."""
+        """Seconds, samples and memory of this process so far, which go along with each call."""
         communicated = 0.0 if self._control is None else self._control.seconds[self.worker * ROW + COMMUNICATE]
-        return [*[self._spent[part] for part in _PARTS], communicated, self._samples]
+        return [*[self._spent[part] for part in _PARTS], communicated, self._samples, self._memory]
 
     def close(self) -> None:
         """Leave. Before `JoinedEnd.detach` that is a death."""
@@ -232,6 +232,9 @@ class RemoteEnd:
 
     def add_samples(self, samples: int) -> None:
         self._samples += samples
+
+    def note_memory(self, size: int) -> None:
+        self._memory = size
 
     # --- figures -------------------------------------------------------------------------------------------------
 

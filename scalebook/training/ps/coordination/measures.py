@@ -35,6 +35,7 @@ class WorkerTimes(NamedTuple):
     where a codec makes them; else read where the worker applies them itself, or written into a slot), late ones too,
     and `pulled_bytes` of parameters taken from them: on a CPU lent, elsewhere copied. `gradients` are all
     that it has computed for its optimizers: those that are summed before a push, and of steps of its own, too.
+    `memory_bytes`: the most that its process has held, or has allocated on its GPU; 0: not noted.
     """
 
     compute: float
@@ -46,6 +47,7 @@ class WorkerTimes(NamedTuple):
     pushed_bytes: int = 0
     pulled_bytes: int = 0
     gradients: int = 0
+    memory_bytes: int = 0
 
 
 PARTS: Final = WorkerTimes._fields[:4]
@@ -190,6 +192,10 @@ class PushRecord:
     def parts(self) -> int:
         """Shards of all optimizers."""
         return len({(shard.section, shard.shard) for shard in self.shards})
+
+    def memory_bytes(self, worker: int) -> float | None:
+        """The most that a worker has held; None where nobody noted it."""
+        return (self.workers[worker].get("memory_bytes") or None) if worker < len(self.workers) else None
 
     def shares(self, worker: int | None = None) -> dict[str, float]:
         """Where the time of one worker, or of all, went: part -> share; empty where that is not known."""

@@ -34,6 +34,7 @@ from scalebook.training.ps.memory.region import (
     GAUGE,
     GRADIENTS,
     LOST,
+    MEMORY,
     METER,
     PULLED,
     PUSHED,
@@ -167,6 +168,7 @@ class SharedRun:
                     pushed_bytes=sum(meter[at + PUSHED] for meter in meters),
                     pulled_bytes=sum(meter[at + PULLED] for meter in meters),
                     gradients=self.control.counter(worker, GRADIENTS),
+                    memory_bytes=int(seconds[MEMORY]),
                 )
             )
         return times

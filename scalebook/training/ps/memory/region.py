@@ -50,6 +50,7 @@ COMPUTE: Final = 0
 WAIT: Final = 1
 COMMUNICATE: Final = 2
 DATA: Final = 3
+MEMORY: Final = 4  # not seconds: the most bytes that its process has held, or has allocated on its GPU
 
 # int64 counters of one worker at one shard
 APPLIED: Final = 0

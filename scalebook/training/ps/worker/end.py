@@ -90,10 +90,11 @@ class Need(NamedTuple):
     gradients: int  # of every worker
     snapshot: int  # the copy of the optimizer's state that worker 0 takes when it validates or saves
     replicas: int = 0  # every worker's own parameters, sums and optimizer state, where these are not those of a version
+    on_gpu: int = 0  # not of the machine's memory: of the GPU's, what one process copies there and keeps
 
     @property
     def total(self) -> int:
-        """All of these together."""
+        """All of the machine's."""
         return self.shared + self.gradients + self.snapshot + self.replicas
 
 
@@ -318,6 +319,9 @@ class WorkerEnd(Protocol):
 
     def add_samples(self, samples: int) -> None:
         """Add to the samples that this worker has computed on."""
+
+    def note_memory(self, size: int) -> None:
+        """The most bytes that this process has held so far, or has allocated on its GPU."""
 
 
 class PlayingEnd(WorkerEnd, Protocol):

@@ -8,6 +8,7 @@ from torch.optim import Optimizer
 from scalebook.training.ps.applying.plan import SectionPlan
 from scalebook.training.ps.memory.region import Control
 from scalebook.training.ps.optimizer.finding import discover
+from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.worker.end import Need
 
 DECODING: Final = 4
@@ -15,18 +16,21 @@ DECODING: Final = 4
 
 
 def need(plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control: Control) -> Need:
-    """Of all workers' `optimizers`, planned so."""
-    settings = control.settings
+    """Of all workers' `optimizers`, planned so. Where a GPU computes each worker's gradients land in memory of their
+    own, and its parameters are a copy on the GPU, also where one process plays all workers."""
+    settings, workers = control.settings, control.workers
     shards = [shard for plan in plans for shard in plan.shards]
     size, state = sum(shard.version_bytes for shard in shards), sum(shard.state_bytes for shard in shards)
-    copies = int(settings.own_replica)
-    copies += DECODING if settings.pull_codec.codes else 0
-    copies += 1 if settings.rule.push_every > 1 else 0  # the sum of gradients
-    own = copies * size
+    has_gpu = any(p.is_cuda for optimizer in optimizers for p in parameters_of(optimizer))
+    frames = DECODING * size if settings.pull_codec.codes else 0
+    sums = size if settings.rule.push_every > 1 else 0
+    computing = size if settings.own_replica or has_gpu else 0
     if settings.local.steps:
-        own += sum(map(_state_bytes, optimizers))
-    gradients = control.clock.travelling(control.workers) * size
-    return Need(size, plans[-1].end, gradients, state, control.workers * own)
+        computing += sum(map(_state_bytes, optimizers))
+    gradients = size * (workers if has_gpu else control.clock.travelling(workers))
+    own = frames + sums + (0 if has_gpu else computing)
+    on_gpu = computing * (workers if control.clock.alone else 1) if has_gpu else 0
+    return Need(size, plans[-1].end, gradients, state, workers * own, on_gpu)
 
 
 def _state_bytes(optimizer: Optimizer) -> int:

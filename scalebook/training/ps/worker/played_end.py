@@ -118,3 +118,6 @@ class PlayedEnd(SharedEnd):
     def add_samples(self, samples: int) -> None:
         """To the worker whose turn it is, or was last."""
         self._run.control.counters[self.turn_of * ROW + SAMPLES] += samples
+
+    def note_memory(self, size: int) -> None:
+        """Nothing: it is of all workers together."""

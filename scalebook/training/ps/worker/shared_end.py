@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
-from scalebook.training.ps.memory.region import COMPUTE, DATA, ROW, SAMPLES, SharedRows
+from scalebook.training.ps.memory.region import COMPUTE, DATA, MEMORY, ROW, SAMPLES, SharedRows
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import Figures, JoinedEnd, Need, Part
 from scalebook.training.ps.worker.join import join, join_steps
@@ -78,3 +78,6 @@ class SharedEnd:
 
     def add_samples(self, samples: int) -> None:
         self._run.control.counters[self.worker * ROW + SAMPLES] += samples
+
+    def note_memory(self, size: int) -> None:
+        self._run.control.seconds[self.worker * ROW + MEMORY] = size

@@ -410,11 +410,14 @@ class EndContract(ABC):
             first.end.add_time("compute", 2.0)
             second.end.add_time("data", 3.0)
             second.end.add_samples(16)
+            first.end.note_memory(7_000)
+            second.end.note_memory(3_000_000_000)
             second.push()
             second.end.sign_of_life()
             times = first.end.figures.worker_times()
             assert [(one.compute, one.data, one.samples, one.updates) for one in times] == [(2, 0, 0, 0), (0, 3, 16, 1)]
             assert times[1].pushed_bytes == 7 * 4
+            assert [one.memory_bytes for one in times] == [7_000, 3_000_000_000]
             assert first.end.figures.counts() == (1, 16)
             assert first.end.figures.staleness().mean() == 0.0
             assert second.end.now() >= before
