@@ -16,7 +16,8 @@ class Carrier:
     or else to memory of their own.
     """
 
-    def __init__(self, plan: SectionPlan, device: Device, parameters: Sequence[Tensor]) -> None:
+    def __init__(self, plan: SectionPlan, device: Device, parameters: Sequence[Tensor], lands: bool = True) -> None:
+        """`lands`: take the memory of their own at once."""
         self._plan, self._device = plan, device
         self._images = [
             Image(
@@ -28,6 +29,8 @@ class Carrier:
         self._marks: list[Mark] = [device.record()] * len(self._images)
         self._landing: Tensor | None = None
         self._registered: Registered | None = None
+        if lands:
+            self._land()
 
     @torch.no_grad()
     def set_out(self, gradients: Sequence[Tensor | None], slot: Tensor | None, order: Sequence[int]) -> None:

@@ -62,8 +62,6 @@ def test_registrations_are_taken_back_where_the_optimizer_grows(gpus: Gpus) -> N
 def test_where_one_of_two_optimizers_grows_the_others_memory_stays_page_locked(gpus: Gpus) -> None:
     first, second = SGD([gpus.parameter(torch.zeros(9))], lr=1.0), SGD([gpus.parameter(torch.zeros(9))], lr=1.0)
     one = joined(first, second)
-    for number in (0, 1):
-        push(one, torch.ones(9), number=number)
     assert len(gpus.registered) == 3
     first.add_param_group({"params": [gpus.parameter(torch.zeros(9))]})
     one.clients[0].grow()

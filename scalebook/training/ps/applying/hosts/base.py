@@ -94,9 +94,10 @@ class Host(ABC):
         """Once, of a worker whose gradients lie where these parameters do: bring them from there."""
         if self.section.device.is_host:
             return
-        self._bringer = Carrier(self.section.plan, self.section.device, parameters)
-        if self.pipelines and self._coded is None and not self._control.clock.alone:
-            self._carrier = self._bringer
+        carries = self.pipelines and self._coded is None and not self._control.clock.alone
+        lands = not carries or not self.section.plan.slots
+        self._bringer = Carrier(self.section.plan, self.section.device, parameters, lands)
+        self._carrier = self._bringer if carries else None
 
     def leave(self) -> None:
         """At the end of the worker: nothing is under way any more."""
