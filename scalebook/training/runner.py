@@ -166,7 +166,7 @@ def _on_lent(job: JobFolder, config: dict[str, Any]) -> dict[str, Any]:
     must have the same config."""
     request, started = job.request(), job.started()
     gpus = min(request.gpus, len(started.gpus)) if started is not None else 0
-    fewer = gpus not in (0, config["trainer"]["devices"])
+    fewer = gpus not in (0, config.get("trainer", {}).get("devices", 1))
     return on_gpus(config, gpus) if fewer and request.strategy == "AsyncPS" else config
 
 
