@@ -46,7 +46,7 @@ def on_gpus(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
     strategy = named(trainer.get("strategy"))
     args = {**mapping(strategy.args)}
     if not isinstance(args.get("workers"), Mapping):  # of a range there is one for each GPU
-        args["workers"] = args.get("workers") or trainer["devices"]
+        args["workers"] = args.get("workers") or trainer.get("devices", 1)
     written = {"class_path": strategy.name, "init_args": args}
     return {**config, "trainer": {**trainer, "devices": gpus, "strategy": written}}
 
