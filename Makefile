@@ -104,6 +104,7 @@ wheel-test: ## the wheel in an empty environment, with what it needs from the pa
 
 bench: $(VENV)/.dev ## every figure in the README, in turn
 	$(BIN)/python -m benchmarks.engine --all
+	$(BIN)/python -m benchmarks.host_part
 	$(BIN)/python -m benchmarks.engine_drills
 	$(BIN)/python -m benchmarks.cluster_drills
 	$(BIN)/python -m benchmarks.codecs

@@ -139,7 +139,7 @@ def _copies(device: str) -> dict[str, Any]:
     here, beside = (torch.zeros(size, dtype=torch.uint8) for _ in range(2))
     seconds = {
         "push and pull, the update included": _best(device, client.push, backward),
-        "gradients to the host": _best(device, client.replica.gradients, backward),
+        "gradients to the host": _best(device, lambda: client.host.bring(client.replica.gradients()), backward),
         "pull": _best(device, client.pull),
         "a copy to the host": _best(device, lambda: here.copy_(there)),
         "a copy from the host": _best(device, lambda: there.copy_(here)),

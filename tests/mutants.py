@@ -1,4 +1,4 @@
-"""Fifty mistakes made on purpose, each of which some test must find: whether a lighter test still sees what it saw.
+"""Seventy mistakes made on purpose, each of which some test must find: whether a lighter test still sees what it saw.
 
     python -m tests.mutants                       # all of them, two at a time; `make mutants`
     python -m tests.mutants --only search         # one area, or a part of a file's name
@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 
 from tests.mutants_made import MUTANTS, Mutant
 from tests.mutants_of_bytes import MUTANTS_OF_BYTES
+from tests.mutants_of_copies import MUTANTS_OF_COPIES
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", ".scalebook", "__pycache__")
@@ -106,7 +107,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time (default: %(default)s)")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to change (default: this one)")
     told = parser.parse_args()
-    mutants = [one for one in (*MUTANTS, *MUTANTS_OF_BYTES) if told.only == one.area or told.only in one.file]
+    mutants = [
+        one
+        for one in (*MUTANTS, *MUTANTS_OF_BYTES, *MUTANTS_OF_COPIES)
+        if told.only == one.area or told.only in one.file
+    ]
     if failing := without(told.tree, mutants):
         print(f"the tests fail without a mutant: {failing}")
         return 1

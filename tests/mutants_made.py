@@ -169,9 +169,24 @@ MUTANTS = (
         "a later process with the same pid is taken for the job", (f"{JOBS}/test_process.py",),
     ),
     Mutant(
-        "jobs", "training/jobs/devices.py",
-        "        if len(matching) != 1:\n            break", "        if len(matching) != 1:\n            continue",
-        "GPUs behind an unknown one are seen", (f"{JOBS}/test_devices.py",),
+        "jobs", "training/jobs/gpus.py",
+        "        if matching is None:\n            break", "        if matching is None:\n            continue",
+        "GPUs behind an unknown one are seen", (f"{JOBS}/test_gpus.py",),
+    ),
+    Mutant(
+        "jobs", "training/jobs/gpus.py",
+        "        except nvml.NVMLError as error:  # the others work", "        except KeyError as error:",
+        "a GPU that fails takes queue and pages with it", (f"{JOBS}/test_gpus.py",),
+    ),
+    Mutant(
+        "jobs", "training/jobs/leases.py",
+        "        self._shares = self._shares and request.accelerator != \"gpu\"\n", "",
+        "small runs keep a GPU from a big one for ever", (f"{JOBS}/test_schedule.py",),
+    ),
+    Mutant(
+        "jobs", "training/config/workload.py",
+        "devices=min(devices, processes) if name == \"AsyncPS\" else processes,", "devices=processes,",
+        "leases count workers", (f"{JOBS}/test_gpu_problems.py",),
     ),
     Mutant(
         "jobs", "training/jobs/folder.py",

@@ -38,6 +38,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.model_making import parameters_of
 from scalebook.training.strategies import DDP, AsyncPS
+from scalebook.training.strategies.cuda import count_gpus_apart
 from scalebook.training.tee import TALKERS
 from scalebook.training.tracking.logger import RunLogger
 
@@ -198,6 +199,7 @@ class TrainingCLI(LightningCLI):
 
     @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        count_gpus_apart()  # a strategy that is called by its name is made after the Trainer has counted
         asked = self._get(self.config_init, "trainer", default={})
         threads = self._get(self.config_init, "threads", default=1)
         if (precision := self._get(self.config_init, "float32_matmul_precision")) is not None:

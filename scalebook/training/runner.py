@@ -162,10 +162,12 @@ def _machines(job: JobFolder) -> int:
 
 
 def _on_lent(job: JobFolder, config: dict[str, Any]) -> dict[str, Any]:
-    """With as many devices as GPUs were lent, where workers share them."""
+    """With as many devices as GPUs were lent, where workers share them. Untouched where it says so: over machines all
+    must have the same config."""
     request, started = job.request(), job.started()
     gpus = min(request.gpus, len(started.gpus)) if started is not None else 0
-    return on_gpus(config, gpus) if gpus and request.strategy == "AsyncPS" else config
+    fewer = gpus not in (0, config["trainer"]["devices"])
+    return on_gpus(config, gpus) if fewer and request.strategy == "AsyncPS" else config
 
 
 def _inline(job: JobFolder) -> bool:

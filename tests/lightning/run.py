@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.lightning.results import MORE, RESULTS, path_of, read
-from tests.lightning.substitute import BASELINES, Way
+from tests.lightning.substitute import BAR_OFF, BASELINES, Way
 from tests.lightning.table import table
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -35,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=1e6, help=f"then it ends with status {MORE}, to go on later")
     parser.add_argument("--timeout", type=int, default=40, help="seconds for one test")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--bar-off", action="store_true", help="Trainers without a progress bar, which reads metrics")
     given = parser.parse_args(arguments)
+    if given.bar_off:
+        os.environ[BAR_OFF] = "1"
     tests = given.checkout.resolve() / "tests" / "tests_pytorch"
     if not (tests / "conftest.py").exists():
         parser.error(f"{tests}: no conftest.py. Give the path of a checkout of Lightning's repository.")

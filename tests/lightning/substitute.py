@@ -3,11 +3,12 @@
 import os
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pytest
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.states import TrainerStatus
@@ -24,6 +25,8 @@ CLASSES: dict[Way, tuple[str, ...]] = {
     "one": SINGLE, "plain": SINGLE, "two": SEVERAL, "sync": SEVERAL, "fork": SEVERAL
 }  # fmt: skip
 """Strategy and launcher that a Trainer has in the place of ours."""
+BAR_OFF: Final = "SCALEBOOK_BAR_OFF"
+"""Set in the environment: Trainers have no progress bar, unless the test says so."""
 
 
 class _Here(_Launcher):
@@ -108,7 +111,8 @@ class Substitute:
         def construct(trainer: Trainer, *args: Any, **kwargs: Any) -> None:
             if not args and _says_nothing(kwargs):
                 self.count += 1
-                kwargs = {**kwargs, **strategy(self._way)}
+                bar = {} if BAR_OFF not in os.environ or _has_bar(kwargs) else {"enable_progress_bar": False}
+                kwargs = {**bar, **kwargs, **strategy(self._way)}
             elif (another := _asks_for_several(kwargs)) and self._way in BASELINES:
                 pytest.skip(f"asks for {another}")
             original(trainer, *args, **kwargs)
@@ -122,6 +126,11 @@ class Substitute:
 
 def _set_init(function: Any) -> None:
     Trainer.__init__ = function  # type: ignore[method-assign]  # for the tests' duration
+
+
+def _has_bar(kwargs: dict[str, Any]) -> bool:
+    callbacks = kwargs.get("callbacks") or []
+    return any(isinstance(one, ProgressBar) for one in (callbacks if isinstance(callbacks, list) else [callbacks]))
 
 
 def _asks_for_several(kwargs: dict[str, Any]) -> str | None:

@@ -250,19 +250,25 @@ class AsyncPS(SharedMeasures, Playing):
         if self._steps is not None:
             self._steps.batch_begins()
 
-    def end_epoch(self) -> None:
-        """All workers sum up what the epoch's steps have logged. First of all hooks: any of them may read it.
+    def begin_epoch(self) -> None:
+        """Where workers make each update together none begins an epoch before the others: else the last round of an
+        uneven epoch would be one of two epochs, and with several optimizers their steps would come in another order
+        than the others'. Who stops has said so by then, and nobody begins: StopIteration, which Lightning's loop takes
+        for its end."""
+        server = self.arguments.server
+        several = len(self.optimizers) > 1 and server.rule.synchronous
+        if self._collectives is None or not (several or server.meets_after_epochs(self.workers)):
+            return
+        epochs: Any = self._trainer.fit_loop.epoch_progress.current  # Lightning types it too widely
+        if epochs.ready > 1:
+            self._collectives.barrier("the start of an epoch")
+            if self._own_end.is_over():
+                raise StopIteration
 
-        Where workers make each update together none goes on into the next epoch before the others: else the last round
-        of an uneven epoch would be one of two epochs, and with several optimizers their steps would come in another
-        order than the others'.
-        """
+    def end_epoch(self) -> None:
+        """All workers sum up what the epoch's steps have logged. First of all hooks: any of them may read it."""
         if self._collectives is not None:
             self._collectives.sum_up_epoch(self._trainer)
-            server = self.arguments.server
-            several = len(self.optimizers) > 1 and server.rule.synchronous
-            if several or server.meets_after_epochs(self.workers):
-                self._collectives.barrier("the end of an epoch")
 
     def end_training(self) -> None:
         """Finish; then worker 0 has the final parameters. First of all hooks: others may save or change them."""

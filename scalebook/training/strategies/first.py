@@ -30,6 +30,9 @@ class FirstHooks(Protocol):
     def is_training(self) -> bool:
         """Whether this worker has begun, and its parameters are still the run's."""
 
+    def begin_epoch(self) -> None:
+        """Whether it begins: StopIteration where the run has ended meanwhile."""
+
     def end_epoch(self) -> None:
         """What the epoch's steps have logged is summed up."""
 
@@ -59,6 +62,7 @@ class First(Callback):
     @override
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._strategy.show_data()  # the loaders of this epoch may be others
+        self._strategy.begin_epoch()
 
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

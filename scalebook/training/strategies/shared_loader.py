@@ -111,9 +111,8 @@ class SharedLoader(LoaderPosition):
     def _batches_of_epoch(self) -> Iterator[Any]:
         """The worker's batches of the epoch. Claims nothing before the first one is asked for."""
         has_entered, empty = self._enter(), True
-        while (
-            has_entered and self._claims.peek()
-        ):  # again when the loader inside had come to its end and a dead worker left something
+        # again when the loader inside had come to its end and a dead worker left something
+        while has_entered and self._claims.peek():
             if self._is_idle:
                 self._is_idle = False
                 self._idle(False)

@@ -14,6 +14,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.ps import Joined, Settings, SharedRun, join, serve
+from scalebook.training.ps.memory.device import Device
 
 DEADLINE_S = 20.0
 Make = Callable[[Sequence[Parameter]], Optimizer]
@@ -39,8 +40,14 @@ class Driven:
 
 
 @contextmanager
-def driven(workers: int, settings: Settings, start: Sequence[Tensor], make: Make) -> Iterator[Driven]:
-    """All workers of a run that begins with the parameters `start`; all have begun, in order."""
+def driven(
+    workers: int,
+    settings: Settings,
+    start: Sequence[Tensor],
+    make: Make,
+    device: Callable[[int], Device | None] = lambda worker: None,
+) -> Iterator[Driven]:
+    """All workers of a run that begins with the parameters `start`; all have begun, in order. `device`: each one's."""
     run = SharedRun(workers, settings)
     replicas = [[Parameter(tensor.clone()) for tensor in start] for _ in range(workers)]
     servers = [
@@ -50,7 +57,10 @@ def driven(workers: int, settings: Settings, start: Sequence[Tensor], make: Make
     for server in servers:
         server.start()
     with ThreadPoolExecutor(workers) as pool:
-        parts = [pool.submit(join, run, run.member(w, DEADLINE_S), [make(replicas[w])]) for w in range(workers)]
+        parts = [
+            pool.submit(join, run, run.member(w, DEADLINE_S), [make(replicas[w])], device=device(w))
+            for w in range(workers)
+        ]
         joined = [part.result(DEADLINE_S) for part in parts]
     try:
         for one in joined:

@@ -11,10 +11,14 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LearningRateFinder
 
+from scalebook.training.cli import TrainingCLI
+from scalebook.training.config.complete import complete
+from scalebook.training.config.description import Description
 from scalebook.training.describe import describe
 from scalebook.training.strategies import DDP, AsyncPS, cuda, launcher
 from scalebook.training.strategies.threads import check_fork
 from scalebook.training.workspace import Workspace
+from tests.training.runs import config
 from tests.training.strategies.small import Small, held_out, loader, trainer
 
 BEGINNING = ("_cuda_init", "_cuda_getDeviceCount", "_cuda_setDevice", "_cuda_getDevice", "_cuda_synchronize")
@@ -112,6 +116,16 @@ def test_where_nvml_fails_gpus_are_counted_by_another_process(
     made = Trainer(strategy=make(), accelerator="gpu", devices=1, max_epochs=1, logger=False)
     with pytest.raises(ForkError):
         made.fit(Small(), loader())
+    assert begun == []
+
+
+@pytest.mark.filterwarnings("ignore:GPU available but not used")
+def test_a_config_that_calls_its_strategy_by_name_does_not_begin_cuda(
+    begun: list[str], description: Description, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: -1)
+    monkeypatch.setattr(cuda, "_COUNT", "print(1)")
+    TrainingCLI("fit", complete(config("ddp", max_steps=1), description), None)
     assert begun == []
 
 

@@ -161,4 +161,4 @@ def clip_(clip: Clip, gradients: Sequence[Tensor | None]) -> None:
     total = torch.nn.utils.get_total_norm(present)
     factor = torch.clamp(clip.limit / (total + 1e-6), max=1.0)
     for gradient in present:
-        gradient.mul_(factor.to(gradient.dtype))
+        gradient.mul_(factor.to(gradient))

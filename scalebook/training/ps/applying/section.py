@@ -13,7 +13,8 @@ from scalebook.training.ps.applying.slots import Slots
 from scalebook.training.ps.applying.summed import SummedSlots
 from scalebook.training.ps.coordination.admission import Admission
 from scalebook.training.ps.coordination.run import SharedRun
-from scalebook.training.ps.memory.region import SECTIONS, Control, Pinned
+from scalebook.training.ps.memory.device import Device, Registered, device_of
+from scalebook.training.ps.memory.region import SECTIONS, Control
 from scalebook.training.ps.optimizer.outer import all_applied
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
 from scalebook.training.ps.trace import ShardTrace
@@ -24,11 +25,13 @@ class Section:
 
     def __init__(
         self, number: int, plan: SectionPlan, memory: Tensor, control: Control, optimizer: Optimizer, first_shard: int,
-        deadline_s: float, row_memory: Tensor | None = None,
+        deadline_s: float, row_memory: Tensor | None = None, device: Device | None = None,
     ) -> None:  # fmt: skip
+        """`device`: that of the worker, by default the one that the parameters lie on."""
         settings, counters = control.settings, control.sections[number]
         self.number, self.plan, self.counters, self.optimizer = number, plan, counters, optimizer
-        self.pinned: Pinned | None = None  # `memory`, where a GPU of this process uses it; that of all sections
+        self.device = device_of(parameters_of(optimizer)) if device is None else device
+        self.registered = Registered()  # `memory`, that of all sections
         self.control, self.deadline_s = control, deadline_s
         traces: list[ShardTrace | None] = [None] * len(plan.shards)
         if settings.trace is not None:
@@ -43,8 +46,8 @@ class Section:
         ]  # fmt: skip
         self.admission = Admission(control, number, deadline_s)
         is_summed = plan.slots and control.clock.alone and not plan.tables
-        codec, on_cpu = settings.push_codec, all(p.device.type == "cpu" for p in parameters_of(optimizer))
-        takes_over = on_cpu and not codec.codes  # else they lie where the next ones are put
+        codec = settings.push_codec
+        takes_over = self.device.is_host and not codec.codes  # else they lie where the next ones are put
         self.summed = SummedSlots(plan, memory, control, number, takes_over) if is_summed else None
         self.slots = self.summed or Slots(plan, memory, control, number, row_memory)
         self.coded = CodedPushes(number, plan, memory, counters, codec) if codec.codes else None
@@ -78,26 +81,28 @@ def allocate(run: SharedRun, plans: Sequence[SectionPlan]) -> None:
 
 
 def make_sections(
-    run: SharedRun, plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], first_shard: int, deadline_s: float
-) -> list[Section]:
-    """All sections of this process, over the run's memory. `first_shard`: the shard to begin with."""
+    run: SharedRun, plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], first_shard: int, deadline_s: float,
+    device: Device | None = None,
+) -> list[Section]:  # fmt: skip
+    """All sections of this process, over the run's memory. `first_shard`: the shard to begin with. `device`: as
+    `Section` takes it."""
     memory = run.memory.map()
     row_memory = run.row_memory.map() if plans[-1].rows_end else None
     for counters in run.control.sections[: len(plans)]:
         counters.used[0] = 1
     pairs = zip(plans, all_applied(optimizers, run.settings, run.control.workers), strict=True)
     sections = [
-        Section(i, plan, memory, run.control, optimizer, first_shard, deadline_s, row_memory)
+        Section(i, plan, memory, run.control, optimizer, first_shard, deadline_s, row_memory, device)
         for i, (plan, optimizer) in enumerate(pairs)
     ]
-    pin_for_gpu(sections, memory, [p for optimizer in optimizers for p in parameters_of(optimizer)])
+    register(sections, memory)
     return sections
 
 
-def pin_for_gpu(sections: Sequence[Section], memory: Tensor, parameters: Sequence[Tensor]) -> None:
-    """Page-lock `memory`, which these sections lie in, where some of the parameters are on a GPU."""
-    device = next((p.device for p in parameters if p.is_cuda), None)
+def register(sections: Sequence[Section], memory: Tensor) -> None:
+    """Let the device of this process copy from and to `memory`, which these sections lie in."""
+    device = next((section.device for section in sections if not section.device.is_host), None)
     if device is not None:
-        pinned = Pinned(memory, device)
+        registered = device.register(memory)
         for section in sections:
-            section.pinned = pinned
+            section.registered = registered

@@ -71,7 +71,7 @@ class Server:
         shard, workers = section.shards[self.number], self._control.workers
         for offset in range(workers):
             worker = (self._next + offset) % workers
-            if section.counters.pushed[worker] > shard.applied(worker):
+            if shard.counters.pushed[worker] > shard.applied(worker):
                 return worker
         return None
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
+from scalebook.training.ps.applying.block_steps import BlockSteps
 from scalebook.training.ps.applying.meter import PushMeter
 from scalebook.training.ps.applying.notes import StepNotes, refuse_changes
 from scalebook.training.ps.applying.plan import ShardPlan
@@ -81,6 +82,7 @@ class Shard:
         self._state = SharedState(self.optimizer, plan, memory)
         self.notes = StepNotes(self.optimizer, plan, self.flats) if plan.notes.fields else None
         """What its steps change beside the state of parameters, if anything."""
+        self._blocks = BlockSteps.of(self.optimizer, plan, self._state, self.views)
         self._is_torchs = type(self.optimizer).__module__.startswith("torch.optim.")
         self.served_s = 0.0
         """Seconds in which this process has applied gradients."""
@@ -179,10 +181,16 @@ class Shard:
         rate = self._damping.rate([newest.version - origin.base_version for origin in origins])
         drifts = self._meter.drifts(newest.buffer, origins)
         target = self._free(newest.buffer, giver)
-        state = self._state.begin(newest.state)
+        mine = _damped([groups[number] for number in self.plan.groups], rate)
+        in_blocks = self._blocks is not None and self._blocks.can(newest.state, gradients, mine)
+        state = self._state.begin(newest.state, has_copy=not in_blocks)
         if self._damping.compensates:
             gradients = self._compensated(gradients, newest.buffer, origins[0], state)
-        self._step(newest, target, state, gradients, groups, rate, origins[-1].base_version)
+        if in_blocks and self._blocks is not None:
+            self._take(newest.buffer, mine, origins[-1].base_version)
+            self._blocks.step(newest.buffer, target, newest.state, gradients, mine)
+        else:
+            self._step(newest, target, state, gradients, mine, origins[-1].base_version)
         target_row = target * self._workers
         applied[target_row : target_row + self._workers] = applied[row : row + self._workers]
         for origin in origins:
@@ -204,12 +212,10 @@ class Shard:
         target: int,
         state: int,
         gradients: Sequence[Tensor | None],
-        groups: Groups,
-        rate: float,
+        mine: Groups,
         base: int,
     ) -> None:
         source = newest.buffer
-        mine = _damped([groups[number] for number in self.plan.groups], rate)
         if self._state.is_empty and type(self.optimizer) is SGD and all(map(_is_plain, mine)):
             self._plain_sgd(source, target, gradients, mine)
             return

@@ -53,11 +53,19 @@ class Slots:
 
     @torch.no_grad()
     def write(
-        self, slot: int, origins: list[Origin], gradients: list[Tensor | None], groups: Groups, valid: bool
+        self,
+        slot: int,
+        origins: list[Origin],
+        gradients: list[Tensor | None],
+        groups: Groups,
+        valid: bool,
+        is_carried: bool = False,
     ) -> None:
-        """Fill a slot; `origins`: one for each shard, of the same push."""
+        """Fill a slot; `origins`: one for each shard, of the same push. `is_carried`: another writes the gradients."""
         self._note(slot, origins, valid)
-        self._put(slot, gradients)
+        if not is_carried:
+            self._put(slot, gradients)
+        self._flags[slot].copy_(torch.tensor([g is not None for g in gradients]))
         self._write_groups(slot, groups)
 
     def _note(self, slot: int, origins: list[Origin], valid: bool) -> None:
@@ -74,7 +82,6 @@ class Slots:
                 self._write_rows(slot, self._table_at[place], gradient)
             elif gradient is not None:
                 view.copy_(gradient)
-        self._flags[slot].copy_(torch.tensor([g is not None for g in gradients]))
 
     def _write_rows(self, slot: int, table: int, gradient: Tensor) -> None:
         counts, numbers, values = self._rows[slot][0], *self._rows[slot][1 + 2 * table : 3 + 2 * table]

@@ -49,30 +49,41 @@ class SharedState:
         self._present = [plan.flags.views(part)[0] if plan.state_entries else None for part in self._bytes]
         self.squares = [plan.squares.views(part) for part in self._bytes]
         self.is_empty = not plan.state_bytes
-        by_parameter: dict[int, list[Slot]] = {}
+        self.by_place: dict[int, list[Slot]] = {}
+        """By place of the parameter in the shard."""
         holes: dict[tuple[int, str], list[Slot]] = {}
         for index, entry in enumerate(plan.state_entries):
             slot = Slot(index, entry, (views[0][index], views[1][index]))
             if entry.hole is None:
-                by_parameter.setdefault(entry.parameter, []).append(slot)
+                self.by_place.setdefault(entry.parameter, []).append(slot)
             else:
                 holes.setdefault((entry.parameter, entry.name), []).append(slot)
         parameters = parameters_of(optimizer)
         self._formed = [Formed(parameters[at], name, form, holes.get((at, name), [])) for at, name, form in plan.forms]
-        self._slots = [(parameters[number], slots) for number, slots in by_parameter.items()]
+        self._slots = [(parameters[number], slots) for number, slots in self.by_place.items()]
 
     def memory(self, which: int) -> Tensor:
         """All bytes of state 0 or 1 (uint8)."""
         return self._bytes[which]
 
-    def begin(self, newest: int) -> int:
-        """Before a step: copy the newest state, and give the copy to the optimizer; returns which of the two it is."""
+    def begin(self, newest: int, has_copy: bool = True) -> int:
+        """Before a step: copy the newest state, and give the copy to the optimizer; returns which of the two it is. Not
+        `has_copy`: of the copy nothing is there yet but what the optimizer has state of."""
         if self.is_empty:
             return 0
         other = 1 - newest
-        self._bytes[other].copy_(self._bytes[newest])
+        flags, had = self._present[other], self._present[newest]
+        if has_copy:
+            self._bytes[other].copy_(self._bytes[newest])
+        elif flags is not None and had is not None:
+            flags.copy_(had)
         self.read(other)
         return other
+
+    def present(self, which: int) -> list[bool]:
+        """Of each entry, whether state `which` has it."""
+        flags = self._present[which]
+        return [] if flags is None else flags.tolist()
 
     def read(self, which: int) -> None:
         """Let the optimizer of this process use copy `which` (0 or 1) of the state."""

@@ -35,9 +35,16 @@ class SummedSlots(Slots):
 
     @override
     def write(
-        self, slot: int, origins: list[Origin], gradients: list[Tensor | None], groups: Groups, valid: bool
+        self,
+        slot: int,
+        origins: list[Origin],
+        gradients: list[Tensor | None],
+        groups: Groups,
+        valid: bool,
+        is_carried: bool = False,
     ) -> None:
         """Until `gather` the gradients are only looked at."""
+        assert not is_carried
         self._note(slot, origins, valid)
         self._written = gradients, groups
 

@@ -211,11 +211,12 @@ def mark_dead(control: Control, worker: int) -> None:
     for counters in control.sections:
         counters.writing[worker] = -1
         applied = [s.applied[(s.newest[0] & 0xFFFF) * control.workers + worker] for s in counters.shards]
-        if counters.last_admitted[worker] > max(*applied, counters.pushed[worker]):
+        handed_in = [shard.pushed[worker] for shard in counters.shards]
+        if counters.last_admitted[worker] > max(*applied, *handed_in):
             counters.admitted[worker] -= 1
             counters.last_admitted[worker] = max(applied)
         counters.clocks[worker] = -1
         for shard, done in zip(counters.shards, applied, strict=True):
-            if counters.pushed[worker] <= done:  # else its server still needs what the gradient was computed from
+            if shard.pushed[worker] <= done:  # else its server still needs what the gradient was computed from
                 shard.held[worker] = shard.bases[worker] = -1
     control.event.wake()

@@ -9,10 +9,8 @@ import errno
 import mmap
 import os
 import tempfile
-import warnings
-import weakref
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -28,9 +26,6 @@ LINE: Final = 64  # bytes; what different processes write lies on different cach
 SECTIONS: Final = 8  # optimizers at most
 NOTE: Final = 256  # bytes of what a worker says that it waits for
 BINS: Final = 128  # staleness 0..126, and more
-
-_PORTABLE: Final = 1  # cudaHostRegisterPortable
-_NO_MEMORY: Final = 2  # cudaErrorMemoryAllocation
 
 # int64 counters of the run's head
 STARTED: Final = 0  # 1: memory and first parameters are there; a worker that comes now joins a run under way
@@ -102,9 +97,10 @@ class ShardCounters:
 
     A shard has several buffers, each for one version of its parameters. `held[w]`: number of the buffer that worker w's
     replica is or was copied from, -1 for none. `kept[w]`: which of two residuals of worker w counts (the lowest bit),
-    and since which push. `applied[buffer * workers + w]`: the last push of worker w that is part
-    of the version in that buffer. `bases[w]`: the version that worker w holds, where there are sparse tables, -1 for
-    none; `log`: of their row log. `served`: how long a push took to be applied, under `apply_lock`.
+    and since which push. `applied[buffer * workers + w]`: the last push of worker w that is part of the version in that
+    buffer. `pushed[w]`: its last push of which this shard's part lies in its slot, whole, for the server. `bases[w]`:
+    the version that worker w holds, where there are sparse tables, -1 for none; `log`: of their row log. `served`: how
+    long a push took to be applied, under `apply_lock`.
 
     Two locks: who makes the next version, or reads the optimizer's state, has `apply_lock` from beginning to end;
     `version_lock` is had for microseconds, to choose the buffer to write to, to publish, and to hold the newest
@@ -117,6 +113,7 @@ class ShardCounters:
         self.newest = carve.ints(1)
         self.held = carve.ints(workers)
         self.applied = carve.ints(workers * buffers)
+        self.pushed = carve.ints(workers)
         self.kept = carve.ints(workers)
         self.bases = carve.ints(workers)
         self.log = carve.ints(COUNTERS)
@@ -128,7 +125,7 @@ class ShardCounters:
 
     @staticmethod
     def size(workers: int, buffers: int) -> int:
-        counters = [1, *[workers] * 3, COUNTERS, workers * buffers, workers * METER, workers * GAUGE]
+        counters = [1, *[workers] * 4, COUNTERS, workers * buffers, workers * METER, workers * GAUGE]
         return 2 * LOCK_BYTES + SPREAD_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
 
 
@@ -150,7 +147,6 @@ class SectionCounters:
         self.since = carve.ints(workers)  # of these, since the last push that was complete
         self.admitted = carve.ints(workers)  # its gradients let through towards `max_updates`
         self.last_admitted = carve.ints(workers)  # the last push among them
-        self.pushed = carve.ints(workers)  # its last push that lies in its slot, whole, for the servers
         self.writing = carve.ints(workers)  # slot that the worker writes to; -1: none
         self.order = carve.ints(max(slots, 1))
         self.owner = carve.ints(max(slots, 1))
@@ -166,7 +162,7 @@ class SectionCounters:
     @staticmethod
     def size(workers: int, shards: int, slots: int, buffers: int) -> int:
         slots = max(slots, 1)
-        counters = [1, 2, *[workers] * 8, *[slots] * 4, slots * shards, slots * shards, slots]
+        counters = [1, 2, *[workers] * 7, *[slots] * 4, slots * shards, slots * shards, slots]
         own = sum(-(-8 * count // LINE) * LINE for count in counters)
         return own + shards * ShardCounters.size(workers, buffers)
 
@@ -302,48 +298,3 @@ def anonymous_file(name: str) -> int:
         return os.memfd_create(name)
     with tempfile.TemporaryFile() as file:  # unlinked: as anonymous, possibly on a disk
         return os.dup(file.fileno())
-
-
-class Pinned:
-    """Memory (uint8) that a GPU reads and writes by itself: page-locked in this process until `release`, or until
-    nobody has this object any more.
-
-    `device` is the process's own, which gets a context there and nowhere else; other GPUs may use the memory too.
-    RuntimeError if it cannot be.
-    """
-
-    def __init__(self, memory: Tensor, device: torch.device) -> None:
-        with torch.cuda.device(device):
-            code = int(_cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), _PORTABLE))
-        if code:
-            name = {_NO_MEMORY: "cudaErrorMemoryAllocation"}.get(code, f"CUDA error {code}")
-            raise RuntimeError(
-                f"the parameters ({memory.numel() / 1e6:.0f} MB) could not be page-locked: {name}. "
-                "Raise the limit of locked memory (ulimit -l), or use fewer workers."
-            )
-        self.release = weakref.finalize(self, _unpin, memory, device, os.getpid())
-        self.release.atexit = False  # the process's end does it
-
-
-def pinned_bytes(size: int, device: torch.device) -> tuple[Tensor, Pinned]:
-    """So many zeros (uint8), page-locked: no more than these, where torch's `pin_memory` takes a power of two.
-
-    Shared, so that no fork of this process makes a write move them to other pages than those which the GPU has.
-    """
-    memory = torch.frombuffer(mmap.mmap(-1, max(size, 1)), dtype=torch.uint8)  # which takes no 0 bytes
-    return memory[:size], Pinned(memory, device)
-
-
-def _unpin(memory: Tensor, device: torch.device, process: int) -> None:
-    """As soon as no copy is under way; before the memory is given back, since it may come again at the same address.
-    Nothing in forks of `process`, a loader's say, which have the object and no GPU."""
-    if os.getpid() != process:
-        return
-    torch.cuda.synchronize(device)
-    code = int(_cudart().cudaHostUnregister(memory.data_ptr()))
-    if code:
-        warnings.warn(f"page-locked memory could not be given back: CUDA error {code}.", stacklevel=2)
-
-
-def _cudart() -> Any:
-    return torch.cuda.cudart()  # type: ignore[no-untyped-call]

@@ -220,9 +220,9 @@ class Client:
         self.optimizer.state = defaultdict(dict)
         parameters = parameters_of(self.optimizer)
         state = {place: kept[id(p)] for place, p in enumerate(parameters) if id(p) in kept}
-        before = self.replica
+        self.replica.arrive()
+        self.host.leave()
         self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
-        before.release()
         self.state.host, self.state.replica = self.host, self.replica
         self.notes = ShownNotes(self.host.section, self.optimizer)
         self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
@@ -262,6 +262,7 @@ class Client:
     def hold(self) -> None:
         """Have the newest version as the one that the next push is computed from; the replica stays as it is."""
         self.state.go_on()
+        self.replica.arrive()
         self.bases = self.host.pull(self._worker)
         self.pulled = self._now()
 
@@ -285,6 +286,8 @@ class Client:
     def _gradients(self) -> list[Tensor | None]:
         """Those of sparse tables with their duplicates summed."""
         gradients = self.replica.gradients()
+        if self._control.clock.alone:  # who plays others meanwhile puts other gradients there
+            gradients = self.host.bring(gradients)
         for place, gradient in enumerate(gradients):
             if gradient is None or gradient.is_sparse is (place in self.replica.tables):
                 continue
@@ -357,6 +360,7 @@ class Client:
         With several shards the one that others are pushing may be part of some of them already, not of all.
         """
         self._own.interrupted()
+        self.replica.arrive()
         self.host.look()
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.section.shards:

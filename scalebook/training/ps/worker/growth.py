@@ -5,7 +5,7 @@ from typing import Any
 
 from scalebook.training.ps.applying.hosts import Host, make_host
 from scalebook.training.ps.applying.plan import plan_section
-from scalebook.training.ps.applying.section import Section, pin_for_gpu
+from scalebook.training.ps.applying.section import Section, register
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.memory.region import Memory
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
@@ -23,11 +23,13 @@ def grown(old: Section, worker: int, version: int, state: Mapping[int, Any]) -> 
     plan = plan_section(optimizer, control.settings, control.workers)
     memory.allocate(plan.end)
     mapped = memory.map()
-    section = Section(old.number, plan, mapped, control, optimizer, worker, old.deadline_s)
-    pin_for_gpu([section], mapped, parameters)
+    section = Section(old.number, plan, mapped, control, optimizer, worker, old.deadline_s, device=old.device)
+    register([section], mapped)
     for shard in section.shards:
         shard.initialise([parameters[place].detach() for place in shard.plan.parameters])
         shard.restore(version, state)
     replica = Replica(section, parameters, own=False, lending=Lending.of(memory))
     memory.close()
-    return make_host(section), replica
+    host = make_host(section)
+    host.carry(parameters)
+    return host, replica

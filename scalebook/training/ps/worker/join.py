@@ -12,6 +12,7 @@ from scalebook.training.ps.applying.plan import SectionPlan, digest
 from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.run import Membership, SharedRun
+from scalebook.training.ps.memory.device import Device
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.memory.region import ALLOCATED, DIGEST, STARTED, Control
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
@@ -40,17 +41,18 @@ def join(
     optimizers: Sequence[Optimizer],
     announce: Callable[[Need], None] = lambda told: None,
     model: Module | None = None,
+    device: Device | None = None,
 ) -> Joined:
     """Become a worker: called once in every worker, in parallel, with the same model and optimizers.
 
     The first parameters are those of worker 0. From here on the parameters of the optimizers are the clients' replicas,
     and the optimizers themselves only lend their param groups. A worker started again joins the run under way.
     `announce` is told by worker 0 what the run needs, before it takes it, and may raise. `model`: whose embeddings with
-    sparse gradients are shared by rows.
+    sparse gradients are shared by rows. `device`: by default the one that the parameters lie on.
     """
     if model is not None:
         mark_tables(model)
-    joined = run.control.clock.play(join_steps(run, membership, optimizers, announce))
+    joined = run.control.clock.play(join_steps(run, membership, optimizers, announce, device=device))
     if model is not None:
         joined.read_rows(model)
     return joined
@@ -63,6 +65,7 @@ def join_steps(
     announce: Callable[[Need], None] = lambda told: None,
     common: Common | None = None,
     stands_in: bool = False,
+    device: Device | None = None,
 ) -> Steps[Joined]:
     """The steps of `join`. Workers of one process pass the same `common`: they work with the same shards in its memory,
     each with parameters of its own. `stands_in`: as `make_client` takes it."""
@@ -82,7 +85,7 @@ def join_steps(
     if not late:
         _compare(control, worker)
     if not sections:
-        sections += make_sections(run, plans, optimizers, worker, membership.deadline_s)
+        sections += make_sections(run, plans, optimizers, worker, membership.deadline_s, device)
         shared.lending = Lending.of(run.memory)
     clients = []
     for section, optimizer in zip(sections, optimizers, strict=True):
@@ -126,6 +129,8 @@ def make_client(
         return own
     own_memory = control.settings.own_replica and not stands_in
     replica = Replica(section, parameters, own_memory, lending, worker, decodes=not stands_in)
+    if not stands_in:
+        host.carry(parameters)
     return Client(control, worker, host, replica, optimizer)
 
 

@@ -146,6 +146,7 @@ class Joined:
         for client in self.clients:
             client.host.help()
             if self.run.control.clock.alone and self.run.settings.lets_go:  # nobody looks at its parameters meanwhile
+                client.replica.arrive()
                 for shard in client.host.section.shards:
                     shard.let_go(self.membership.worker)
 
@@ -194,9 +195,8 @@ class Joined:
         for client in self.clients:
             client.state.leave()
             client.replica.detach()
-            client.replica.release()
-            if client.host.section.pinned is not None:
-                client.host.section.pinned.release()
+            client.host.leave()
+            client.host.section.registered.release()
 
     def read_rows(self, model: Module) -> None:
         """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""

@@ -16,8 +16,9 @@ DECODING: Final = 4
 
 
 def need(plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control: Control) -> Need:
-    """Of all workers' `optimizers`, planned so. Where a GPU computes each worker's gradients land in memory of their
-    own, and its parameters are a copy on the GPU, also where one process plays all workers."""
+    """Of all workers' `optimizers`, planned so. Where a GPU computes each worker's gradients are gathered there, and
+    land in memory of their own unless slots take them; its parameters are a copy on the GPU, also where one process
+    plays all workers."""
     settings, workers = control.settings, control.workers
     shards = [shard for plan in plans for shard in plan.shards]
     size, state = sum(shard.version_bytes for shard in shards), sum(shard.state_bytes for shard in shards)
@@ -27,7 +28,12 @@ def need(plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control:
     computing = size if settings.own_replica or has_gpu else 0
     if settings.local.steps:
         computing += sum(map(_state_bytes, optimizers))
-    gradients = size * (workers if has_gpu else control.clock.travelling(workers))
+    elif has_gpu:
+        computing += size
+    if has_gpu and not control.clock.alone:
+        computing, sums = computing + sums, 0
+    lands = settings.local.steps or settings.push_codec.codes or control.clock.alone or not plans[0].slots
+    gradients = size * (workers if has_gpu and lands else 0 if has_gpu else control.clock.travelling(workers))
     own = frames + sums + (0 if has_gpu else computing)
     on_gpu = computing * (workers if control.clock.alone else 1) if has_gpu else 0
     return Need(size, plans[-1].end, gradients, state, workers * own, on_gpu)

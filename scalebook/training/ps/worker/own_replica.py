@@ -58,6 +58,7 @@ class OwnReplica(Replica):
     @torch.no_grad()
     def show(self, versions: Sequence[Newest]) -> None:
         """Until `show_own`, have the values of these versions, which nobody writes to while this copies them."""
+        self.arrive()
         if not self._aside:
             self._aside = [parameter.detach().clone() for parameter in self.parameters]
         for shard, newest in zip(self._shards, versions, strict=True):

@@ -10,9 +10,8 @@ from torch.nn import Parameter
 from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest, Shard
-from scalebook.training.ps.memory.layout import lay_out
+from scalebook.training.ps.memory.device import Image
 from scalebook.training.ps.memory.lending import Lending
-from scalebook.training.ps.memory.region import Pinned, pinned_bytes
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.worker.lent_tables import LentTables
 
@@ -23,7 +22,7 @@ class Replica:
     `lent`: on a CPU the parameters are views into the versions that this worker holds, so that taking one copies
     nothing; the parameters change their storage with it, and what is written into them stays in this process
     (`Lending`). Otherwise (on a GPU, and when the worker itself steps between two pulls) they lie in memory of their
-    own, and a take is a copy. A GPU copies by DMA, since what lies on the host is page-locked (`region.Pinned`).
+    own, and a take is a copy, which a device makes by itself (`memory/device.py`): a version is held until it is over.
 
     A parameter that does not require a gradient when training begins is the worker's own, as buffers are: nobody
     updates it but whoever moves it by hand (a target network). It joins the others once it requires one.
@@ -41,10 +40,8 @@ class Replica:
         self.parameters = list(parameters)
         self.frozen = {place for place, p in enumerate(self.parameters) if not p.requires_grad}
         self._shards = section.shards
-        self._on_cpu = all(p.device.type == "cpu" for p in self.parameters)
-        self._gpus = list(dict.fromkeys(p.device for p in self.parameters if p.is_cuda))
-        self._pinned: Pinned | None = None
-        self.lent = not own and self._on_cpu
+        self._device = section.device
+        self.lent = not own and self._device.is_host
         self._lending = lending if self.lent else None
         self._views = [self._lent_views(shard) for shard in range(len(self._shards))] if self.lent else []
         self._place = {
@@ -54,8 +51,13 @@ class Replica:
         self.tables = self._tables.places
         """Places of the sparse tables. Their parameters are always those of now, and read row by row."""
         self._sizes = [self._bytes_of(shard, frozenset()) for shard in self._shards]
-        self._staging = self._stage()
-        self._own = self._allocate()
+        self._images = [] if self.lent else [self._image(shard) for shard in self._shards]
+        self._own = {
+            place: view
+            for shard, image in zip(self._shards, self._images, strict=False)
+            for place, view in zip(shard.plan.parameters, image.views, strict=True)
+        }
+        self._flying = self._device.record()
         self._pulls = self._coded(section, worker) if decodes else None
         self._held: list[Newest] = []
         self._touched = self._stepped = False
@@ -69,30 +71,40 @@ class Replica:
         """
         if self._touched:
             self._drop()
+        self.arrive()  # the last ones, which went to the same memory
         first, self._held, self._stepped = not self._held, list(versions), False
         if self._pulls is not None and not (first or whole):
             return self._decode(self._pulls, versions)
-        for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
-            source = shard.views[newest.buffer]
-            lent = self._views[number][newest.buffer] if self.lent else source
-            for place, view, shared in zip(shard.plan.parameters, lent, source, strict=True):
-                if place in self.tables:
-                    if place not in self.frozen:
-                        self.parameters[place].data = self._tables.lent(place)
-                elif place in self.frozen:
-                    if first:
-                        self.parameters[place].data = shared.to(self.parameters[place].device, copy=True)
-                elif self.lent:
-                    self.parameters[place].data = view
-                else:
-                    self._own[place].copy_(shared, non_blocking=True)  # the version is held until the next take
-                    self.parameters[place].data = self._own[place]
+        for number, newest in enumerate(versions):
+            self._take_shard(number, newest, first)
+        self._flying = self._device.record()
         if self._pulls is not None:
             self._pulls.know(versions, self._shards)
         self._watch()
         if first or not self.frozen:
             return self._sizes
         return [self._bytes_of(shard, self.frozen) for shard in self._shards]
+
+    def _take_shard(self, number: int, newest: Newest, first: bool) -> None:
+        shard = self._shards[number]
+        source = shard.views[newest.buffer]
+        if not self.lent:
+            self._images[number].up(shard.flats[newest.buffer])
+        lent = self._views[number][newest.buffer] if self.lent else source
+        for place, view, shared in zip(shard.plan.parameters, lent, source, strict=True):
+            if place in self.tables:
+                if place not in self.frozen:
+                    self.parameters[place].data = self._tables.lent(place)
+            elif place in self.frozen:
+                if first:
+                    self.parameters[place].data = shared.to(self.parameters[place].device, copy=True)
+            else:
+                self.parameters[place].data = view if self.lent else self._own[place]
+
+    def arrive(self) -> None:
+        """Wait until what was taken last is there: nobody reads the versions held any more, to copy them. Before others
+        are held; a push need not, since its gradients come after that."""
+        self._device.wait(self._flying)
 
     def _decode(self, pulls: CodedPulls, versions: Sequence[Newest]) -> Sequence[int]:
         sizes = self._know(pulls, versions)
@@ -165,6 +177,7 @@ class Replica:
 
     def adopt(self, places: Sequence[int]) -> None:
         """Write these parameters into the versions held, which nobody else may be using."""
+        self.arrive()
         values = {p: self.parameters[p].detach() for p in places}
         values = {place: value if place in self.tables else value.clone() for place, value in values.items()}
         for place, value in values.items():
@@ -200,6 +213,7 @@ class Replica:
 
     def own(self, steps: bool) -> dict[str, Any]:
         """What it has beside the versions held, copied. `steps`: its parameters may be others than were pulled."""
+        self.arrive()
         values = [parameter.detach().clone() for parameter in self.parameters] if steps and self._stepped else None
         return {
             "values": values,
@@ -211,6 +225,7 @@ class Replica:
     def have_own(self, versions: Sequence[Newest], own: Mapping[str, Any]) -> None:
         """Be where a replica of an earlier run was that holds these versions, and has this of its `own`."""
         self.take(versions, whole=True)
+        self.arrive()
         values: dict[int, Tensor] = dict(enumerate(own["values"] or ()))
         if self._pulls is not None:
             self._pulls.load(own["pulls"])
@@ -245,6 +260,7 @@ class Replica:
         return self._shards[shard].views[self._held[shard].buffer][index]
 
     def _differs(self, place: int) -> bool:
+        self.arrive()
         with torch._C.DisableTorchFunctionSubclass():  # on another machine a table's weight lets nobody else read it
             mine, other = self.parameters[place].detach(), self._published(place)
         if mine.shape != other.shape or mine.dtype != other.dtype:
@@ -255,6 +271,7 @@ class Replica:
 
     def is_rounded(self, place: int) -> bool:
         """Whether what was written is what was there, but for rounding."""
+        self.arrive()
         return rounded(self.parameters[place].detach(), self._published(place))
 
     def _drop(self) -> None:
@@ -273,6 +290,7 @@ class Replica:
 
     def detach(self) -> None:
         """Give every parameter memory for good that nobody else writes to."""
+        self.arrive()
         if self._lending is not None:  # it is lent, privately, and this worker's hold on the version stays
             self._lending.close()
             return
@@ -283,27 +301,11 @@ class Replica:
 
     def await_gradients(self) -> None:
         """Wait until the backward pass is over: a GPU computes while Python goes on."""
-        for device in self._gpus:
-            event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # others may have the core
-            event.record(torch.cuda.current_stream(device))
-            event.synchronize()
-
-    def release(self) -> None:
-        """Take back that memory is page-locked; for the end."""
-        if self._pinned is not None:
-            self._pinned.release()
+        self._device.wait(self._device.record())
 
     def gradients(self) -> list[Tensor | None]:
-        """The gradients, on the CPU, None where there is none."""
-        if self._on_cpu:
-            return [parameter.grad for parameter in self.parameters]
-        for parameter, landing in zip(self.parameters, self._staging, strict=True):
-            if parameter.grad is not None:
-                landing.copy_(parameter.grad, non_blocking=True)
-        for device in self._gpus:
-            torch.cuda.synchronize(device)
-        pairs = zip(self.parameters, self._staging, strict=True)
-        return [None if p.grad is None else landing for p, landing in pairs]
+        """The gradients, where they were computed, None where there is none."""
+        return [parameter.grad for parameter in self.parameters]
 
     def _bytes_of(self, shard: Shard, without: Set[int]) -> int:
         return sum(
@@ -327,25 +329,9 @@ class Replica:
         known = [torch.empty_like(parameter, device="cpu") for parameter in self.parameters]
         return CodedPulls(section.plan, settings.pull_codec, settings.pull_delta, worker, known)
 
-    def _stage(self) -> list[Tensor]:
-        """Page-locked memory where gradients of a GPU land."""
-        if self._on_cpu:
-            return []
-        layout = lay_out([(str(i), p.detach()) for i, p in enumerate(self.parameters)])
-        memory, self._pinned = pinned_bytes(layout.nbytes, self._gpus[0])
-        return layout.views(memory)
-
-    def _allocate(self) -> list[Tensor]:
-        """Memory of the replica's own, each parameter's on its device; nothing where lent."""
-        if self.lent:
-            return []
-        own: dict[int, Tensor] = {}
-        for device in dict.fromkeys(p.device for p in self.parameters):
-            places = [place for place, p in enumerate(self.parameters) if p.device == device]
-            layout = lay_out([(str(place), self.parameters[place].detach()) for place in places])
-            views = layout.views(torch.zeros(layout.nbytes, dtype=torch.uint8, device=device))
-            own.update(zip(places, views, strict=True))
-        return [own[place] for place in range(len(self.parameters))]
+    def _image(self, shard: Shard) -> Image:
+        places = [self.parameters[place].device for place in shard.plan.parameters]
+        return Image(self._device, shard.plan.version.fields, places)
 
 
 def rounded(mine: Tensor, other: Tensor) -> bool:

@@ -28,12 +28,12 @@ from scalebook.training.ps.worker.virtual import Doing, VirtualWorkers
 
 _ROW: Final = {"arrivals": ARRIVALS, "finished": FINISHED, "lost": LOST, "resting": RESTING}
 _OF_SECTION: Final = (
-    "admission", "clocks", "begun", "admitted", "last_admitted", "pushed", "writing", "order", "owner", "seq", "valid",
+    "admission", "clocks", "begun", "admitted", "last_admitted", "writing", "order", "owner", "seq", "valid",
     "base", "buffer", "pulled", "steps", "since",
 )  # fmt: skip
 _OF_JOURNEY: Final = ("gradients", "valid", "usable", "started", "waited", "was_sent", "staleness")
 _OF_SHARD: Final = ("newest", "held", "applied", "kept", "bases")
-_FORM: Final = 6
+_FORM: Final = 7
 """Of what is kept; another one is computed anew."""
 _STATE_BIT: Final = 1 << 16  # of `newest`: which of the two optimizer states
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.ps import Joined, Settings, SharedRun, join
-from scalebook.training.ps.memory.region import pinned_bytes
+from scalebook.training.ps.memory.device import Cuda, landing
 from scalebook.training.ps.policy.local import LocalSGD
 from tests.training.ps.emulated_gpu import Gpus
 from tests.training.ps.emulated_gpu import gpus as gpus
@@ -65,8 +65,9 @@ def test_where_one_of_two_optimizers_grows_the_others_memory_stays_page_locked(g
     assert len(gpus.registered) == 3
     first.add_param_group({"params": [gpus.parameter(torch.zeros(9))]})
     one.clients[0].grow()
-    assert len(gpus.registered) == 4
     push(one, torch.ones(9), number=1)
+    push(one, torch.ones(9), torch.ones(9), number=0)
+    assert len(gpus.registered) == 4
     one.detach()
     assert gpus.registered == {}
 
@@ -89,13 +90,14 @@ def test_no_more_is_page_locked_than_is_used(gpus: Gpus) -> None:
 def test_every_gpu_of_a_model_over_two_is_waited_for_and_keeps_its_parameters(gpus: Gpus) -> None:
     weights = [gpus.parameter(torch.zeros(3), index=index) for index in (0, 1, 0)]
     one = joined(SGD(weights, lr=1.0))
+    client = one.clients[0]
     gpus.synchronised.clear()
-    one.clients[0].replica.gradients()
-    assert sorted(gpus.synchronised) == [0, 1]
-    own = one.clients[0].replica._own
+    brought = client.host.bring([torch.full((3,), float(index)) for index in (1, 2, 3)])
+    assert set(gpus.synchronised) == {0, 1}
+    assert [gradient.tolist() for gradient in brought if gradient is not None] == [[1.0] * 3, [2.0] * 3, [3.0] * 3]
+    own = [parameter.untyped_storage().data_ptr() for parameter in client.replica.parameters]
     one.detach()
-    assert own[0].untyped_storage().data_ptr() == own[2].untyped_storage().data_ptr()
-    assert own[1].untyped_storage().data_ptr() != own[0].untyped_storage().data_ptr()
+    assert len(set(own)) == 3  # one copy for each row of neighbours
 
 
 @pytest.mark.alone
@@ -123,7 +125,7 @@ def test_what_cannot_be_page_locked_is_said(code: int, words: str, gpus: Gpus) -
 
 
 def test_memory_that_nobody_has_any_more_is_not_page_locked_any_more(gpus: Gpus) -> None:
-    kept: Any = pinned_bytes(100, torch.device("cuda", 0))
+    kept: Any = landing(100, Cuda([torch.device("cuda", 0)]))
     assert list(gpus.registered.values()) == [kept[0].numel()] == [100]
     del kept
     assert gpus.registered == {}

@@ -8,7 +8,7 @@ from scalebook.training.ps import Settings, SharedRun, join
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.local import LocalSGD
-from scalebook.training.ps.policy.rules import Async
+from scalebook.training.ps.policy.rules import Async, Sync
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 from scalebook.training.strategies.refused import announce_memory
@@ -34,12 +34,16 @@ def close_to(size: float) -> object:
 
 def test_a_worker_on_a_gpu_has_its_parameters_there(gpus: Gpus) -> None:
     need = of_one(SGD([gpus.parameter(torch.zeros(COUNT))], lr=1.0))
-    assert (need.on_gpu, need.gradients, need.replicas) == (close_to(BYTES), close_to(BYTES), 0)
+    assert (need.on_gpu, need.gradients, need.replicas) == (close_to(2 * BYTES), close_to(BYTES), 0)
     assert need.total == close_to(gpus.most_registered)
     local = of_one(Adam([gpus.parameter(torch.zeros(COUNT))]), Settings(local=LocalSGD(every=2)))
     assert (local.on_gpu, local.replicas) == (close_to(3 * BYTES), 0)
     summed = of_one(SGD([gpus.parameter(torch.zeros(COUNT))], lr=1.0), Settings(rule=Async(push_every=2, pull_every=2)))
-    assert (summed.on_gpu, summed.replicas) == (close_to(BYTES), close_to(BYTES))
+    assert (summed.on_gpu, summed.replicas) == (close_to(3 * BYTES), 0)
+    gpus.most_registered = 0
+    gathered = of_one(SGD([gpus.parameter(torch.zeros(COUNT))], lr=1.0), Settings(Sync()))
+    assert (gathered.on_gpu, gathered.gradients) == (close_to(2 * BYTES), 0)
+    assert gathered.total == close_to(gpus.most_registered)
 
 
 def test_on_a_cpu_nothing_is_said_of_a_gpu() -> None:
@@ -58,7 +62,7 @@ def test_virtual_workers_on_a_gpu_have_a_copy_each(gpus: Gpus) -> None:
     played = VirtualWorkers(run, clock, make, Asked(lambda worker: False), announce=told.append)
     (need,) = told
     copies = [played.joined[worker].clients[0].replica._own for worker in range(workers)]
-    assert need.on_gpu == close_to(sum(own.untyped_storage().nbytes() for (own,) in copies))
+    assert need.on_gpu == close_to(2 * sum(own[0].untyped_storage().nbytes() for own in copies))
     assert need.gradients == close_to(workers * BYTES)
     assert need.total == close_to(gpus.most_registered)
     played.detach()

@@ -6,6 +6,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from torch import Tensor
 
+from scalebook.training.ps.applying.carrier import Carrier
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
@@ -23,9 +24,9 @@ class Push(NamedTuple):
 
     `bases`: for each shard the version that it was computed from, and where that lies. `pulled`: when these were
     pulled, in seconds of the run's clock. `gradients`: one for each parameter, in the optimizer's order, of the
-    parameter's shape, on the CPU; None where the backward pass left none. `groups`: the param groups, with the
-    hyper-parameters of this moment. `valid` False: the gradient must not be applied (a loss scaler found infinities),
-    but the rule counts the push.
+    parameter's shape, where the worker computes if the host brings them from there; None where the backward pass left
+    none. `groups`: the param groups, with the hyper-parameters of this moment. `valid` False: the gradient must not be
+    applied (a loss scaler found infinities), but the rule counts the push.
     """
 
     worker: int
@@ -68,6 +69,8 @@ class Host(ABC):
 
     shares_memory: ClassVar[bool] = True
     """Whether what is written into a version here is written there."""
+    pipelines: ClassVar[bool] = True
+    """Whether it takes gradients from the device itself, a shard applied while the next is on its way."""
 
     def __init__(self, section: Section) -> None:
         self.section = section
@@ -84,6 +87,36 @@ class Host(ABC):
         self._coded = section.coded
         self.keeps = True
         """Whether what a codec leaves out is kept here, and not where the worker computes."""
+        self._carrier: Carrier | None = None
+        self._bringer: Carrier | None = None
+
+    def carry(self, parameters: Sequence[Tensor]) -> None:
+        """Once, of a worker whose gradients lie where these parameters do: bring them from there."""
+        if self.section.device.is_host:
+            return
+        carries = self.pipelines and self._coded is None and not self._control.clock.alone
+        lands = not carries or not self.section.plan.slots
+        self._bringer = Carrier(self.section.plan, self.section.device, parameters, lands)
+        self._carrier = self._bringer if carries else None
+
+    def leave(self) -> None:
+        """At the end of the worker: nothing is under way any more."""
+        if self._bringer is not None:
+            self._bringer.release()
+
+    def bring(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """The same on the host, where they are not; until the next call."""
+        return gradients if self._bringer is None else self._bringer.bring(gradients)
+
+    def _set_out(self, push: Push, slot: int | None = None) -> None:
+        if self._carrier is not None:
+            memory = None if slot is None else self.section.slots.memory(slot)
+            self._carrier.set_out(push.gradients, memory, self.section.order)
+
+    def _arrive(self, number: int) -> None:
+        """Wait until a shard's part of the push is here."""
+        if self._carrier is not None:
+            self._carrier.arrive(number)
 
     @abstractmethod
     def push(self, push: Push) -> Steps[Outcome]:
@@ -145,6 +178,8 @@ class Host(ABC):
 
     def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
         """Encode what is to be pushed, where it is encoded at all."""
+        if self._carrier is None and not self._control.clock.alone:
+            gradients = self.bring(gradients)
         if self._coded is None:
             return Way(gradients, None, self.sizes(gradients))
         if not valid:  # only that it is there travels
@@ -172,7 +207,10 @@ class Host(ABC):
         """Under a gathering rule: write the gradient into a slot and add it to the round."""
         rounds, base = self.section.rounds, min(base.version for base in push.bases)
         slot = rounds.slot(push.worker)
+        self._set_out(push, slot)
         self._fill(slot, push)
+        for number in self.section.order:
+            self._arrive(number)
         while (verdict := rounds.register(push.worker, slot, base)) is None:
             yield from self._await_round(push.worker)
         outcome = Outcome(verdict, self._admission.version() - base)
@@ -185,7 +223,8 @@ class Host(ABC):
 
     def _fill(self, slot: int, push: Push) -> None:
         origins = [push.origin(number) for number in range(len(self._shards))]
-        self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid)
+        is_carried = self._carrier is not None
+        self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid, is_carried)
         self._handed_in(push)
 
     def _handed_in(self, push: Push) -> None:

@@ -20,6 +20,7 @@ class InlineHost(Host):
         staleness = self._staleness(push)
         if not push.valid:
             return Outcome(Verdict.DROP, staleness)
+        self._set_out(push)
         if not self._admission.must_ask:
             self._apply(push)
             return Outcome(Verdict.ADMIT, staleness)
@@ -58,13 +59,16 @@ class InlineHost(Host):
         yield from ()
 
     def _apply(self, push: Push) -> None:
+        """A shard's part when it is there, while the next is on its way."""
         giver = push.worker if self._gives_base else None
+        landed = push.gradients if self._carrier is None else self._carrier.landed(push.gradients)
         for number in self.section.order:
             shard = self._shards[number]
+            self._arrive(number)
             asked = self._now()
             with shard.applying:
                 self._waited(push.worker, asked)
-                gradients = [push.gradients[place] for place in self._places[number]]
+                gradients = [landed[place] for place in self._places[number]]
                 with shard.serving():
                     shard.apply([push.origin(number)], gradients, push.groups, giver)
         self._handed_in(push)

@@ -23,6 +23,7 @@ class ProcessHost(Host):
         staleness = self._staleness(push)
         if not push.valid:
             return Outcome(Verdict.DROP, staleness)
+        self._set_out(push, push.worker)
         if not self._admission.must_ask:
             self._hand_in(push)
         else:
@@ -68,12 +69,16 @@ class ProcessHost(Host):
         return all(self._settled(worker) for worker in range(self._control.workers))
 
     def _settled(self, worker: int) -> bool:
-        pushed = self.section.counters.pushed[worker]
-        return all(shard.applied(worker) >= pushed for shard in self._shards)
+        return all(shard.applied(worker) >= shard.counters.pushed[worker] for shard in self._shards)
 
     def _hand_in(self, push: Push) -> None:
+        """Each shard's part when it is there: its server applies that while the next is on its way."""
         self._fill(push.worker, push)
-        self.section.counters.pushed[push.worker] = push.seq
+        for number in self.section.order:
+            self._arrive(number)
+            self._shards[number].counters.pushed[push.worker] = push.seq
+            if self._carrier is not None:
+                self._control.event.wake()
         self._control.event.wake()
 
     def _await_round(self, worker: int) -> Steps[None]:

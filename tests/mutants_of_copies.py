@@ -1,0 +1,73 @@
+"""The mistakes of `tests.mutants` that only a device shows whose copies end late."""
+
+from tests.mutants_made import Mutant
+
+LATE = ("tests/training/ps/test_late_copies.py",)
+APPLYING = "training/ps/applying"
+WORKER = "training/ps/worker"
+
+MUTANTS_OF_COPIES = (
+    Mutant(
+        "engine", f"{APPLYING}/hosts/inline.py",
+        "            self._arrive(number)\n", "",
+        "a gradient is applied before it has come", LATE,
+    ),
+    Mutant(
+        "engine", f"{APPLYING}/hosts/process.py",
+        "            self._arrive(number)\n", "",
+        "a server is handed a gradient before it has come", LATE,
+    ),
+    Mutant(
+        "engine", f"{APPLYING}/hosts/base.py",
+        "        for number in self.section.order:\n            self._arrive(number)\n", "",
+        "a gradient is part of a round before it has come", LATE,
+    ),
+    Mutant(
+        "engine", f"{APPLYING}/carrier.py",
+        "self._device.wait(self._marks[number])", "self._device.wait(self._marks[0])",
+        "who waits for a shard waits for another", LATE,
+    ),
+    Mutant(
+        "engine", f"{APPLYING}/carrier.py",
+        "                image.down(target)\n            self._marks[number] = self._device.record()\n",
+        "                self._marks[number] = self._device.record()\n                image.down(target)\n",
+        "an event is recorded before the copy that it is for", LATE,
+    ),
+    Mutant(
+        "engine", f"{APPLYING}/carrier.py",
+        "            self.arrive(number)\n        for number in order:\n            places",
+        "            pass\n        for number in order:\n            places",
+        "a slot is used again while a dropped gradient is on its way there", LATE,
+    ),
+    Mutant(
+        "engine", f"{WORKER}/client.py",
+        "        self.replica.arrive()\n        self.bases = self.host.pull(self._worker)\n",
+        "        self.bases = self.host.pull(self._worker)\n",
+        "a version is let go while it is copied to the device", LATE,
+    ),
+    Mutant(
+        "engine", f"{WORKER}/client.py",
+        "        self.replica.arrive()\n        self.host.look()\n", "        self.host.look()\n",
+        "a snapshot lets a version go while it is copied to the device", LATE,
+    ),
+    Mutant(
+        "engine", f"{WORKER}/client.py",
+        "        self.replica.await_gradients()  # that is computing, and not yet a part of the push\n", "",
+        "a gradient is copied before the backward pass has made it", LATE,
+    ),
+    Mutant(
+        "engine", f"{WORKER}/replica.py",
+        "        self.arrive()  # the last ones, which went to the same memory\n", "",
+        "a second copy goes to where the first has not come yet", LATE,
+    ),
+    Mutant(
+        "engine", f"{WORKER}/replica.py",
+        "which nobody else may be using.\"\"\"\n        self.arrive()\n", "which nobody else may be using.\"\"\"\n",
+        "what a person writes goes into a version that is copied to the device", LATE,
+    ),
+    Mutant(
+        "engine", "training/ps/memory/device.py",
+        "        for gpu in self._gpus:\n", "        for gpu in self._gpus[:1]:\n",
+        "of a model over two GPUs one is waited for", LATE,
+    ),
+)  # fmt: skip
