@@ -24,7 +24,7 @@ from scalebook.training.callbacks.figures import (
     staleness,
 )
 from scalebook.training.callbacks.measured import Measured
-from scalebook.training.callbacks.metric_summary import MetricSummary
+from scalebook.training.callbacks.metric_summary import MetricSummary, logged
 from scalebook.training.ps.coordination.measures import Counts
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Goal, told
@@ -160,7 +160,7 @@ class Measure(Callback):
             self._validation_s += self._now() - self._validating_since
         self._validating_since = self._pinned = None
         if not trainer.sanity_checking:
-            better = self.summary.validated(trainer)
+            better = self.summary.validated(trainer.callback_metrics, logged(trainer))
             self.latest.update(self.summary.last)
             if trainer.is_global_zero:
                 self._record(trainer, better)

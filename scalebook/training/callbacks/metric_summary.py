@@ -1,13 +1,14 @@
 """A run's best and final values."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lightning.pytorch import Trainer
+from torch import Tensor
 
 from scalebook.training.tracking import names
-from scalebook.training.tracking.directions import Goal, direction
+from scalebook.training.tracking.directions import Goal, lower_is_better
 
 
 class MetricSummary:
@@ -20,11 +21,14 @@ class MetricSummary:
         self.directions: dict[str, Goal] = dict(modes or {})
         """Which way is better, where config or torchmetrics say it."""
 
-    def validated(self, trainer: Trainer) -> dict[str, float]:
-        """Take the metrics of a validation that has just ended; returns best values that are better than before."""
+    def validated(
+        self, metrics: Mapping[str, Tensor], of_validation: Iterable[tuple[str, Goal | None]]
+    ) -> dict[str, float]:
+        """Take the metrics of a validation that has just ended, as `logged` names them; returns best values that are
+        better than before."""
         news: dict[str, float] = {}
-        for metric, goal in logged(trainer):
-            tensor = trainer.callback_metrics.get(metric)
+        for metric, goal in of_validation:
+            tensor = metrics.get(metric)
             if tensor is None or tensor.numel() != 1:
                 continue
             if goal is not None:
@@ -32,7 +36,7 @@ class MetricSummary:
             value = float(tensor)
             self.last[metric] = value
             before = self.best.get(metric, math.nan)
-            choose = min if direction(metric, recorded=self.directions).lower else max
+            choose = min if lower_is_better(metric) else max  # as comparisons, claims and searches have it
             if not math.isnan(value) and (math.isnan(before) or choose(value, before) != before):
                 self.best[metric] = news[names.best(metric)] = value
         return news
