@@ -16,8 +16,8 @@ BROWSER_MAY_USE = tuple(
         "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "importing", "jobs",
         "modules", "claims", "notebook", "planning.answer", "planning.asked", "planning.chart", "planning.links",
         "planning.profile", "planning.quantities", "planning.question", "planning.reliability", "planning.target",
-        "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search", "tracking.names",
-        "tracking.reading", "tracking.schema", "trust", "workspace",
+        "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search",
+        "tracking.directions", "tracking.names", "tracking.reading", "tracking.schema", "trust", "workspace",
     )
 )  # fmt: skip
 LAYERS = {

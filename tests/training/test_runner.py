@@ -15,7 +15,7 @@ from scalebook.training.failures import FailureClass
 from scalebook.training.files import yaml
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.runner import run_job
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
 from scalebook.training.workspace import Workspace
 from tests.training.runs import ASYNC, artifacts, config, reader, run, submitted
 
@@ -52,7 +52,7 @@ def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Work
         curve = reader(workspace).curve(job.id, metric)
         assert len(curve.values) == 3
         assert curve.values[-1] == found[names.final(metric)]
-        choose = min if names.lower_is_better(metric) else max
+        choose = min if directions.lower_is_better(metric) else max
         assert choose(curve.values) == found[names.best(metric)]
         assert curve.updates == sorted(curve.updates)
         assert curve.samples[-1] <= 3 * 128

@@ -13,14 +13,16 @@ from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.callbacks.push_recorder import PushRecorder
 from scalebook.training.callbacks.stop_file import StopFile
 from scalebook.training.callbacks.threads import Threads
+from scalebook.training.config.command_line import read
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.tracking.directions import modes
 
 
 def default_callbacks(
     job: JobFolder, clock: DataClock, *, threads: int, lines: bool, checkpoints: bool, noise: bool = False
 ) -> list[Callback]:
     """In the order in which they act: measure first, so that the time of the others does not count as the step's."""
-    measure = Measure(clock)
+    measure = Measure(clock, modes(read(job.config)) if job.config.exists() else None)
     callbacks: list[Callback] = [
         Threads(threads),
         measure,

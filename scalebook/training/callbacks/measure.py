@@ -1,6 +1,7 @@
 """What every run records: loss against updates, samples and seconds; throughput; where the time went; staleness."""
 
 import math
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, Final
 
@@ -23,9 +24,10 @@ from scalebook.training.callbacks.figures import (
     staleness,
 )
 from scalebook.training.callbacks.measured import Measured
-from scalebook.training.callbacks.metric_summary import MetricSummary
+from scalebook.training.callbacks.metric_summary import MetricSummary, logged
 from scalebook.training.ps.coordination.measures import Counts
 from scalebook.training.tracking import names
+from scalebook.training.tracking.directions import Goal, told
 from scalebook.training.tracking.logger import Axes, RunLogger
 
 FIRST_EVENT_S: Final = 0.1
@@ -44,10 +46,11 @@ class Measure(Callback):
     step, and 0.3 ms an event. On a GPU `compute` includes whatever the step waits for, since nothing here synchronises.
     """
 
-    def __init__(self, clock: DataClock) -> None:
+    def __init__(self, clock: DataClock, modes: Mapping[str, Goal] | None = None) -> None:
+        """`modes`: whether less or more of a metric is better, where the config says it."""
         self.clock = clock
         self.measured: Measured | None = None
-        self.summary = MetricSummary()
+        self.summary = MetricSummary(modes)
         self.latest: dict[str, float] = {}
         """Last values of what was recorded, by metric."""
         self._begun: float | None = None  # when the first training batch began; earlier when resumed
@@ -63,6 +66,7 @@ class Measure(Callback):
         self._validation_s = 0.0
         self._window = Window()
         self._last_loss: Tensor | None = None
+        self._directions_told = False
         self._restored: dict[str, Any] = {}
         self._updates_before = 0  # of the run that this one resumes
 
@@ -156,8 +160,18 @@ class Measure(Callback):
             self._validation_s += self._now() - self._validating_since
         self._validating_since = self._pinned = None
         if not trainer.sanity_checking:
-            self.summary.validated(trainer.callback_metrics)
+            better = self.summary.validated(trainer.callback_metrics, logged(trainer))
             self.latest.update(self.summary.last)
+            if trainer.is_global_zero:
+                self._record(trainer, better)
+                self._tell_directions(trainer)
+
+    def _tell_directions(self, trainer: Trainer) -> None:
+        """Once, with the first validation, which has them all; a config's may also be of a metric that nobody logs."""
+        if self.summary.directions and not self._directions_told:
+            self._directions_told = True
+            for logger in _ours(trainer):
+                logger.experiment.set_tag(logger.run_id, names.TAG_DIRECTIONS, told(self.summary.directions))
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -182,7 +196,8 @@ class Measure(Callback):
         now, counts = self._now(), self.counts()
         trained_s = self._training_seconds(now) - self._begun
         points = self._training_loss(trainer)
-        points |= {names.final(metric): value for metric, value in points.items()} | self.summary.points()
+        last = self._own_metrics(trainer, everything=True) | points
+        points |= {names.final(metric): value for metric, value in last.items()} | self.summary.points()
         if counts.updates > 0:
             total = Window()
             total.begin(0.0, Counts(0, 0), {})
@@ -242,13 +257,14 @@ class Measure(Callback):
         """The clock against which throughput counts: it stands while all workers wait for a validation."""
         return now - self._validation_s if isinstance(self.measured, CountedHere) else now
 
-    def _own_metrics(self, trainer: Trainer) -> dict[str, float]:
-        """What the model itself has logged of the last batch, under names that begin with `train/`."""
+    def _own_metrics(self, trainer: Trainer, everything: bool = False) -> dict[str, float]:
+        """What the model itself has logged of the last batch, under names that begin with `train/`; with `everything`
+        under any."""
         metrics = trainer.callback_metrics
         return {
             name: float(value)
             for name, value in metrics.items()
-            if name.startswith(names.TRAINING) and value.numel() == 1
+            if (everything or name.startswith(names.TRAINING)) and value.numel() == 1
         }
 
     def _training_loss(self, trainer: Trainer) -> dict[str, float]:

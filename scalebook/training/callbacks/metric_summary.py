@@ -1,35 +1,58 @@
 """A run's best and final values."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from lightning.pytorch import Trainer
 from torch import Tensor
 
 from scalebook.training.tracking import names
-
-VALIDATION = "val/"
+from scalebook.training.tracking.directions import Goal, lower_is_better
 
 
 class MetricSummary:
-    """The best and the last value of each validation metric; NaN is never best."""
+    """The best and the last value of each metric that was logged while validating; NaN is never best."""
 
-    def __init__(self) -> None:
+    def __init__(self, modes: Mapping[str, Goal] | None = None) -> None:
+        """`modes`: which way is better, where the config says it."""
         self.best: dict[str, float] = {}
         self.last: dict[str, float] = {}
+        self.directions: dict[str, Goal] = dict(modes or {})
+        """Which way is better, where config or torchmetrics say it."""
 
-    def validated(self, metrics: Mapping[str, Tensor]) -> None:
-        """Take the metrics of a validation that has just ended; those of training among them are passed over."""
-        for metric, tensor in metrics.items():
-            if not metric.startswith(VALIDATION) or tensor.numel() != 1:
+    def validated(
+        self, metrics: Mapping[str, Tensor], of_validation: Iterable[tuple[str, Goal | None]]
+    ) -> dict[str, float]:
+        """Take the metrics of a validation that has just ended, as `logged` names them; returns best values that are
+        better than before."""
+        news: dict[str, float] = {}
+        for metric, goal in of_validation:
+            tensor = metrics.get(metric)
+            if tensor is None or tensor.numel() != 1:
                 continue
+            if goal is not None:
+                self.directions.setdefault(metric, goal)
             value = float(tensor)
             self.last[metric] = value
             before = self.best.get(metric, math.nan)
-            choose = min if names.lower_is_better(metric) else max
-            if not math.isnan(value):
-                self.best[metric] = value if math.isnan(before) else choose(value, before)
+            choose = min if lower_is_better(metric) else max  # as comparisons, claims and searches have it
+            if not math.isnan(value) and (math.isnan(before) or choose(value, before) != before):
+                self.best[metric] = news[names.best(metric)] = value
+        return news
 
     def points(self) -> dict[str, float]:
         """`best/...` and `final/...` of every metric."""
         best = {names.best(metric): value for metric, value in self.best.items()}
         return best | {names.final(metric): value for metric, value in self.last.items()}
+
+
+def logged(trainer: Trainer) -> Iterator[tuple[str, Goal | None]]:
+    """What the loop that has just ended has logged for its epoch, by the names in `callback_metrics`, each with what
+    torchmetrics says of its direction."""
+    results: Any = trainer._results  # of the loop at work; Lightning tells nowhere else which metric is of which loop
+    for item in results.values() if results is not None else ():
+        if item.meta.on_epoch and not item.has_reset:
+            higher = None if item.is_tensor else getattr(item.value, "higher_is_better", None)
+            goal: Goal | None = None if higher is None else "max" if higher else "min"
+            yield results._forked_name(item, on_step=False)[0], goal

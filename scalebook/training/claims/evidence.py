@@ -21,7 +21,7 @@ from scalebook.training.search import launch
 from scalebook.training.search.folder import ENDED, SearchFolder
 from scalebook.training.search.study.reading import read
 from scalebook.training.search.study.trials import TrialRecord, at_rest
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
@@ -165,7 +165,7 @@ class Witness:
         """The best value of the metric, the smaller the better; 0 where the claim reads no curve."""
         if not needs_curve(cell):
             return 0.0
-        lower = names.lower_is_better(cell.metric)
+        lower = directions.lower_is_better(cell.metric)
         value = best(self.reader.curve(run.id, cell.metric), lower)
         return math.inf if value is None else value if lower else -value
 
@@ -199,7 +199,7 @@ class Witness:
             value = run.metrics.get(f"perf/{cell.figure}")
             return None if value is None else Amount(value)
         curve = self.reader.curve(run.id, cell.metric)
-        lower = names.lower_is_better(cell.metric)
+        lower = directions.lower_is_better(cell.metric)
         if cell.figure == "best":
             value = best(curve, lower)
             return None if value is None else Amount(value)
@@ -218,7 +218,7 @@ def needs_curve(cell: ClaimCell) -> bool:
 
 def lower_is_better(cell: ClaimCell) -> bool:
     """Of the figure that is claimed."""
-    return names.lower_is_better(cell.metric) if cell.figure == "best" else cell.figure in names.AXES
+    return directions.lower_is_better(cell.metric) if cell.figure == "best" else cell.figure in names.AXES
 
 
 def _without(side: Mapping[str, Any], lacking: str) -> Evidence:

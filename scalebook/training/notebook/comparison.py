@@ -10,7 +10,7 @@ from scalebook.training.config.identity import base_content
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.results import SeedResult, results
 from scalebook.training.notebook.rows import ExperimentRow, Outcome, row, told
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 
 
@@ -29,7 +29,7 @@ class Comparison:
 
     @property
     def lower_is_better(self) -> bool:
-        return names.lower_is_better(self.metric)
+        return directions.lower_is_better(self.metric)
 
 
 def compare(

@@ -19,7 +19,7 @@ from scalebook.training.planning.question import label
 from scalebook.training.planning.target import TargetAnswer, TargetPoint
 from scalebook.training.ps.policy.clock import Bandwidth, ClockSettings, Distribution, Link, Seconds
 from scalebook.training.ps.policy.rules import Rule
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.tuning.following import follow
@@ -45,7 +45,7 @@ def reach(
     validated without the metric; ConfigError as `check_metric`."""
     check_metric(config, metric, description)
     allowed = [count for count in workers if setting.allows(count)]
-    lower = names.lower_is_better(metric)
+    lower = directions.lower_is_better(metric)
     points, runs = [], []
     with hold(workspace):
         for count in allowed:

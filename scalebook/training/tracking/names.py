@@ -70,9 +70,13 @@ LARGEST_BATCH: Final = "batch/largest"  # samples of one worker that fit into me
 LARGEST_GLOBAL: Final = "batch/largest_global"
 
 
+BEST: Final = "best/"
+"""Of what a run logged while validating, and of nothing else."""
+
+
 def best(metric: str) -> str:
-    """The run's best value of `metric`, over all validations."""
-    return f"best/{metric}"
+    """The run's best value of `metric`, over all validations so far."""
+    return f"{BEST}{metric}"
 
 
 def final(metric: str) -> str:
@@ -111,6 +115,7 @@ TAG_HOST: Final = "scalebook.host"
 TAG_DEVICES: Final = "scalebook.devices"
 TAG_MACHINE: Final = "scalebook.machine"  # of the machine that it ran on: how many cores, which GPUs
 TAG_TEST: Final = "scalebook.test"  # learning rates, largest batch: a run that only tests a config
+TAG_DIRECTIONS: Final = "scalebook.directions"  # JSON: metric -> min or max, as config or torchmetrics say it
 TAG_NOISE: Final = "scalebook.noise_scale"  # the batch that the gradient noise scale suggests, in a sentence
 TAG_SUBMISSION: Final = "scalebook.submission"  # what began the run; names a file while the run has no folder yet
 TAG_PARENT: Final = "mlflow.parentRunId"  # of a trial: its search
@@ -168,19 +173,32 @@ def time_words(virtual: Collection[bool]) -> str:
     )
 
 
-def lower_is_better(metric: str) -> bool:
-    """Whether the smaller value of `metric` wins: losses and bits, but not accuracies."""
-    last = metric.rsplit("/", 1)[-1]
-    return not any(
-        word in last for word in ("accuracy", "auroc", "f1", "precision", "recall", "mrr", "score", "chrf", "auc")
-    )
+def validation_metrics(metrics: Iterable[str]) -> list[str]:
+    """Those of a run's metrics that it logged while validating, sorted: each has a best value, whatever its name. Of
+    runs that recorded no best values, those whose names begin with `val/` or `val_`."""
+    known = set(metrics)
+    marked = {name.removeprefix(BEST) for name in known if name.startswith(BEST)}
+    return sorted(marked | {name for name in known if name.startswith(("val/", "val_"))})
+
+
+def own_training_loss(metrics: Iterable[str]) -> str | None:
+    """The loss that the model itself logs of its training batches, under another name than `train/loss`: `train_loss`,
+    `train/loss_step`. Where it has a curve, `train/loss` shows the same once more."""
+    for name in sorted(metrics):
+        words = name.replace("/", "_").split("_")
+        if name != TRAIN_LOSS and words in (["train", "loss"], ["training", "loss"], ["train", "loss", "step"]):
+            return name
+    return None
 
 
 def main_metric(metrics: Iterable[str]) -> str | None:
-    """By which metric runs are judged: validation bits, accuracy, rank, chrF, AUC, loss, any other, then training's."""
+    """By which metric runs are judged: validation bits, accuracy, rank, chrF, AUC, a loss, any other of validation,
+    then the loss of training."""
     known = set(metrics)
+    own = validation_metrics(known)
     for name in (VAL_BITS_PER_DIM, VAL_ACCURACY, VAL_MRR, VAL_CHRF, VAL_AUC, VAL_LOSS):
-        if name in known:
+        if name in own:
             return name
-    own = sorted(name for name in known if name.startswith("val/"))
-    return own[0] if own else (TRAIN_LOSS if TRAIN_LOSS in known else None)
+    if own:
+        return min(own, key=lambda name: (not name.endswith("loss"), name))
+    return own_training_loss(known) or (TRAIN_LOSS if TRAIN_LOSS in known else None)

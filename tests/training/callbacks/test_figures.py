@@ -89,7 +89,7 @@ def test_best_and_final_know_which_way_is_better_and_pass_over_nan() -> None:
             "val/accuracy": torch.tensor(accuracy),
             "train/loss": torch.tensor(0.0),
         }
-        summary.validated(metrics)
+        summary.validated(metrics, [("val/loss", None), ("val/accuracy", "max")])
     points = summary.points()
     assert points["best/val/loss"] == 1.0
     assert points["best/val/accuracy"] == pytest.approx(0.9)

@@ -9,7 +9,8 @@ from scalebook.training.data.click_log import CATEGORIES, NUMBERS
 from scalebook.training.errors import ConfigError
 from scalebook.training.models import ClickModel
 from scalebook.training.models.click_model import area
-from scalebook.training.tracking.names import TRAIN_LOSS, VAL_AUC, VAL_LOSS, lower_is_better, main_metric
+from scalebook.training.tracking.directions import lower_is_better
+from scalebook.training.tracking.names import TRAIN_LOSS, VAL_AUC, VAL_LOSS, main_metric
 from tests.training.data.logs import written
 from tests.training.models.fitting import fit
 

@@ -11,7 +11,8 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.model_making import parameters
 from scalebook.training.models import Ranker
 from scalebook.training.models.ranker import ranks
-from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10, lower_is_better, main_metric
+from scalebook.training.tracking.directions import lower_is_better
+from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10, main_metric
 from tests.training.models.fitting import fit
 
 COLOURS = ("red", "green", "blue", "yellow")

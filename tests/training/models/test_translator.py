@@ -10,7 +10,8 @@ from scalebook.training.data.subwords import PADDING, learned
 from scalebook.training.errors import ConfigError
 from scalebook.training.model_making import parameters
 from scalebook.training.models import Translator
-from scalebook.training.tracking.names import TRAIN_LOSS, VAL_CHRF, VAL_LOSS, lower_is_better, main_metric
+from scalebook.training.tracking.directions import lower_is_better
+from scalebook.training.tracking.names import TRAIN_LOSS, VAL_CHRF, VAL_LOSS, main_metric
 from tests.training.data.corpora import sentences, written
 from tests.training.models.fitting import fit
 

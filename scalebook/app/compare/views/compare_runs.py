@@ -46,7 +46,7 @@ def show(run_ids: Sequence[str]) -> None:
         st.page_link(RUNS.script, label="Runs", icon=RUNS.icon)
         return
     metrics = list(dict.fromkeys(metric for record in records for metric in runs.curve_metrics(record)))
-    main = names.main_metric(metrics)
+    main = names.main_metric([name for record in records for name in record.metrics])
     if main is None:
         _without_curves(records)
         return

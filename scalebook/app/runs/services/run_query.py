@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from scalebook.training.config.workload import strategy_words
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.reading import RunRecord
 
 LONGEST_TEXT: Final = 200
@@ -153,7 +153,7 @@ def groups(records: Sequence[RunRecord], facet: str, columns: Sequence[str] = ()
 def _group(value: str, mine: Sequence[RunRecord], main: str | None, columns: Sequence[str]) -> RunGroup:
     states = Counter(record.outcome for record in mine)
     best = _values(mine, names.best(main)) if main else []
-    lower = main is None or names.lower_is_better(main)
+    lower = main is None or directions.lower_is_better(main)
     return RunGroup(
         value=value,
         runs=len(mine),

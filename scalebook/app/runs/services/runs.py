@@ -194,8 +194,10 @@ def curve_metrics(record: RunRecord) -> list[str]:
     metrics = [
         name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")
     ]
-    main = names.main_metric(metrics)
-    return sorted(metrics, key=lambda name: (name != main, not name.startswith("val/"), name))
+    if names.own_training_loss(metrics) and names.TRAIN_LOSS in metrics:
+        metrics.remove(names.TRAIN_LOSS)
+    main, validated = names.main_metric(record.metrics), names.validation_metrics(record.metrics)
+    return sorted(metrics, key=lambda name: (name != main, name not in validated, name))
 
 
 def all_metrics(record: RunRecord) -> list[str]:

@@ -16,7 +16,7 @@ from scalebook.training.config.description import Field
 from scalebook.training.config.search.keys import PRUNERS, SAMPLERS, MethodChoice
 from scalebook.training.config.search.presets import PRESETS
 from scalebook.training.config.search.types import AMOUNTS
-from scalebook.training.tracking.names import lower_is_better
+from scalebook.training.tracking.directions import lower_is_better
 
 OWN: Final = ""
 """The card without a preset."""

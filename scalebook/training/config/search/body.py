@@ -10,7 +10,7 @@ from scalebook.training.config.search.keys import ALL, DEFAULTS, KEYS, PRUNERS, 
 from scalebook.training.config.search.space_body import Read, read_space
 from scalebook.training.config.search.types import AMOUNTS, Objective, Scaling, SearchSpec
 from scalebook.training.errors import Problem
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
 
 SCHEMES: Final = ("sqlite", "postgresql", "mysql", "mariadb", "journal")
 
@@ -131,7 +131,7 @@ def _objectives(body: Body, default: str | None) -> tuple[Objective, ...]:
 
 def _objective(raw: Any) -> Objective | None:
     if isinstance(raw, str) and raw.strip():
-        return Objective(raw, raw in AMOUNTS or names.lower_is_better(raw))
+        return Objective(raw, raw in AMOUNTS or directions.lower_is_better(raw))
     if isinstance(raw, Mapping) and len(raw) == 1:
         ((name, goal),) = raw.items()
         if isinstance(name, str) and goal in ("min", "max"):

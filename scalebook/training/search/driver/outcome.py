@@ -10,7 +10,7 @@ from scalebook.training.estimate import estimate
 from scalebook.training.failures import FailureClass
 from scalebook.training.jobs.folder import STOPPED, UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
 
 PRUNED: Final = "pruned"
 """How the cause begins of a run that was ended because others are better."""
@@ -130,7 +130,7 @@ def to_target(curve: Sequence[Mapping[str, Any]], axis: str, spec: SearchSpec) -
 def quality(spec: SearchSpec) -> tuple[str, bool]:
     """The metric that curves, pruning and the target are about, and whether less of it is better."""
     metric = next((objective.name for objective in spec.objectives if objective.name not in names.AXES), names.VAL_LOSS)
-    return metric, names.lower_is_better(metric)
+    return metric, directions.lower_is_better(metric)
 
 
 def _seconds(job: JobFolder) -> float | None:
