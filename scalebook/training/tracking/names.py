@@ -70,6 +70,10 @@ LARGEST_BATCH: Final = "batch/largest"  # samples of one worker that fit into me
 LARGEST_GLOBAL: Final = "batch/largest_global"
 
 
+ONCE: Final = ("best/", "final/")
+"""What metrics of a whole run begin with."""
+
+
 def best(metric: str) -> str:
     """The run's best value of `metric`, over all validations."""
     return f"best/{metric}"
@@ -99,6 +103,8 @@ TAG_RULE: Final = "scalebook.rule"
 TAG_WORKERS: Final = "scalebook.workers"
 TAG_CLOCK: Final = "scalebook.clock"  # VIRTUAL where `seconds` is the time of virtual workers
 VIRTUAL: Final = "virtual"
+REAL: Final = "real"  # the parameter `clock` of all other runs
+NO_RULE: Final = "none"  # the parameter `rule` of a run whose strategy has none
 TAG_BATCH_PER_WORKER: Final = "scalebook.batch_per_worker"
 TAG_BATCH_GLOBAL: Final = "scalebook.batch_global"
 TAG_LR_ASKED: Final = "scalebook.learning_rate"
