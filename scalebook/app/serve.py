@@ -21,6 +21,7 @@ from scalebook.app.serving.addresses import Addresses, only_one
 from scalebook.app.serving.child import Child, ServerDied, end_leftover
 from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remote_address
 from scalebook.app.serving.page_server import PAGES_LOG, page_server
+from scalebook.app.shared.services import links
 from scalebook.training.config import catalogue
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.terminal import EscapingStream
@@ -206,7 +207,7 @@ def _print(addresses: Addresses, workspace: Workspace) -> None:
     if mlflow is not None and mlflow != remote_address():
         mlflow = access.opening(mlflow)
     log.info("  Scalebook  %s", access.opening(addresses.app))
-    log.info("  MLflow     %s", mlflow or f"no server ({workspace.tracking_uri()})")
+    log.info("  MLflow     %s", links.experiments(mlflow) if mlflow else f"no server ({workspace.tracking_uri()})")
     log.info("  Notebooks  %s", workspace.root)
 
 

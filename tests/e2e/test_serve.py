@@ -54,7 +54,8 @@ def test_it_finds_ports_refuses_to_start_twice_and_ends_all_it_started(workspace
     finally:
         end_supervisor(workspace)
     assert f"Scalebook  {first.app}/?token={served.access.token}\n" in printed
-    assert f"MLflow     {first.mlflow}/?token={served.access.token}\n" in printed
+    experiments = "#/experiments?workflowType=machine_learning"
+    assert f"MLflow     {first.mlflow}/?token={served.access.token}{experiments}\n" in printed
     for path in (workspace.hidden, *workspace.hidden.rglob("*")):
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
     assert "No run is in progress" in printed

@@ -91,6 +91,21 @@ class Workload:
             names.TAG_LR_SCALED: self.learning_rate_scaled,
         }
 
+    def params(self) -> dict[str, Any]:
+        """The same as parameters, which MLflow's charts and filters take: one of each for every strategy, so that none
+        is "unknown" there; `lr` is the rate that is applied. Batches and rate are left out where they are not known."""
+        applied = self.learning_rate if self.learning_rate_scaled is None else self.learning_rate_scaled
+        known = {
+            "strategy": self.strategy,
+            "rule": self.rule or names.NO_RULE,
+            "workers": self.workers,
+            "batch_per_worker": self.batch_per_worker,
+            "batch_global": self.batch_global,
+            "lr": applied,
+            "clock": names.VIRTUAL if self.is_virtual else names.REAL,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
 
 def workload(config: Mapping[str, Any], description: Description) -> Workload:
     """Read it from a config, complete or not, which need not be free of errors (a form asks while one types)."""

@@ -105,7 +105,9 @@ def submit(
         tags |= {**surroundings(workspace.root), **_tags(request, load, done)}
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
-            run_id = create_run(client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, seeded)
+            run_id = create_run(
+                client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, {**seeded, **load.params()}
+            )
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
             made.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
     _hand_over(workspace, request, start and not inline)

@@ -11,6 +11,7 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from typing_extensions import override
 
+from scalebook.training.tracking import names
 from scalebook.training.tracking.names import BYTES, SAMPLES, SECONDS, UPDATES
 from scalebook.training.tracking.writer import MetricWriter, client_after_fork
 
@@ -39,7 +40,8 @@ class RunLogger(Logger):
 
     Only worker 0 writes, from a thread that starts with its first point, after any fork. The step of every point is the
     number of updates that `axes` tells, and each new step also gets its updates, samples, seconds and bytes; again
-    where more samples have been computed since, which are still on their way into an update.
+    where more samples have been computed since, which are still on their way into an update. Values of the whole run,
+    `best/...` and `final/...`, are at step 0.
     """
 
     def __init__(self, tracking_uri: str, run_id: str, folder: Path, artifacts: Sequence[Path] = ()) -> None:
@@ -89,6 +91,9 @@ class RunLogger(Logger):
         if axes is not None and (step, axes.samples) > self._last:
             points |= axes.points()
             self._last = (step, axes.samples)
+        once = {name: points.pop(name) for name in metrics if name.startswith(names.ONCE)}
+        if once:
+            self._the_writer().add(once, 0)
         self._the_writer().add(points, step)
 
     @override

@@ -72,6 +72,8 @@ LARGEST_GLOBAL: Final = "batch/largest_global"
 
 BEST: Final = "best/"
 """Of what a run logged while validating, and of nothing else."""
+ONCE: Final = (BEST, "final/")
+"""What metrics of a whole run begin with."""
 
 
 def best(metric: str) -> str:
@@ -103,6 +105,8 @@ TAG_RULE: Final = "scalebook.rule"
 TAG_WORKERS: Final = "scalebook.workers"
 TAG_CLOCK: Final = "scalebook.clock"  # VIRTUAL where `seconds` is the time of virtual workers
 VIRTUAL: Final = "virtual"
+REAL: Final = "real"  # the parameter `clock` of all other runs
+NO_RULE: Final = "none"  # the parameter `rule` of a run whose strategy has none
 TAG_BATCH_PER_WORKER: Final = "scalebook.batch_per_worker"
 TAG_BATCH_GLOBAL: Final = "scalebook.batch_global"
 TAG_LR_ASKED: Final = "scalebook.learning_rate"

@@ -24,6 +24,10 @@ APPLIED: Final = "applied"
 """File beside the lines, where the store is: how many bytes of them it has been told."""
 LARGEST: Final = 2**22
 """Bytes of lines that are told in one go."""
+BEGIN: Final = (
+    "UPDATE runs SET start_time = CASE status WHEN 'SCHEDULED' THEN :at ELSE start_time END, status = 'RUNNING' "
+    "WHERE run_uuid = :run AND lifecycle_stage = 'active'"
+)
 
 
 class Spool:
@@ -60,6 +64,10 @@ class Spool:
     def update_run(self, run_id: str, status: str | None = None) -> None:
         self._tell(run_id, "status", status)
 
+    def begun(self, run_id: str, at: float) -> None:
+        """As `begin` tells it."""
+        self._tell(run_id, "begun", at)
+
     def set_terminated(self, run_id: str, status: str | None = None, end_time: int | None = None) -> None:
         self._tell(run_id, "terminated", [status, int(time.time() * 1000) if end_time is None else end_time])
 
@@ -80,6 +88,29 @@ class Spool:
                 raise OSError(f"{self.folder / LINES}: a line could not be written whole")
         finally:
             os.close(handle)
+
+
+def begin(client: "MlflowClient | Spool", run_id: str, at: float) -> None:
+    """The run is RUNNING, if it waited since `at` (unix s): the wait is no part of the duration that MLflow shows. A
+    search that goes on has its first start.
+
+    MLflow's interface cannot change when a run started, so its database is told; behind a server of somebody else's
+    the wait stays in the duration.
+    """
+    if isinstance(client, Spool):
+        client.begun(run_id, at)
+        return
+    engine: Any = getattr(client._tracking_client.store, "engine", None)
+    if engine is None:
+        client.update_run(run_id, status="RUNNING")
+        return
+    from sqlalchemy import text
+
+    told = {"run": run_id, "at": int(at * 1000)}
+    with engine.begin() as connection:
+        done = connection.execute(text(BEGIN), told)
+    if not done.rowcount:
+        client.update_run(run_id, status="RUNNING")  # which says why it cannot be
 
 
 def replay(folder: Path, run_id: str, client: "MlflowClient") -> bool:
@@ -136,6 +167,8 @@ def _tell(folder: Path, run_id: str, client: "MlflowClient", lines: Sequence[Any
             client.log_batch(run_id, tags=[RunTag(*tag) for tag in told], synchronous=True)
         elif what == "status":
             client.update_run(run_id, status=told)
+        elif what == "begun":
+            begin(client, run_id, told)
         elif what == "terminated":
             client.set_terminated(run_id, *told)
         elif what == "artifact":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut
 from scalebook.training.tracking.schema import require_known
-from scalebook.training.tracking.spool import SPOOL, Spool
+from scalebook.training.tracking.spool import SPOOL, Spool, begin
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -53,6 +53,7 @@ class MetricWriter:
         self._problem: Exception | None = None
         self._thread: threading.Thread | None = None
         self._begun = time.monotonic()
+        self._started = time.time()
         self._until = 0.0  # when to give up, once closing
 
     def start(self) -> None:
@@ -120,7 +121,7 @@ class MetricWriter:
     def _connected(self) -> "MlflowClient | None":
         try:
             client = client_after_fork(self.tracking_uri)
-            client.update_run(self.run_id, status="RUNNING")
+            begin(client, self.run_id, self._started)
             for path in self.artifacts:
                 client.log_artifact(self.run_id, str(path))
         except Exception as error:  # noqa: BLE001 - as above

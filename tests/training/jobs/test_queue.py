@@ -43,6 +43,8 @@ CONFIG: dict[str, Any] = {
     "data": {"class_path": "Images", "init_args": {"batch_size": 16}},
 }
 
+FLAT = ("strategy", "rule", "workers", "batch_per_worker", "batch_global", "lr", "clock")
+
 
 def submit(bench: Bench, seeds: tuple[int, ...] = (1,), **more: Any) -> list[JobFolder]:
     told = {"notebook": "first-steps.md", "cell": "net-ddp", "start": False, **more}
@@ -66,6 +68,8 @@ def test_each_seed_is_a_job_and_a_scheduled_run(bench: Bench) -> None:
         assert (tags[names.TAG_BATCH_PER_WORKER], tags[names.TAG_BATCH_GLOBAL]) == ("16", "32")
         assert (tags[names.TAG_MODEL], tags[names.TAG_LR_ASKED]) == ("zoo.Net", "0.1")
         assert run.data.params["data.batch_size"] == "16"
+        flat = {name: value for name, value in run.data.params.items() if name in FLAT}
+        assert flat == dict(zip(FLAT, ("ddp", "none", "2", "16", "32", "0.1", "real"), strict=True))
         assert run.data.params["seed_everything"] == str(seed)
         config = yaml.load(job.config.read_text(encoding="utf-8"))
         assert config["seed_everything"] == seed

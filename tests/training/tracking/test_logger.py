@@ -37,6 +37,14 @@ def test_each_new_step_gets_its_axes_once(logger: RunLogger) -> None:
     assert history(logger, "bytes") == [(20, 96.0)], "where nobody counts them there is none"
 
 
+def test_values_of_the_whole_run_are_at_step_0(logger: RunLogger) -> None:
+    logger.axes = lambda: Axes(10, 80, 0.5)
+    logger.log_metrics({"loss": 1.0, "best/loss": 0.5, "final/loss": 1.0})
+    logger.finalize("success")
+    assert history(logger, "loss") == [(10, 1.0)]
+    assert (history(logger, "best/loss"), history(logger, "final/loss")) == ([(0, 0.5)], [(0, 1.0)])
+
+
 def test_samples_that_are_not_yet_in_an_update_are_told_too(logger: RunLogger) -> None:
     """The last gradients of a rule that gathers may make no update of their own."""
     at = Axes(10, 80, 0.5)

@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
 
 from scalebook.training.tracking import spool
-from scalebook.training.tracking.spool import LINES, Spool, replay, told_so_far
+from scalebook.training.tracking.spool import LINES, Spool, begin, replay, told_so_far
 from scalebook.training.tracking.starting import experiment_id, open_store
 from scalebook.training.tracking.writer import client_after_fork
 from scalebook.training.workspace import Workspace
@@ -36,7 +36,8 @@ def test_all_that_is_told_reaches_the_store_and_once(
     monkeypatch.setenv(spool.SPOOL, str(folder))
     teller: Any = client_after_fork("sqlite:///elsewhere")
     assert isinstance(teller, Spool)
-    teller.update_run(run, status="RUNNING")
+    client.update_run(run, status="SCHEDULED")
+    begin(teller, run, 4.0)
     for step in range(12):
         teller.log_batch(run, metrics=[Metric("loss", step / 2, 1000 + step, step)], synchronous=True)
     log.write_text("first")
@@ -47,7 +48,8 @@ def test_all_that_is_told_reaches_the_store_and_once(
     teller.log_batch(run, tags=[RunTag("how", "well"), RunTag("where", "there")], synchronous=True)
     teller.log_batch("0" * 32, tags=[RunTag("how", "of another run")], synchronous=True)
     assert replay(folder, run, client)
-    assert client.get_run(run).info.status == "RUNNING"
+    info = client.get_run(run).info
+    assert (info.status, info.start_time) == ("RUNNING", 4000), "as its own machine says, whenever it is told here"
     teller.set_terminated(run, "FINISHED", 5000)
     whole = (folder / LINES).read_bytes()
     assert replay(folder, run, client)

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from scalebook.training.failures import TimedOut
 from scalebook.training.tracking import writer
+from scalebook.training.tracking.spool import begin
 from scalebook.training.tracking.starting import experiment_id, open_store
 from scalebook.training.tracking.writer import MetricWriter, client_after_fork, make_store
 from scalebook.training.workspace import Workspace
@@ -29,6 +32,7 @@ class Store:
         self.status = ""
         self.failures = 0
         self.delay_s = 0.0
+        self._tracking_client = SimpleNamespace(store=None)  # no database
 
     def update_run(self, run_id: str, status: str) -> None:
         self.status = status
@@ -128,6 +132,30 @@ def test_into_a_real_store(workspace: Workspace) -> None:
         1 / (step + 1) for step in range(20)
     ]
     assert client.get_run(run_id).info.status == "RUNNING"
+
+
+def test_a_run_that_waited_began_when_it_was_started_and_not_when_it_was_made(workspace: Workspace) -> None:
+    client = open_store(workspace)
+    made = client.create_run(experiment_id(client, workspace, "test"), start_time=1000).info.run_id
+    client.update_run(made, status="SCHEDULED")
+    before = int(time.time() * 1000)
+    written = MetricWriter(workspace.tracking_uri(), made)
+    written.add({"loss": 1.0}, 0)
+    written.close()
+    info = client.get_run(made).info
+    assert before <= info.start_time <= int(time.time() * 1000)
+    assert info.status == "RUNNING"
+    begin(client, made, 9e9)
+    assert client.get_run(made).info.start_time == info.start_time, "it began once"
+
+
+def test_a_deleted_run_is_not_begun(workspace: Workspace) -> None:
+    client = open_store(workspace)
+    made = client.create_run(experiment_id(client, workspace, "test"), start_time=1000).info.run_id
+    client.delete_run(made)
+    with pytest.raises(MlflowException, match="active"):
+        begin(client, made, 5.0)
+    assert client.get_run(made).info.start_time == 1000
 
 
 def test_a_store_that_is_made_before_the_fork_leaves_no_connection_and_a_fork_has_its_own(

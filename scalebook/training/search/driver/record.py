@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
+from scalebook.training.tracking.spool import begin
 from scalebook.training.tracking.starting import open_store
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class SearchRecord:
 
     def begin(self) -> None:
         """Mark the parent run as RUNNING in MLflow."""
-        self.client.update_run(self.folder.id, status="RUNNING")
+        begin(self.client, self.folder.id, time.time())
 
     def judged(self, run_id: str, state: str) -> None:
         """How the trial that a run belongs to ended, as the study says."""

@@ -3,13 +3,15 @@ from scalebook.app.shared.services import links
 
 def test_the_comparison_names_each_experiment_once() -> None:
     assert links.compare("http://127.0.0.1:5000", ["a", "b"], ["7", "7"]) == (
-        "http://127.0.0.1:5000/#/compare-runs?runs=%5B%22a%22%2C%22b%22%5D&experiments=%5B%227%22%5D"
+        "http://127.0.0.1:5000/#/compare-runs?runs=%5B%22a%22%2C%22b%22%5D&experiments=%5B%227%22%5D&workflowType=machine_learning"
     )
 
 
 def test_pages_of_runs_and_experiments() -> None:
-    assert links.run("http://m", "7", "abc") == "http://m/#/experiments/7/runs/abc"
+    assert links.run("http://m", "7", "abc") == "http://m/#/experiments/7/runs/abc?workflowType=machine_learning"
     assert links.experiment("http://m", "7").endswith("/7/runs?workflowType=machine_learning")
+    assert links.experiments("http://m") == "http://m/#/experiments?workflowType=machine_learning"
+    assert links.experiments("http://m/?token=x") == "http://m/?token=x#/experiments?workflowType=machine_learning"
 
 
 def test_our_server_goes_by_the_name_that_the_browser_is_known_by() -> None:
