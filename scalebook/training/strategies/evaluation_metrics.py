@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.utilities.distributed import gather_all_tensors
 
 from scalebook.training.strategies.evaluation_share import share_in
 from scalebook.training.strategies.lightning import (
@@ -71,10 +71,12 @@ class WorkersMetrics:
         if "epoch_end_reached" in vars(connector):  # one Trainer, several fits in a process
             return
         of_steps, of_hooks = connector.epoch_end_reached, connector.on_epoch_end
-        connector.epoch_end_reached = partial(self._first, self._sum_up_steps, of_steps)
+        connector.epoch_end_reached = partial(self._first, self._sum_up_training, of_steps)
         connector.on_epoch_end = partial(self._first, self._sum_up_hooks, of_hooks)
         loops: tuple[Any, ...] = (trainer.fit_loop.epoch_loop.val_loop, trainer.validate_loop, trainer.test_loop)
         for loop in loops:
+            of_loader = loop._store_dataloader_outputs
+            loop._store_dataloader_outputs = partial(self._first, self._sum_up_steps, of_loader)
             loop._evaluation_step = partial(self._step, loop, loop._evaluation_step)
 
     def _first(self, what: Callable[[], None], then: Callable[[], None]) -> None:
@@ -98,6 +100,11 @@ class WorkersMetrics:
                 metrics = [each for each in modules if isinstance(each, Metric)]
                 stack.enter_context(undone(modules) if has_own else undone_but_for_empty_parts(metrics))
             step(batch, batch_idx, dataloader_idx, *more)
+
+    def _sum_up_training(self) -> None:
+        results = self._trainer._results
+        if results is not None and results.training:
+            self._sum_up_steps()
 
     def _sum_up_steps(self) -> None:
         results = self._trainer._results
@@ -200,8 +207,16 @@ def reduced(parts: Iterable[Logged]) -> float:
 
 def exchange(value: Any, device: torch.device) -> list[Any]:
     """Everyone's value, of what JSON has, in the order of the workers."""
-    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-    return [json.loads(bytes(letter.tolist())) for letter in gather_all_tensors(text.to(device))]
+    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(device)
+    sizes = _gather(torch.tensor([len(text)], device=device))
+    letters = _gather(torch.nn.functional.pad(text, (0, int(max(sizes)) - len(text))))
+    return [json.loads(bytes(letter[: int(size)].tolist())) for letter, size in zip(letters, sizes, strict=True)]
+
+
+def _gather(tensor: Tensor) -> list[Tensor]:
+    gathered = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, tensor)
+    return gathered
 
 
 def _sums(results: _ResultCollection) -> dict[str, tuple[Tensor, Tensor | None]]:
