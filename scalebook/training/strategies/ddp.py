@@ -78,6 +78,8 @@ class DDP(AroundFork, DDPStrategy):
         super().__init__(start_method="popen", **kwargs)
         self.started_with: dict[str, str] = {}
         """Digests of what must be the same on all machines, by key."""
+        self.own_metrics: set[str] = set()
+        """Names of metrics that are not of all workers, as the model asks or because each computes its own."""
         self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone
         self._meeting: socket.socket | None = None
         self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
@@ -171,7 +173,7 @@ class DDP(AroundFork, DDPStrategy):
     def setup(self, trainer: Trainer) -> None:
         super().setup(trainer)
         if self.world_size > 1:
-            WorkersMetrics(trainer, self).install()
+            WorkersMetrics(trainer, self, self.own_metrics).install()
 
     @override
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:

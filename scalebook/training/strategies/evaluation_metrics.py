@@ -56,12 +56,10 @@ class _Reducing(Protocol):
 
 
 class WorkersMetrics:
-    """Of one Trainer in one worker; from `install` on."""
+    """Of one Trainer in one worker; from `install` on. `own` gets the names of those that are not of all workers."""
 
-    def __init__(self, trainer: Trainer, strategy: _Reducing) -> None:
-        self._trainer, self._strategy = trainer, strategy
-        self.own: set[str] = set()
-        """Names of values that stay this worker's."""
+    def __init__(self, trainer: Trainer, strategy: _Reducing, own: set[str]) -> None:
+        self._trainer, self._strategy, self._own = trainer, strategy, own
         self._said: set[str] = set()
 
     def install(self) -> None:
@@ -123,7 +121,6 @@ class WorkersMetrics:
             if not metric.is_tensor or not metric.meta.on_epoch or metric._computed is not None:
                 continue
             if metric.meta.sync.rank_zero_only or metric.meta.sync.group is not None:
-                self.own.add(metric.meta.name)
                 self._say(OWN, metric.meta.name)
                 if metric.meta.sync.rank_zero_only:
                     metric.compute()
@@ -175,6 +172,7 @@ class WorkersMetrics:
     def _say(self, text: str, name: str) -> None:
         if name not in self._said and not self._trainer.sanity_checking:
             self._said.add(name)
+            self._own.add(name)
             rank_zero_info(text.format(repr(name)))
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
+from lightning_utilities.core import rank_zero
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torchmetrics import CatMetric, MeanMetric
@@ -199,8 +200,11 @@ def test_each_of_two_loaders_is_summed_up(tmp_path: Path) -> None:
         assert found == pytest.approx([float(VALUES[:31].mean()), float(VALUES[:9].mean())], rel=1e-6)
 
 
-def test_a_worker_hears_what_it_has_not_logged_and_of_what_is_not_shared(tmp_path: Path) -> None:
-    log, said = logging.getLogger("lightning.pytorch.utilities.rank_zero"), tmp_path / "said"
+def test_a_worker_hears_what_it_has_not_logged_and_of_what_is_not_shared(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, said = rank_zero.log, tmp_path / "said"
+    caplog.set_level(logging.INFO, logger=log.name)
     log.addHandler(handler := logging.FileHandler(said))
     try:
         found = heard(tmp_path, Alone(), values(31), 2)
