@@ -205,6 +205,10 @@ class Measure(Callback):
             points |= self._state(trainer)
             points |= by_worker(self.measured.worker_times(), self.measured.staleness(), self.measured.pushes())
         self._record(trainer, points)
+        if own := getattr(trainer.strategy, "own_metrics", None):  # of DDP
+            for logger in trainer.loggers:
+                if isinstance(logger, RunLogger):
+                    logger.experiment.set_tag(logger.run_id, names.TAG_OWN, ", ".join(sorted(own)))
 
     @override
     def state_dict(self) -> dict[str, Any]:

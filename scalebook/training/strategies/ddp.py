@@ -28,6 +28,8 @@ from scalebook.training.ps.policy.codecs import CodecName, in_halves, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.strategies.cuda import count_gpus_apart
+from scalebook.training.strategies.evaluation_metrics import WorkersMetrics, exchange
+from scalebook.training.strategies.evaluation_share import share_of
 from scalebook.training.strategies.exchange import KEY, Exchange, make_exchange
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, take_rank
@@ -76,6 +78,8 @@ class DDP(AroundFork, DDPStrategy):
         super().__init__(start_method="popen", **kwargs)
         self.started_with: dict[str, str] = {}
         """Digests of what must be the same on all machines, by key."""
+        self.own_metrics: set[str] = set()
+        """Names of metrics that are not of all workers, as the model asks or because each computes its own."""
         self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone
         self._meeting: socket.socket | None = None
         self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
@@ -141,6 +145,48 @@ class DDP(AroundFork, DDPStrategy):
             return
         self.exchange = make_exchange(self.codec, self.model.module, self.root_device.type != "cpu")
         self.model.register_comm_hook(self.exchange, _average)
+
+    @property
+    @override
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """None of Lightning's that repeats samples to validate and test: `process_dataloader` divides by batches."""
+        if self._evaluates():
+            return {"num_replicas": 1, "rank": 0}
+        kwargs: dict[str, Any] = super().distributed_sampler_kwargs
+        return kwargs
+
+    @override
+    def process_dataloader(self, dataloader: object) -> object:
+        assert self.lightning_module is not None
+        if self._evaluates():
+            return share_of(self.lightning_module.trainer, dataloader, self.global_rank, self.world_size)
+        return super().process_dataloader(dataloader)
+
+    def _evaluates(self) -> bool:
+        """Whether several workers validate or test."""
+        if self.world_size == 1 or self.lightning_module is None:
+            return False
+        trainer = self.lightning_module.trainer
+        return bool(trainer.evaluating or trainer.sanity_checking)
+
+    @override
+    def setup(self, trainer: Trainer) -> None:
+        super().setup(trainer)
+        if self.world_size > 1:
+            WorkersMetrics(trainer, self, self.own_metrics).install()
+
+    @override
+    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
+        """ValueError while validating or testing if workers come with other shapes, where gloo waits or mixes up."""
+        if group in (None, dist.group.WORLD) and self._evaluates():
+            shapes = exchange(list(tensor.shape), self.root_device)
+            if any(shape != shapes[0] for shape in shapes):
+                raise ValueError(
+                    f"all_gather: workers came with shapes {shapes}: of a validation or test set each has its own "
+                    "part, and no sample is repeated to make parts equal. Gather with a torchmetric (CatMetric), or "
+                    "write trainer.use_distributed_sampler: false and a DistributedSampler of your own."
+                )
+        return super().all_gather(tensor, group, sync_grads)
 
     @override
     def before_fork(self, trainer: Trainer) -> Processes:

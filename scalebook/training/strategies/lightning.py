@@ -47,6 +47,12 @@ if TYPE_CHECKING or "scalebook.pytorch_lightning" not in sys.modules:
     from lightning.pytorch.trainer import call
     from lightning.pytorch.trainer.call import _call_teardown_hook, _interrupt
     from lightning.pytorch.trainer.connectors.data_connector import _worker_check
+    from lightning.pytorch.trainer.connectors.logger_connector.result import (
+        _Metadata,
+        _ResultCollection,
+        _ResultMetric,
+        _Sync,
+    )
     from lightning.pytorch.trainer.states import TrainerFn, TrainerState, TrainerStatus
     from lightning.pytorch.tuner.lr_finder import _determine_lr_attr_name
     from lightning.pytorch.utilities import GradClipAlgorithmType, rank_zero_info, rank_zero_warn
@@ -90,6 +96,12 @@ else:
     from pytorch_lightning.trainer import call
     from pytorch_lightning.trainer.call import _call_teardown_hook, _interrupt
     from pytorch_lightning.trainer.connectors.data_connector import _worker_check
+    from pytorch_lightning.trainer.connectors.logger_connector.result import (
+        _Metadata,
+        _ResultCollection,
+        _ResultMetric,
+        _Sync,
+    )
     from pytorch_lightning.trainer.states import TrainerFn, TrainerState, TrainerStatus
     from pytorch_lightning.tuner.lr_finder import _determine_lr_attr_name
     from pytorch_lightning.utilities import GradClipAlgorithmType, rank_zero_info, rank_zero_warn

@@ -121,6 +121,7 @@ TAG_MACHINE: Final = "scalebook.machine"  # of the machine that it ran on: how m
 TAG_TEST: Final = "scalebook.test"  # learning rates, largest batch: a run that only tests a config
 TAG_DIRECTIONS: Final = "scalebook.directions"  # JSON: metric -> min or max, as config or torchmetrics say it
 TAG_NOISE: Final = "scalebook.noise_scale"  # the batch that the gradient noise scale suggests, in a sentence
+TAG_OWN: Final = "scalebook.own_metrics"  # of DDP: names of metrics that are a worker's own, not all workers'
 TAG_SUBMISSION: Final = "scalebook.submission"  # what began the run; names a file while the run has no folder yet
 TAG_PARENT: Final = "mlflow.parentRunId"  # of a trial: its search
 TAG_SEARCH: Final = "scalebook.search"  # of a search's own run: what it is called

