@@ -28,7 +28,7 @@ from scalebook.training.strategies.lightning import (
 )
 from scalebook.training.strategies.undone import undone, undone_but_for_empty_parts
 
-OWN: Final = "log: {} is worker 0's alone, as rank_zero_only or sync_dist_group asks; all else is of all workers."
+OWN: Final = "log: {} is not of all workers, since rank_zero_only or sync_dist_group asks for less."
 MEAN: Final = (
     "log: {} is computed by each worker of its own data when the epoch ends; the mean over workers, weighted "
     "by samples, is one process's for means alone. Log it in the step, or use a torchmetric."
@@ -94,7 +94,7 @@ class WorkersMetrics:
             if share is not None and not share.counts(batch_idx):
                 stack.callback(_forget, loop._results, _sums(loop._results))
                 modules = list(self._trainer.lightning_module.modules())
-                has_own = share.counts(0)
+                has_own = any(share.counts(index) for index in range(share.rounds))
                 metrics = [each for each in modules if isinstance(each, Metric)]
                 stack.enter_context(undone(modules) if has_own else undone_but_for_empty_parts(metrics))
             step(batch, batch_idx, dataloader_idx, *more)
