@@ -59,7 +59,8 @@ class Guard:
             reserved = asked.wants_html and self._reserved()
             await self._app(scope, receive, _with_manners(send, RESERVED if reserved else MANNERS))
         elif asked.wants_html:
-            await _refuse(scope, send, page(self._address, wrong=asked.token is not None), "text/html")
+            words = page(self._address, asked.token is not None, asked.query_without_token().decode("latin-1"))
+            await _refuse(scope, send, words, "text/html")
         else:
             await _refuse(scope, send, f"Scalebook: no token, or a wrong one. {WHERE_IT_IS}\n")
 
@@ -135,8 +136,11 @@ class _Asked:
 
     def without_token(self) -> bytes:
         """This address without the token; one slash before it, because two would name another host."""
-        rest = b"&".join(b"".join(part) for part in self._query if part[0] != TOKEN.encode())
+        rest = self.query_without_token()
         return b"/" + self._raw.lstrip(b"/\\") + (b"?" + rest if rest else b"")
+
+    def query_without_token(self) -> bytes:
+        return b"&".join(b"".join(part) for part in self._query if part[0] != TOKEN.encode())
 
 
 def _with_manners(send: "Send", manners: Headers) -> "Send":

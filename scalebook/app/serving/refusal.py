@@ -1,6 +1,7 @@
 """The page that a browser without the token sees: where the address with the token is found."""
 
 import html
+from urllib.parse import parse_qsl
 
 WHERE_IT_IS = (
     "The address with the token stands in the terminal where `scalebook ui` runs; "
@@ -46,7 +47,7 @@ button {{ font: inherit; font-weight: 600; padding: .45rem 1.1rem; border: 0; bo
 <li>Or have it printed once more; FOLDER is the one with your notebooks:
 <pre>scalebook ui FOLDER --address</pre></li>
 <li><label for="token">Or enter the token alone, which is what follows <b>token=</b> in that address:</label>
-<form method="get"><input id="token" name="token" type="password" autocomplete="off" spellcheck="false" required>
+<form method="get">{asked}<input id="token" name="token" type="password" autocomplete="off" spellcheck="false" required>
 <button>Open</button></form></li>
 </ul>
 <p class="soft">This browser then stays known here, also after a restart of Scalebook. The token keeps other users
@@ -58,12 +59,17 @@ of this computer and pages of other sites away from your notebooks and runs. Eac
 """
 
 
-def page(address: str, wrong: bool) -> str:
-    """HTML. `wrong`: a token was given, but not that of this server."""
+def page(address: str, wrong: bool, query: str = "") -> str:
+    """HTML. `wrong`: a token was given, but not that of this server. `query`: that of the address, without the token; the
+    form leads to the same path with it."""
     title = "This is not the right token" if wrong else "Scalebook does not know this browser"
     why = (
         "It may be that of another folder, or an old one. There are three ways in:"
         if wrong
         else "It opens by an address with a token in it. There are three ways in:"
     )
-    return _PAGE.format(title=title, why=why, address=html.escape(address))
+    asked = "".join(
+        f'<input type="hidden" name="{html.escape(name)}" value="{html.escape(value)}">'
+        for name, value in parse_qsl(query, keep_blank_values=True)
+    )
+    return _PAGE.format(title=title, why=why, address=html.escape(address), asked=asked)

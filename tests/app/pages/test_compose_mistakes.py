@@ -84,7 +84,7 @@ def test_a_cell_or_notebook_that_is_not_there_is_said_and_no_form_shown(open_pag
 
 def test_an_empty_choice_says_in_words_what_it_means(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
-    as_yaml(app, "model: {class_path: Foo, init_args: {a: 1}}\ndata: Digits\n")
+    as_yaml(app, "model: {class_path: Foo, init_args: {a: 1}}\ndata: Digits\noptimizer: torch.optim.Adam\n")
     assert choice(app, "Model").proto.placeholder == "Foo"
     assert choice(app, "Schedule").proto.placeholder == "constant"
     assert off(app) == (True, True)

@@ -41,6 +41,16 @@ def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
 
 
 @pytest.mark.usefixtures("looked_at")
+def test_the_grey_name_is_the_one_that_is_saved(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    for option, shown in (("DDP", "ddp-x2"), ("Parameter server", "asyncps-x2"), ("One process", "single")):
+        pick(app, "Strategy", option)
+        grey = next(one for one in app.text_input if one.label == "Name").placeholder
+        assert grey == f"pixelcnn-{shown}"
+        assert f"--cell {grey}\n" in codes(app)[1]
+
+
+@pytest.mark.usefixtures("looked_at")
 def test_strategy_and_workers_change_yaml_and_batch_sizes(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")

@@ -5,12 +5,41 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app.shared.services import drafts
 from scalebook.app.shared.services.trusting import TrustQuestion
 from scalebook.training.jobs import supervising
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
-from tests.app.pages.conftest import Open, codes, words
+from tests.app.pages.compose_form import choice, config, pick
+from tests.app.pages.conftest import Open, codes, has_number, number, words
 
+MINE = """
+import torch
+from lightning import LightningDataModule, LightningModule
+
+
+class Mine(LightningModule):
+    def __init__(self, width: int = 3) -> None:
+        super().__init__()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Numbers(LightningDataModule):
+    def __init__(self, rows: int = 10, batch_size: int = 2) -> None:
+        super().__init__()
+"""
+OWN = """# Own classes
+
+```yaml experiment=small
+config:
+  seed_everything: 1
+  trainer: {strategy: auto, devices: 1, max_epochs: 2}
+  model: {class_path: mine.Mine, init_args: {width: 7}}
+  data: {class_path: mine.Numbers, init_args: {rows: 20, batch_size: 4}}
+```
+"""
 QUESTION = "This folder wants to run code of its own"
 
 
@@ -38,6 +67,29 @@ def test_modules_are_asked_about_on_every_page_and_imported_by_none(
     assert not app.exception
     assert trusted(workspace)
     assert QUESTION not in words(app)
+
+
+@pytest.mark.usefixtures("forked_descriptions")
+def test_an_experiment_with_own_classes_has_their_fields_once_the_folder_is_trusted(
+    open_page: Open, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scalebook.toml").write_text('modules = ["mine"]\n', encoding="utf-8")
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    (tmp_path / "own.md").write_text(OWN, encoding="utf-8")
+    monkeypatch.setattr(supervising, "ensure", lambda _: None)
+    app = open_page("compose", notebook="own", cell="small")
+    before = config(app)
+    assert not has_number(app, "Width")
+    app.button(key="trust-folder").click().run()
+    assert not app.exception
+    assert choice(app, "Model").value.name == "Mine"
+    assert [number(app, label).value for label in ("Width", "Rows", "Batch size per worker")] == [7, 20, 4]
+    assert config(app) == before
+    assert drafts.load(workspace, "own", "small") is None
+    number(app, "Width").set_value(9).run()
+    assert config(app)["model"]["init_args"] == {"width": 9}
+    pick(app, "Model", "PixelCNN")
+    assert not has_number(app, "Width")
 
 
 def test_what_was_found_is_counted() -> None:

@@ -1,11 +1,14 @@
 """The guard in front of a small server: every question that it asks, over real sockets."""
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import uvicorn
@@ -65,6 +68,12 @@ def tokenless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     found = Running(Access.of(Workspace(tmp_path_factory.mktemp("tokenless")), with_token=False))
     yield found
     found.end()
+
+
+def as_submitted(answer: Answer, path: str, token: str) -> str:
+    """The address that the form of the refusal asks for, where this token is entered."""
+    fields = re.findall('<input type="hidden" name="(.*?)" value="(.*?)">', answer.body)
+    return f"{path}?{urlencode([*((unescape(name), unescape(value)) for name, value in fields), ('token', token)])}"
 
 
 def known(server: Running, path: str = "/", method: str = "GET", **headers: str) -> Answer:
@@ -220,3 +229,25 @@ def test_pages_of_a_folder_that_is_not_trusted_show_no_pictures_from_elsewhere(t
     assert "img-src 'self' data: blob:" in before.headers["content-security-policy"]
     for answer in (data, after):
         assert "img-src" not in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "lands"),
+    [
+        ("/runs?run=1%2B2&metric=%C3%A4%22%3E&empty=", "/runs?run=1%2B2&metric=%C3%A4%22%3E&empty="),
+        ("/?notebook=First+steps", "/?notebook=First+steps"),
+        ("/", "/"),
+        (
+            "//elsewhere.example/?next=https://elsewhere.example",
+            "/elsewhere.example/?next=https%3A%2F%2Felsewhere.example",
+        ),
+    ],
+)
+def test_who_enters_the_token_lands_where_the_link_led(guarded: Running, asked: str, lands: str) -> None:
+    refused = ask(guarded.port, asked, accept="text/html")
+    path = asked.partition("?")[0]
+    wrong = ask(guarded.port, as_submitted(refused, path, "not this one"), accept="text/html")
+    assert (refused.status, wrong.status) == (403, 403)
+    assert "not this one" not in wrong.body
+    entered = ask(guarded.port, as_submitted(wrong, path, str(guarded.access.token)), accept="text/html")
+    assert (entered.status, entered.headers["location"]) == (303, lands)

@@ -5,7 +5,7 @@ which `show_problems` fills.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,13 +47,15 @@ class ConfigForm:
     def key(self, path: str) -> str:
         return f"compose.{self.version}.{path}"
 
-    def draw(self, name: str, repeats: int, suggested: str) -> tuple[str, int]:
-        """All sections; returns the cell's name, "" to take the suggested one, and its number of seeds.
+    def draw(self, name: str, repeats: int, suggest: Callable[[form.Config], str]) -> tuple[str, int]:
+        """All sections; returns the cell's name, "" to take the one that `suggest` makes, and its number of seeds.
+
+        The name is drawn last, in its place above: what it suggests follows from all choices below.
 
         A section whose fields come and go is in a container, so that those below keep their place on the page: the
         browser makes what moves anew, and forgets what is being typed into it.
         """
-        name = self._name(name, suggested)
+        above = st.container()
         st.header("What is trained")
         left, right = st.columns(2)
         with left:
@@ -72,6 +74,8 @@ class ConfigForm:
         st.header("Budget and seeds")
         repeats = self._budget(repeats)
         self._advanced()
+        with above:
+            name = self._name(name, suggest(self.config))
         return name, repeats
 
     def _slot(self, path: str) -> None:
@@ -104,7 +108,8 @@ class ConfigForm:
             entries,
             index,
             format_func=class_field.label_of,
-            key=self.key(path),
+            # another box once a class becomes known, as its folder is trusted: this one goes on holding none
+            key=self.key(path if before else f"{path}.unknown"),
             help="\n\n".join(f"**{entry.name}**: {entry.summary}" for entry in entries if entry.summary) or None,
             placeholder=class_field.written(form.get(self.config, path)),
         )
@@ -204,6 +209,9 @@ class ConfigForm:
             form.drop(self.config, "lr_scheduler")
             return
         if form.get(self.config, "optimizer") is None:
+            if model is None and form.get(self.config, "model") is not None:
+                st.info("The model is not known here; it may have its own optimizer, learning rate and schedule.")
+                return
             self.config["optimizer"] = copy.deepcopy(self.description.default_optimizer)
         left, middle, right = st.columns([2, 1, 1])
         with left:
