@@ -60,8 +60,8 @@ of this computer and pages of other sites away from your notebooks and runs. Eac
 
 
 def page(address: str, wrong: bool, query: str = "") -> str:
-    """HTML. `wrong`: a token was given, but not that of this server. `query`: that of the address, without the token; the
-    form leads to the same path with it."""
+    """HTML. `wrong`: a token was given, but not that of this server. `query`: that of the address, without the token;
+    the form leads to the same path with it."""
     title = "This is not the right token" if wrong else "Scalebook does not know this browser"
     why = (
         "It may be that of another folder, or an old one. There are three ways in:"
