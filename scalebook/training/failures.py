@@ -41,8 +41,8 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.TIMED_OUT: "Look in the log for what it waited for, or raise the deadline.",
     FailureClass.DISK_FULL: "Make room on the disk, then run again or resume from the last checkpoint.",
     FailureClass.BROKEN_RECORD: "Restore the file from a copy, or run the experiment again.",
-    FailureClass.MODEL_CODE: "Mend it there, then run again.",
-    FailureClass.DATA_CODE: "Mend it there, then run again.",
+    FailureClass.MODEL_CODE: "Fix it there, then run again.",
+    FailureClass.DATA_CODE: "Fix it there, then run again.",
     FailureClass.UNKNOWN: "Read the end of the log; it has the full traceback.",
 }
 

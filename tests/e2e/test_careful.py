@@ -59,7 +59,7 @@ def a_wrong_number(page: Page, served: Served) -> None:
     epochs.fill("1,5")
     run.click()
     expect(page.locator(".st-key-beside")).to_contain_text("Run and Save wait until this is right")
-    expect(page.get_by_test_id("stAlertContentError")).to_contain_text("Is '1,5', which is not a whole number")
+    expect(page.get_by_test_id("stAlertContentError")).to_contain_text("'1,5' is not a whole number")
     expect(run).to_be_disabled()
     expect(epochs).to_have_value("1,5")
     assert re.search(r"/compose\?", page.url)

@@ -147,7 +147,7 @@ def test_no_module_is_described_where_none_is_asked_for(description: Description
         ({"net": net(), "scheduler": {"class_path": "StepLR", "init_args": {"step_size": 1}}}, None),
         ({}, "net: is missing. Give one of Narrow, Scaled, "),
         ({"net": net(facto=1)}, "net.init_args.facto: is not an argument. Did you mean `factor`?"),
-        ({"net": net(factor="x")}, "net.init_args.factor: is 'x', which is not a number. Give a number."),
+        ({"net": net(factor="x")}, "net.init_args.factor: 'x' is not a number. Give a number."),
         ({"net": net(inner=3)}, "net.init_args.inner: is 3, which names no class. Give one of Narrow, "),
         ({"net": "torch.nn.Linaer"}, "net: names 'torch.nn.Linaer', which it does not know. Did you mean `Linear`?"),
         ({"net": {"class_path": path("Narow")}}, "which it does not know. Did you mean `Narrow`?"),
@@ -174,7 +174,7 @@ def test_classes_within_lists_and_mappings_are_checked(told: Description) -> Non
     assert [str(one).partition(". ")[0] for one in check_args("model", wrong, fields)] == [
         "model.nets.0.init_args.facto: is not an argument",
         "model.named.a: names 'torch.nn.Linaer', which it does not know",
-        "model.several: is {'a': 1}, which is not a list",
+        "model.several: {'a': 1} is not a list",
         "model.some.init_args.facto: is not an argument",
     ]
 

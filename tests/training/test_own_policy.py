@@ -142,16 +142,16 @@ def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description
 @pytest.mark.parametrize(
     ("args", "key", "message"),
     [
-        ({"rule": {"class_path": "Picky", "init_args": {"tolerance": "x"}}}, "rule.init_args.tolerance", "is 'x'"),
+        ({"rule": {"class_path": "Picky", "init_args": {"tolerance": "x"}}}, "rule.init_args.tolerance", "'x' is not"),
         (
             {"rule": {"class_path": "Picky", "init_args": {"tolerance": -1}}},
             "rule.init_args.tolerance",
-            "is -1, which is out of bounds",
+            "-1 is out of bounds",
         ),
         (
             {"damping": {"class_path": "Root", "init_args": {"power": 2.0}}},
             "damping.init_args.power",
-            "is 2.0, which is out of bounds",
+            "2.0 is out of bounds",
         ),
         ({"rule": "Pickey"}, "rule", "names 'Pickey', which it does not know"),
         ({"rule": "Picky", "overlap": True, "host": "process"}, "overlap", "does not go with Picky, which may refuse"),

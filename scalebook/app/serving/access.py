@@ -68,7 +68,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="also answer to this name, as the address bar shows it: of a proxy, or of a tunnel with another port",
     )
-    parser.add_argument("--no-token", action="store_true", help="ask nobody for the token in the address")
+    parser.add_argument(
+        "--no-token", action="store_true", help="disable the token: anyone who can reach the ports may use them"
+    )
 
 
 def as_server(module: str, argv: Sequence[str] | None) -> tuple[Workspace, Access, int]:

@@ -68,6 +68,7 @@ class Measure(Callback):
         self._last_loss: Tensor | None = None
         self._directions_told = False
         self._restored: dict[str, Any] = {}
+        self._marked = 0
         self._updates_before = 0  # of the run that this one resumes
 
     # --- what others ask -----------------------------------------------------------------------------------------
@@ -165,6 +166,7 @@ class Measure(Callback):
             if trainer.is_global_zero:
                 self._record(trainer, better)
                 self._tell_directions(trainer)
+                self._mark_own(trainer)
 
     def _tell_directions(self, trainer: Trainer) -> None:
         """Once, with the first validation, which has them all; a config's may also be of a metric that nobody logs."""
@@ -189,6 +191,15 @@ class Measure(Callback):
             self._settle(trainer)
             self._finish(trainer)
 
+    def _mark_own(self, trainer: Trainer) -> None:
+        """Name the metrics that are a worker's own in the run's tags, as soon as there is another."""
+        own: set[str] = getattr(trainer.strategy, "own_metrics", set())  # of DDP
+        if not trainer.is_global_zero or len(own) == self._marked:
+            return
+        self._marked = len(own)
+        for logger in _ours(trainer):
+            logger.experiment.set_tag(logger.run_id, names.TAG_OWN, ", ".join(sorted(own)))
+
     def _finish(self, trainer: Trainer) -> None:
         """Totals of the whole run, and best and final values."""
         if not trainer.is_global_zero or self.measured is None or self._begun is None:
@@ -205,10 +216,7 @@ class Measure(Callback):
             points |= self._state(trainer)
             points |= by_worker(self.measured.worker_times(), self.measured.staleness(), self.measured.pushes())
         self._record(trainer, points)
-        if own := getattr(trainer.strategy, "own_metrics", None):  # of DDP
-            for logger in trainer.loggers:
-                if isinstance(logger, RunLogger):
-                    logger.experiment.set_tag(logger.run_id, names.TAG_OWN, ", ".join(sorted(own)))
+        self._mark_own(trainer)
 
     @override
     def state_dict(self) -> dict[str, Any]:

@@ -12,8 +12,15 @@ GAP = "  "
 
 def head(judgement: Judgement) -> list[str]:
     """The columns; those before `figure` are words."""
-    claimed = [] if judgement.cell.against is None else ["times", "95 % interval"]
-    return ["of", *_points(judgement), "seeds", judgement.cell.figure.replace("_per_second", "/s"), *claimed, "verdict"]
+    claimed = [] if judgement.cell.against is None else ["ratio", "95 % interval"]
+    return [
+        "experiment",
+        *_points(judgement),
+        "seeds",
+        judgement.cell.figure.replace("_per_second", "/s"),
+        *claimed,
+        "verdict",
+    ]
 
 
 def cells(judgement: Judgement) -> list[list[str]]:
@@ -23,7 +30,7 @@ def cells(judgement: Judgement) -> list[list[str]]:
     for row in judgement.rows:
         ratio = [_times(row.claimed), _interval(row.claimed)] if against else []
         point = [row.evidence.point or figures.NOTHING] if points else []
-        rows.append([row.evidence.label, *point, _seeds(row), _figure(row), *ratio, row.verdict or "judged against"])
+        rows.append([row.evidence.label, *point, _seeds(row), _figure(row), *ratio, row.verdict or "baseline"])
     return rows
 
 

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         subparser.add_argument(
             "file", nargs="?", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace"
         )
-        subparser.add_argument("--cell", metavar="NAME", help="the search's cell; needless where there is one only")
+        subparser.add_argument("--cell", metavar="NAME", help="the search's cell; optional if there is only one")
         subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="a search in a file of its own")
         subparser.add_argument("--trials", type=int, metavar="N", help="instead of the cell's own")
         subparser.set_defaults(action=action)

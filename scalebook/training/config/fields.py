@@ -28,15 +28,13 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
         if any(value == choice and type(value) is type(choice) for choice in field.choices):
             return None
         known = [str(choice) for choice in field.choices]
-        return Problem(key, f"is {shown(value)}, which is none of {', '.join(known)}", suggestion(str(value), known))
+        return Problem(key, f"{shown(value)} is none of {', '.join(known)}", suggestion(str(value), known))
     if field.type == "class" or field.group is not None:
         return next(iter(_check_classes(key, value, field)), None)
     if not _has_type(value, field):
-        return Problem(
-            key, f"is {shown(value)}, which is not {WORDS.get(field.type, field.type)}", f"Give {expected(field)}."
-        )
+        return Problem(key, f"{shown(value)} is not {WORDS.get(field.type, field.type)}", f"Give {expected(field)}.")
     if isinstance(value, int | float) and not isinstance(value, bool) and not _in_bounds(value, field):
-        return Problem(key, f"is {shown(value)}, which is out of bounds", f"Give {expected(field)}.")
+        return Problem(key, f"{shown(value)} is out of bounds", f"Give {expected(field)}.")
     return None
 
 
@@ -63,7 +61,7 @@ def _check_classes(key: str, value: Any, field: Field) -> list[Problem]:
     if field.type == "class":
         return _check_class(key, value, field)
     if not _has_type(value, field):
-        return [Problem(key, f"is {shown(value)}, which is not {WORDS[field.type]}", f"Give {expected(field)}.")]
+        return [Problem(key, f"{shown(value)} is not {WORDS[field.type]}", f"Give {expected(field)}.")]
     return _check_held(key, value, field)
 
 

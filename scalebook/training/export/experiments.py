@@ -20,6 +20,7 @@ from scalebook.training.notebook.cells import Axis, ExperimentCell
 from scalebook.training.notebook.fences import fences
 from scalebook.training.notebook.results import SeedResult, results
 from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
@@ -57,6 +58,8 @@ def experiment_part(
         blocks.append(Remark("Stale: the config has changed since; these are results of an earlier one.", trouble=True))
     if runs:
         blocks.append(_table(by_seed, states, metric, workspace))
+    if any(is_own(run.tags, metric or "") for run in runs):
+        blocks.append(Remark(f"{SIGN} {WORDS}"))
     if len(seeds) > MOST_SEEDS:
         blocks.append(Remark(f"The first {MOST_SEEDS} of {len(seeds)} seeds."))
     blocks += [_failure(run) for run in runs if states[run.id] == "failed"]
@@ -125,7 +128,10 @@ def _table(
             [
                 str(run.seed),
                 states[run.run.id] + (", stale" if run.stale else ""),
-                *(_figure(value) for value in reached),
+                *(
+                    _figure(value) + (sign(run.run.tags, metric or "") if value is not None else "")
+                    for value in reached
+                ),
                 *([_figure(metrics.get(names.STALENESS_MEAN), 3)] if stale else []),
                 figures.count(metrics[names.UPDATES]) if names.UPDATES in metrics else figures.NOTHING,
                 _figure(metrics.get(names.UPDATES_PER_SECOND), 3),

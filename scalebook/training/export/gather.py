@@ -49,7 +49,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
             blocks += claim_blocks(Witness(workspace, reader, name, nb, description), cell)
         elif isinstance(cell, BrokenCell):
             blocks.append(CellHead(cell.kind, cell.name, ["cannot be read"]))
-            blocks += [Remark(cell.message, trouble=True), SourceText("Its text", cut(cell.source), "", folded=False)]
+            blocks += [Remark(cell.message, trouble=True), SourceText("Text", cut(cell.source), "", folded=False)]
         else:
             blocks += search_blocks(workspace, name, nb, cell, description)
     blocks += environment_blocks(runs, nb, name, workspace.settings.modules)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
+from scalebook.training.config.fields import shown
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import ClaimCell, Figure, Side
 from scalebook.training.tracking import names
@@ -24,7 +25,7 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
         raise ConfigError("against", "is no single side", "Write an experiment, or a part of a search, {workers: 1}.")
     figure = content.get("figure", "samples")
     if figure not in FIGURES:
-        raise ConfigError("figure", "is no figure of a run", f"Write one of {', '.join(FIGURES)}.")
+        raise ConfigError("figure", f"{shown(figure)} is unknown", f"Use one of {', '.join(FIGURES)}.")
     metric = content.get("metric", names.VAL_LOSS)
     if not isinstance(metric, str) or not metric:
         raise ConfigError("metric", "is not the name of a metric", "Write for example metric: val/loss.")

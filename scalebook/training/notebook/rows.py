@@ -8,6 +8,7 @@ from typing import Final, Literal, get_args
 from scalebook.training.estimate import Estimate, Reached, estimate, reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.own_metrics import is_own
 from scalebook.training.tracking.reading import MetricCurve, RunRecord
 
 Outcome = Literal["finished", "running", "waiting", "stopped", "failed", "missing"]
@@ -32,6 +33,8 @@ class ExperimentRow:
     workers: int | None = None
     is_virtual: bool = False
     """Its workers, and so its seconds, are virtual."""
+    of_one_worker: bool = False
+    """The compared metric is that of one worker's part of the data, in any of its runs."""
     batch_per_worker: int | None = None
     batch_global: int | None = None
     learning_rate: float | None = None
@@ -70,6 +73,7 @@ def row(
         rule=tags.get(names.TAG_RULE) or None,
         workers=_int(tags.get(names.TAG_WORKERS)),
         is_virtual=names.is_virtual(tags),
+        of_one_worker=any(is_own(run.tags, curves[run.id].metric) for run in runs),
         batch_per_worker=_int(tags.get(names.TAG_BATCH_PER_WORKER)),
         batch_global=_int(tags.get(names.TAG_BATCH_GLOBAL)),
         learning_rate=_float(tags.get(names.TAG_LR_SCALED) or tags.get(names.TAG_LR_ASKED)),

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.config.workload import strategy_words
+from scalebook.training.estimate import Estimate
 from scalebook.training.notebook import figures
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.rows import ExperimentRow
 from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 WIDTH: Final = 120
 GAP: Final = "  "
@@ -50,14 +52,14 @@ def _columns(comparison: Comparison) -> list[Column]:
         Column(
             "rate", lambda row: f"{row.learning_rate:g}" if row.learning_rate else figures.NOTHING, "learning", rank=7
         ),
-        Column("best", lambda row: figures.metric(row.best)),
+        Column("best", lambda row: _marked(row, row.best)),
     ]
     if comparison.target is not None:
         for place, axis in enumerate(comparison.axes):
             above = f"to {comparison.target:g}:" if place == 0 else ""
             columns.append(Column(axis, _to_target(axis, place == 0), above, rank=1 if place else 0))
     else:
-        columns.append(Column("final", lambda row: figures.metric(row.final), rank=4))
+        columns.append(Column("final", lambda row: _marked(row, row.final), rank=4))
     return [
         *columns,
         Column("updates/s", lambda row: figures.mean(row.updates_per_second), rank=5),
@@ -73,6 +75,11 @@ def _to_target(axis: str, first: bool) -> Callable[[ExperimentRow], str]:
 
 def _strategy(row: ExperimentRow) -> str:
     return strategy_words(row.strategy, row.rule, virtual=row.is_virtual) or figures.NOTHING
+
+
+def _marked(row: ExperimentRow, value: Estimate | None) -> str:
+    said = figures.metric(value)
+    return f"{said} {SIGN}" if row.of_one_worker and value is not None else said
 
 
 def _workers(row: ExperimentRow) -> str:
@@ -126,6 +133,8 @@ def remarks(comparison: Comparison) -> list[str]:
     ]
     if short:
         remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
+    if any(row.of_one_worker for row in comparison.rows):
+        remarks_.append(f"{SIGN} {WORDS}")
     if words := names.time_words([row.is_virtual for row in comparison.rows]):
         remarks_.append(words)
     if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):

@@ -251,7 +251,7 @@ def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
         changes.append((words, replace(setting, overlap=True)))
     if rule in (Async(), Sync()):
         local = LocalSGD(LOCAL_STEPS)
-        words = f"{LOCAL_STEPS} steps of each worker by itself, then averages (local: {local.name})"
+        words = f"local SGD, averaging every {LOCAL_STEPS} steps (local: {local.name})"
         changes.append((words, replace(setting, local=local)))
     return changes
 

@@ -22,7 +22,7 @@ from scalebook.training.workspace import Workspace
 
 CALLBACK: Final = "scalebook.training.planning.step_times.StepTimes"
 STRATEGY: Final = "scalebook.training.strategies.AsyncPS"
-TEST: Final = "plan"
+TEST: Final = names.TEST_PLAN
 SECONDS: Final = 6.0
 MOST: Final = 1000
 """Steps of worker 0, alone and again beside others."""

@@ -65,7 +65,7 @@ def sentences(curve: Curve, reliability: Reliability, elastic: Sequence[int] = (
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
-        said.append(f"What would move it, at {workers_words(best[0].workers)}: {moves}.")
+        said.append(f"What would help, at {workers_words(best[0].workers)}: {moves}.")
     return said
 
 
@@ -134,7 +134,7 @@ def _why(curve: Curve) -> list[str]:
             return []
         return ["No single resource, and no two of them, would give more: the rule itself lets workers wait."]
     first, *others = curve.causes
-    ends = "What ends it is" if curve.knee else "What is lost is lost to"
+    ends = "The limit is" if curve.knee else "What is lost is lost to"
     train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
     within = f"{first.low:.2g} to {first.high:.2g}"
     text = f"{ends} {_resources(first)}: without that, {train} {first.factor:.2g} times as fast ({within})."

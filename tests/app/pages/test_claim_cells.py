@@ -30,7 +30,7 @@ def test_a_claim_shows_its_verdict_and_is_edited_by_its_text(open_page: Open, wo
     assert "best val/bits_per_dim: at most 2.5" in html(app)
     assert "<th>verdict</th>" in html(app)
     app.button(key="edit-low-enough").click().run()
-    (text,) = [one for one in app.text_area if one.label == "Its text"]
+    (text,) = [one for one in app.text_area if one.label == "Text"]
     text.set_value(CLAIM.strip().replace("2.5", "2.0")).run()
     app.button(key="claim-save").click().run()
     assert not app.exception

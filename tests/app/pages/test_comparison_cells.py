@@ -42,7 +42,7 @@ def test_a_comparison_of_all_experiments_is_added_and_undone(open_page: Open, wo
     assert app.button(key="comparison-save").disabled
     assert any("Experiments: names none" in one.value for one in app.caption)
     next(one for one in app.multiselect if one.label == "Experiments").set_value(["alone", "pixelcnn-async-2"]).run()
-    next(one for one in app.multiselect if one.label == "Against").set_value(["seconds", "updates"]).run()
+    next(one for one in app.multiselect if one.label == "X axis").set_value(["seconds", "updates"]).run()
     number(app, "Target").set_value("2,5").run()
     assert app.button(key="comparison-save").disabled
     number(app, "Target").set_value(2.5).run()

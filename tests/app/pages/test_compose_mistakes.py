@@ -13,17 +13,17 @@ pytestmark = pytest.mark.long
 
 
 REFUSED = [
-    ("Batch size per worker", "0", "Is 0, which is out of bounds. Give a whole number above 0."),
-    ("Batch size per worker", "1,5", "Is '1,5', which is not a whole number."),
-    ("Batch size per worker", "2.5", "Is 2.5, which is not a whole number."),
-    ("Learning rate", "-1", "Is -1.0, which is out of bounds."),
-    ("Learning rate", "abc", "Is 'abc', which is not a number."),
-    ("Epochs", "0", "Is 0, which is out of bounds. Give a whole number of at least 1."),
+    ("Batch size per worker", "0", "0 is out of bounds. Give a whole number above 0."),
+    ("Batch size per worker", "1,5", "'1,5' is not a whole number."),
+    ("Batch size per worker", "2.5", "2.5 is not a whole number."),
+    ("Learning rate", "-1", "-1.0 is out of bounds."),
+    ("Learning rate", "abc", "'abc' is not a number."),
+    ("Epochs", "0", "0 is out of bounds. Give a whole number of at least 1."),
     ("Epochs", "", "Is empty. Give a whole number of at least 1."),
-    ("Workers", "many", "Is 'many', which is not a whole number."),
-    ("Workers", "1025", "Is 1025, which is out of bounds."),
-    ("Seeds", "1.5", "Is 1.5, which is not a whole number."),
-    ("First seed", "-1", "Is -1, which is out of bounds."),
+    ("Workers", "many", "'many' is not a whole number."),
+    ("Workers", "1025", "1025 is out of bounds."),
+    ("Seeds", "1.5", "1.5 is not a whole number."),
+    ("First seed", "-1", "-1 is out of bounds."),
 ]
 
 

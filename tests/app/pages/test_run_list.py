@@ -32,7 +32,8 @@ def key_of_table(app: AppTest) -> str:
 
 def tag(workspace: Workspace, run_id: str, **values: str) -> None:
     store = open_store(workspace)
-    keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_GLOBAL, "trial": names.TAG_TRIAL}
+    keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_GLOBAL, "trial": names.TAG_TRIAL,
+            "test": names.TAG_TEST}  # fmt: skip
     for key, value in values.items():
         store.set_tag(run_id, keys.get(key, key), value)
 
@@ -88,6 +89,17 @@ def test_trials_are_shown_where_they_are_asked_for(open_page: Open, workspace: W
     tag(workspace, record(workspace, cell="s").id, trial="4")
     assert rows(open_page("runs")) == ["a · seed 1"]
     assert rows(open_page("runs", trials="true")) == ["s · seed 1", "a · seed 1"]
+
+
+def test_what_a_plan_measured_is_apart_and_marked(open_page: Open, workspace: Workspace) -> None:
+    record(workspace, cell="a")
+    measured = record(workspace, cell="s").id
+    tag(workspace, measured, test="plan")
+    assert rows(open_page("runs")) == ["a · seed 1"]
+    app = open_page("runs", tests="true")
+    assert rows(app) == ["s · seed 1", "a · seed 1"]
+    assert list(app.dataframe[0].value["remark"]) == ["measured for Plan", ""]
+    assert ">measured for Plan</span>" in html(open_page("runs", run=measured))
 
 
 def test_pages_of_a_long_list(open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

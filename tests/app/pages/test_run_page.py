@@ -311,8 +311,8 @@ def test_virtual_workers_are_called_so_alone_and_beside_real_ones(open_page: Ope
     app = open_page("runs", run=virtual.id)
     assert ">virtual workers</span>" in html(app)
     assert "<span>updates/virtual s</span><b>65.0</b>" in html(app)
-    assert "<span>gradients an update</span><b>16.0</b>" in html(app)
-    assert "gradients an update" not in html(open_page("runs", run=real.id)), "one each, and what was under way"
+    assert "<span>gradients per update</span><b>16.0</b>" in html(app)
+    assert "gradients per update" not in html(open_page("runs", run=real.id)), "one each, and what was under way"
     assert names.time_words([True]) in [one.value for one in app.caption]
     assert "The first 16 of 64 workers; all are in `pushes.json`, under Files." in [one.value for one in app.caption]
     app = open_page("compare", runs=f"{real.id},{virtual.id}")

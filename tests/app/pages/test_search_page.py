@@ -150,7 +150,7 @@ def test_the_second_step_says_how(open_page: Open) -> None:
     assert "This starts 12 runs" in words(app)
     for part in ("sampler: random", "trials: 6", "seeds: 2", "exclusive: true"):
         assert part in cell_text(app)
-    against = box(app, "Against")
+    against = box(app, "Second objective")
     against.select_index(against.options.index("seconds")).run()
     assert "seconds]" in cell_text(app)
 

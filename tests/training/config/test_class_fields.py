@@ -110,7 +110,7 @@ def test_every_way_to_name_a_rule_is_right(rule: Any, description: Description) 
         (
             {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 0}},
             "rule.init_args.bound",
-            "is 0, which is out of bounds",
+            "0 is out of bounds",
             "Give a whole number of at least 1.",
         ),
         (

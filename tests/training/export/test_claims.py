@@ -29,7 +29,7 @@ def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> Non
     assert head == CellHead("claim", "low-enough", ["not resolved"])
     assert statement == Remark("best val/bits_per_dim: at most 2.5")
     assert isinstance(table, DataTable)
-    assert table.head == ["of", "seeds", "best", "verdict"]
+    assert table.head == ["experiment", "seeds", "best", "verdict"]
     assert [list(row) for row in table.rows] == [["pixelcnn-async-2", "2", "2.097", "not resolved"]]
     assert why == Remark("pixelcnn-async-2: 2 seeds, and 3 are the fewest")
     document = Document("Page", "page.md", nb.text, "today", blocks)

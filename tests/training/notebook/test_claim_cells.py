@@ -55,7 +55,7 @@ def test_a_claim_is_read() -> None:
         ("at_most: 1\ntarget: 1\n", "runs", "is missing. Write runs: [EXPERIMENT"),
         ("runs: [one, 3]\nat_most: 1\ntarget: 1\n", "runs", "is no list"),
         ("runs: [one]\nagainst: [two]\nat_most: 1\ntarget: 1\n", "against", "is no single side"),
-        ("runs: [one]\nfigure: time\nat_most: 1\n", "figure", "Write one of updates, samples, seconds, bytes, best"),
+        ("runs: [one]\nfigure: time\nat_most: 1\n", "figure", "Use one of updates, samples, seconds, bytes, best"),
         ("runs: [one]\nat_most: 1\n", "target", "is missing: samples until what is reached?"),
         ("runs: [one]\nfigure: best\ntarget: 1\nat_most: 1\n", "target", "has no effect on best"),
         ("runs: [one]\nfigure: best\n", "at_most", "nothing is claimed. Write at_most: 1.25."),

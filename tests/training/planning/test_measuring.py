@@ -88,7 +88,7 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
     assert scalebook(["plan", "--profile", str(path), "--workers=1,4,16", "--rules", "async"]) == 0
     printed = capsys.readouterr().out
     assert "Workers help up to about 5 (4 to 6): 16 train" in printed
-    assert "What ends it is the servers' time" in printed
+    assert "The limit is the servers' time" in printed
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
             "than half of what the first did."
         ),
         (
-            "What ends it is the servers' time: without that, 8 workers train 1.6 times as fast (1 to 2.5). Then: the "
+            "The limit is the servers' time: without that, 8 workers train 1.6 times as fast (1 to 2.5). Then: the "
             "servers' link (1.1 x, 0.7 to 1.7)."
         ),
-        "What would move it, at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
+        "What would help, at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
     ]
 
 

@@ -16,6 +16,7 @@ from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.rows import ExperimentRow, told
 from scalebook.training.tracking.names import axis_words, time_words
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
@@ -63,7 +64,8 @@ def table(comparison: Comparison) -> None:
     shades, best = colours(comparison), winner(comparison)
     rows = [_row(row, comparison, shades[row.experiment], row is best, stale) for row in comparison.rows]
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
-    for remark in (resolution(comparison), time_words([row.is_virtual for row in comparison.rows])):
+    own = f"{SIGN} {WORDS}" if any(row.of_one_worker for row in comparison.rows) else ""
+    for remark in (own, resolution(comparison), time_words([row.is_virtual for row in comparison.rows])):
         if remark:
             st.caption(remark)
     for row in comparison.rows:
@@ -90,8 +92,8 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
         html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_virtual)),
         html.number("" if row.batch_global is None else str(row.batch_global)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
-        html.number(shown(row.best), best=best),
-        html.number(shown(row.final)),
+        html.number(shown(row.best), best=best, own=row.of_one_worker),
+        html.number(shown(row.final), own=row.of_one_worker),
     ]
     if comparison.target is not None:
         cells += [html.number(to_target(row.to_target, axis)) for axis in told(comparison.rows)]

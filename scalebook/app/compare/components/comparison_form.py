@@ -34,7 +34,7 @@ def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
         hint = "Adds what it took to get there first: updates, samples and seconds."
         target = number_box.draw("Target", cell.target, f"{key}-target", empty="none", hint=hint)
     with right:
-        axes = st.multiselect("Against", AXES, cell.x, key=f"{key}-x", placeholder="Choose an axis",
+        axes = st.multiselect("X axis", AXES, cell.x, key=f"{key}-x", placeholder="Choose an axis",
                               help="With several the cell has a switch; it begins with the first.")  # fmt: skip
         log = st.toggle("Log scale", cell.scale == "log", key=f"{key}-log", help="Of the metric.")
     wrong = [NOT_A_NUMBER] if isinstance(target, str) else []

@@ -52,7 +52,7 @@ class ComparisonPlan:
         if not now.metric:
             problems.append(Problem("Metric", "is empty", "Choose one."))
         if not now.x:
-            problems.append(Problem("Against", "is empty", "Choose at least one."))
+            problems.append(Problem("X axis", "is empty", "Choose at least one."))
         return problems
 
     def put(self, notebook: Notebook, now: ComparisonCell) -> Notebook:

@@ -40,7 +40,7 @@ def show(stored: Stored, index: int, cell: ClaimCell) -> None:
 def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
     """Its text; what cannot be read then says so in its place, and can be mended there."""
     height = min(500, max(180, 24 * (cell.source.count("\n") + 2)))
-    text = st.text_area("Its text", cell.source, height=height, key=f"claim-text-{cell.name}")
+    text = st.text_area("Text", cell.source, height=height, key=f"claim-text-{cell.name}")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="claim-cancel"):
             dialogs.close()

@@ -67,7 +67,7 @@ def _body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> 
     axis = compared.axes[0]
     if len(compared.axes) > 1:
         axis = st.segmented_control(
-            "Against", compared.axes, default=axis, required=True, key=f"x-{cell.name}", label_visibility="collapsed"
+            "X axis", compared.axes, default=axis, required=True, key=f"x-{cell.name}", label_visibility="collapsed"
         )
     comparison.curves(compared, axis, log_y=cell.scale == "log", key=f"comparison-{cell.name}", height=340)
     comparison.table(compared)

@@ -162,7 +162,7 @@ def keep(draft: ComposeDraft, edited: Edited, description: Description) -> None:
 def turn(draft: ComposeDraft, mode: str) -> None:
     """To the other way of editing: all widgets start anew from what they said last. A text that is none stays."""
     if draft.text:
-        state.say("The form cannot show this text: mend it first, or press Start over.", ":material/error:")
+        state.say("The form cannot show this text: fix it first, or press Start over.", ":material/error:")
         state.remember(TURN_BACK, "YAML")
     else:
         state.remember(MODE, mode)
@@ -224,10 +224,10 @@ def _renaming(edited: Edited, description: Description) -> str:
     if cell is None or edited.name == before:
         return ""
     if config_hash(cell.config, description) == config_hash(edited.config, description):
-        return f"{before} is renamed: its results follow, and so do the comparisons and searches that name it."
+        return f"Renaming {before} keeps its results, and the comparisons and searches that name it."
     return (
-        f"{before} is renamed, and its config changes: comparisons and searches that name it follow, its results so "
-        "far stay on the Runs page. To keep them here, save one of the two first."
+        f"Renaming {before} keeps the comparisons and searches that name it. Changing its config too detaches its "
+        "earlier results (they stay on the Runs page): save one of the two first."
     )
 
 

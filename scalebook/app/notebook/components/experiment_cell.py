@@ -16,6 +16,7 @@ from scalebook.app.shared.services.words import figure, plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import is_own
 
 Intent = (
     Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison", "virtual"] | cell_menu.Intent
@@ -125,8 +126,9 @@ def _row(seed: SeedView, metric: str | None, stale: bool) -> list[html.Cell]:
         html.Cell(html.chip(seed.state) + (" " + html.chip("stale") if seed.stale else "")),
     ]
     if metric:
-        row.append(html.number(figure(metrics.get(names.best(metric)))))
-        row.append(html.number(figure(metrics.get(names.final(metric), metrics.get(metric)))))
+        own = is_own(record.tags, metric)
+        row.append(html.number(figure(metrics.get(names.best(metric))), own=own))
+        row.append(html.number(figure(metrics.get(names.final(metric), metrics.get(metric))), own=own))
     if stale:
         row.append(html.number(figure(metrics.get(names.STALENESS_MEAN), 3)))
     updates = metrics.get(names.UPDATES)

@@ -37,9 +37,7 @@ def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:
         it = "it " if cell.message.startswith(("is ", "has ")) else ""
         st.error(f"The {cell.kind} {cell.name or 'cell'} cannot be read: {it}{cell.message}", icon=":material/error:")
         height = min(500, max(140, 24 * (cell.source.count("\n") + 2)))
-        text = st.text_area(
-            "Its text", cell.source, height=height, key=f"broken-{index}-{abs(hash(cell.source)) % 10**8}"
-        )
+        text = st.text_area("Text", cell.source, height=height, key=f"broken-{index}-{abs(hash(cell.source)) % 10**8}")
         if st.button("Save", key=f"save-broken-{index}", disabled=text == cell.source):
             text = text if text.endswith("\n") else f"{text}\n"
             write(stored, lambda notebook: edit.replace_source(notebook, index, text))

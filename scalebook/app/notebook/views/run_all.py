@@ -50,7 +50,7 @@ def show(stored: Stored, standing: Standing) -> None:
             help="Every experiment of this notebook that does not run yet, with all its seeds.",
         )  # fmt: skip
         old = press.button(
-            "Run what is stale", STALE, now, icon=":material/update:", type="tertiary", disabled=not stale,
+            "Run outdated and new", STALE, now, icon=":material/update:", type="tertiary", disabled=not stale,
             help="Only the seeds that have not finished with the config as it stands now.",
         )  # fmt: skip
         stop = press.button(

@@ -23,8 +23,8 @@ MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
 PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"
 EVERY_S = 1.0
 ABOUT = (
-    "How fast a system would train with more workers, where adding them stops helping, and why. Timing alone is "
-    "played, by the rules and queues of the engine itself; nothing is trained."
+    "How fast a system would train with more workers, where adding them stops helping, and why. Simulates the "
+    "timing with the real engine; nothing is trained."
 )
 
 
@@ -117,7 +117,7 @@ def _standing(asked: Asked, config: Mapping[str, Any] | None, name: str, was_wor
         if reached is not None:
             finding.show_target(reached, answer)
     elif progress is None and failure is None:
-        html.empty("Not played yet", "Press Plan: the answer comes in words, charts and a table, by itself.")
+        html.empty("No plan yet", "Press Plan for the answer in words, charts and a table.")
 
 
 def _start(asked: Asked, config: Mapping[str, Any] | None, *, anew: bool) -> None:

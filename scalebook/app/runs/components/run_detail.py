@@ -7,6 +7,7 @@ from typing import Literal
 import streamlit as st
 
 from scalebook.app.runs.components import progress
+from scalebook.app.runs.services import run_query
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import chart_view, charts, code, html, style
 from scalebook.app.shared.components.axis_choice import CurveLook
@@ -14,6 +15,7 @@ from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.words import ago, figure, sentence
 from scalebook.training.durations import duration
 from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
 from scalebook.training.tracking.reading import MetricCurve
 
 Intent = Literal["stop", "resume", "again", "duplicate"]
@@ -24,6 +26,8 @@ def head(view: RunView) -> None:
     """Title, state, and the line that says what it is."""
     record = view.record
     chips = html.chip(view.state) + (html.chip("virtual", "virtual workers") if view.is_virtual else "")
+    if purpose := run_query.purpose(record):
+        chips += html.chip("new", purpose)
     html.draw(html.name(view.title, chips, page=True))
     tags = record.tags
     parts = [
@@ -96,14 +100,15 @@ def figures(view: RunView) -> None:
     main = names.main_metric(metrics)
     pairs: list[tuple[str, float | None, int]] = []
     if main:
-        pairs.append((f"best {main}", metrics.get(names.best(main)), 4))
-        pairs.append((f"{view.last_word} {main}", metrics.get(names.final(main), metrics.get(main)), 4))
+        own = sign(view.record.tags, main)
+        pairs.append((f"best {main}{own}", metrics.get(names.best(main)), 4))
+        pairs.append((f"{view.last_word} {main}{own}", metrics.get(names.final(main), metrics.get(main)), 4))
     second = "virtual s" if view.is_virtual else "s"
     pairs += [
         ("updates", metrics.get(names.UPDATES), 1),
         (f"updates/{second}", metrics.get(names.UPDATES_PER_SECOND), 3),
         (f"samples/{second}", metrics.get(names.SAMPLES_PER_SECOND), 3),
-        ("gradients an update", _several(metrics.get(names.GRADIENTS_PER_UPDATE)), 3),
+        ("gradients per update", _several(metrics.get(names.GRADIENTS_PER_UPDATE)), 3),
         ("mean staleness", metrics.get(names.STALENESS_MEAN), 3),
         ("dropped", metrics.get(names.DROPPED) or None, 1),
         ("peak memory, MB", metrics.get(names.PEAK_MEMORY_MB), 3),
@@ -114,8 +119,8 @@ def figures(view: RunView) -> None:
     )
     for way, per_update, per_second in directions:
         if metrics.get(per_update):
-            pairs.append((f"kB {way} an update", metrics[per_update] / 1e3, 3))
-            pairs.append((f"MB {way} a second", _scaled(metrics.get(per_second), 1e-6), 3))
+            pairs.append((f"kB {way} per update", metrics[per_update] / 1e3, 3))
+            pairs.append((f"MB/s {way}", _scaled(metrics.get(per_second), 1e-6), 3))
     shown = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
     if shown:
         html.facts(shown)
@@ -130,22 +135,30 @@ def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def curves(shown: Sequence[MetricCurve], look: CurveLook, live: bool) -> None:
+def curves(shown: Sequence[MetricCurve], look: CurveLook, live: bool, tags: Mapping[str, str]) -> None:
     """A chart for each metric, two in a row; also of one, while more may come."""
     columns = st.columns(2, gap="medium") if live or len(shown) > 1 else [st.container()]
     for i, curve in enumerate(shown):
         series = [Series(curve.metric, *curve.on(look.axis), charts.PALETTE[0])]
         with columns[i % len(columns)]:
-            _chart(series, look, curve.metric, f"curve-{curve.metric}", curve.metric, height=280)
+            title = curve.metric + sign(tags, curve.metric)
+            _chart(series, look, title, f"curve-{curve.metric}", curve.metric, height=280)
+    _explain(shown, tags)
 
 
-def together(shown: Sequence[MetricCurve], look: CurveLook) -> None:
+def _explain(shown: Sequence[MetricCurve], tags: Mapping[str, str]) -> None:
+    if any(is_own(tags, curve.metric) for curve in shown):
+        st.caption(f"{SIGN} {WORDS}")
+
+
+def together(shown: Sequence[MetricCurve], look: CurveLook, tags: Mapping[str, str]) -> None:
     """All metrics in one chart, on one scale."""
     series = [
-        Series(curve.metric, *curve.on(look.axis), charts.PALETTE[i % len(charts.PALETTE)])
+        Series(curve.metric + sign(tags, curve.metric), *curve.on(look.axis), charts.PALETTE[i % len(charts.PALETTE)])
         for i, curve in enumerate(shown)
     ]
     _chart(series, look, "", "curves-together", ", ".join(curve.metric for curve in shown), height=400)
+    _explain(shown, tags)
 
 
 def _chart(series: Sequence[Series], look: CurveLook, title: str, key: str, what: str, height: int) -> None:

@@ -15,7 +15,7 @@ NO_GROUP: Final = "none"
 LABELS: Final = {
     "notebook": "Notebook", "model": "Model", "strategy": "Strategy", "batch": "Global batch", "rate": "Learning rate",
 }  # fmt: skip
-PARAMETERS: Final = ("find", "state", *LABELS, "tag", "trials", "group", "columns", "sort", "down")
+PARAMETERS: Final = ("find", "state", *LABELS, "tag", "trials", "tests", "group", "columns", "sort", "down")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ def draw(records: Sequence[RunRecord], states: Sequence[str], asked: Mapping[str
             known = sorted({tag for record in records for tag in run_query.tags(record)} | {*asked.get("tag", ())})
             tags = st.multiselect("Tags", known, key="tag", bind="query-params", placeholder="any")
             trials = st.toggle("Show trials of searches", key="trials", bind="query-params")
+            tests = st.toggle("Show measurements and tests", key="tests", bind="query-params",
+                              help="What Plan, learning-rate tests and largest-batch tests ran.")  # fmt: skip
         with st.popover("Columns", icon=":material/view_column:"):
             metrics = sorted({*run_query.metrics(records), *asked.get("columns", ())})
             columns = st.multiselect("Metrics", metrics, key="columns", bind="query-params", placeholder="none")
@@ -56,7 +58,7 @@ def draw(records: Sequence[RunRecord], states: Sequence[str], asked: Mapping[str
             down = st.toggle("Largest or newest first", value=True, key="down", bind="query-params")
     if state and state != ANY:
         facets["state"] = [state]
-    query = RunQuery(find or "", facets, tags, trials, sort or "started", down)
+    query = RunQuery(find or "", facets, tags, trials, sort or "started", down, tests)
     return ListView(query, "" if group in (None, NO_GROUP) else str(group), columns)
 
 

@@ -14,6 +14,7 @@ from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import style
 from scalebook.app.shared.services.words import ago
 from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own
 
 COLOURS = {  # of a state's chip, on the light and on the dark ground
     "waiting": ("#f3e3b8", "#5a4716"),
@@ -25,7 +26,7 @@ COLOURS = {  # of a state's chip, on the light and on the dark ground
 }
 
 
-OPTIONAL = ("remark", "staleness", "tags", "note")  # columns that are left out where no row has anything in them
+OPTIONAL = ("own", "remark", "staleness", "tags", "note")  # columns that are left out where no row has anything in them
 DIFFERING = ("notebook", "model", "metric", "batch", "lr")  # and those that are left out where all rows say the same
 CALLED = "called"  # of a run's address: what its link shows; see links.js
 
@@ -138,6 +139,7 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
         "metric": (metric or "").removeprefix("val/"),
         "best": metrics.get(names.best(metric)) if metric else None,
         "final": metrics.get(names.final(metric), metrics.get(metric)) if metric else None,
+        "own": ", ".join(name for name in dict.fromkeys([metric or "", *columns]) if is_own(view.record.tags, name)),
         **{_metric(name): metrics.get(name) for name in columns},
         "staleness": metrics.get(names.STALENESS_MEAN),
         "rate": metrics.get(names.UPDATES_PER_SECOND),
@@ -145,7 +147,8 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
         "when": ago(view.began) if view.began else None,
         "tags": run_query.tags(view.record),
         "note": run_query.note(view.record),
-        "remark": view.reason or (f"{view.failure}: {view.cause}" if view.state == "failed" else ""),
+        "remark": view.reason
+        or (f"{view.failure}: {view.cause}" if view.state == "failed" else run_query.purpose(view.record)),
     }
 
 
@@ -167,6 +170,7 @@ def _columns(metric: str) -> dict[str, Any]:
         "final": column.NumberColumn(
             "Last", format="%.4f", width="small", help="The final value, or the latest of a run that goes on."
         ),
+        "own": column.TextColumn(f"{SIGN} Of worker 0", width="small", help=WORDS),
         "staleness": column.NumberColumn("Staleness", format="%.2f", width="small", help="Mean, in updates."),
         "rate": column.NumberColumn(
             "Updates/s", format="%.0f", width="small", help="Of virtual workers: a second of the clock they run by."
@@ -175,5 +179,5 @@ def _columns(metric: str) -> dict[str, Any]:
         "when": column.TextColumn("Started", width="small"),
         "tags": column.ListColumn("Tags", width="small"),
         "note": column.TextColumn("Note", width="medium"),
-        "remark": column.TextColumn("Why", width="large", help="Why it waits, or why it failed."),
+        "remark": column.TextColumn("Why", width="large", help="Why it waits or failed, or what it was for."),
     }

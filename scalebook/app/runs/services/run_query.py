@@ -75,6 +75,8 @@ class RunQuery:
     """Whether trials of searches are shown among the others."""
     sort: str = "started"
     down: bool = True
+    tests: bool = False
+    """Whether runs are shown that only measured or tested a config, for Plan, learning rates or the largest batch."""
 
     @property
     def narrows(self) -> bool:
@@ -111,13 +113,21 @@ def _order(record: RunRecord, sort: str) -> float | str | None:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def listed(record: RunRecord, *, trials: bool) -> bool:
+def listed(record: RunRecord, *, trials: bool, tests: bool = False) -> bool:
     """Whether a run stands in the list: the searches themselves have a page of their own."""
-    return names.TAG_SEARCH not in record.tags and (trials or names.TAG_TRIAL not in record.tags)
+    if names.TAG_SEARCH in record.tags or (names.TAG_TEST in record.tags and not tests):
+        return False
+    return trials or names.TAG_TRIAL not in record.tags
+
+
+def purpose(record: RunRecord) -> str:
+    """What a run was for that only measured or tested a config: `measured for Plan`; "" of all others."""
+    test = record.tags.get(names.TAG_TEST, "")
+    return "measured for Plan" if test == names.TEST_PLAN else f"test: {test}" if test else ""
 
 
 def _passes(record: RunRecord, query: RunQuery) -> bool:
-    if not listed(record, trials=query.trials):
+    if not listed(record, trials=query.trials, tests=query.tests):
         return False
     if any(values and FACETS[facet](record) not in values for facet, values in query.facets.items()):
         return False

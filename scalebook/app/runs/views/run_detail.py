@@ -144,9 +144,9 @@ def _curves(run_id: str, look: CurveLook) -> None:
         curves = resources.curves(view.record, list(dict.fromkeys([*metrics, *rates])))
         own = [curve for curve in curves if curve.metric in metrics]
         if own and in_one:
-            run_detail.together(own, look)
+            run_detail.together(own, look, view.record.tags)
         elif own:
-            run_detail.curves(own, look, not view.ended)
+            run_detail.curves(own, look, not view.ended, view.record.tags)
         elif not view.ended:
             st.caption("The first point of the curves comes with the first validation or after a few updates.")
         workers.throughput(

@@ -176,8 +176,8 @@ def _objectives(body: Body, metrics: Sequence[str], key: str) -> None:
     with middle:
         others = [NOTHING, *(name for name in options if name != first)]
         second = names[1] if len(names) > 1 and names[1] != first else NOTHING
-        other = st.selectbox("Against", others, others.index(second), key=f"{key}.objective2.{first}",
-                             format_func=lambda name: "nothing else" if name == NOTHING else _objective(name),
+        other = st.selectbox("Second objective", others, others.index(second), key=f"{key}.objective2.{first}",
+                             format_func=lambda name: "none" if name == NOTHING else _objective(name),
                              help="With a second objective the search looks for the front: the points that nothing "
                                   "beats in both.")  # fmt: skip
     body["objective"] = with_objectives(body, [first] if other == NOTHING else [first, other])

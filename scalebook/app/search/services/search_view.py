@@ -97,7 +97,7 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
     if spec.seeds > 1:
         sentences.append(f"Every point is run with {spec.seeds} seeds; ± is half of their 95 % interval.")
     if progress is not None and progress.overhead_s is not None:
-        sentences.append(f"A trial takes {duration(progress.overhead_s)} beyond its own training (median).")
+        sentences.append(f"Overhead per trial: {duration(progress.overhead_s)} (median).")
     if progress is not None and progress.note:
         sentences.append(progress.note)
     return sentences

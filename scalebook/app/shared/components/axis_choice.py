@@ -26,7 +26,7 @@ def draw(virtual: Collection[bool] = ()) -> CurveLook:
     """The axis (`updates`, `samples` or `seconds`), the scale, the smoothing. `virtual`: of each run."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         axis = st.segmented_control(
-            "Against",
+            "X axis",
             AXES,
             default=AXES[0],
             required=True,

@@ -6,6 +6,8 @@ from html import escape
 
 import streamlit as st
 
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -20,9 +22,17 @@ def text(content: str, style: str = "") -> Cell:
     return Cell(escape(content), style)
 
 
-def number(content: str, *, best: bool = False) -> Cell:
-    """A figure, right-aligned; a dash where there is none."""
-    return Cell(escape(content) if content else "–", "num best" if best else ("num" if content else "num dim"))
+def number(content: str, *, best: bool = False, own: bool = False) -> Cell:
+    """A figure, right-aligned; a dash where there is none. `own`: of one worker alone."""
+    return Cell(
+        (marked(content) if own else escape(content)) if content else "–",
+        "num best" if best else ("num" if content else "num dim"),
+    )
+
+
+def marked(content: str) -> str:
+    """A figure or a name, as safe HTML, with the sign of what one worker alone has logged; its tooltip says so."""
+    return f'{escape(content)} <abbr class="sb-own" title="{escape(WORDS)}">{SIGN}</abbr>'
 
 
 def link(content: str, url: str, colour: str | None = None) -> Cell:
@@ -73,9 +83,13 @@ def empty(title: str, advice: str) -> None:
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
     """Figures with their names above them, in one row, or in rows of equally many."""
+
+    def named(name: str) -> str:
+        return marked(name.removesuffix(f" {SIGN}")) if name.endswith(f" {SIGN}") else escape(name)
+
     counts = "".join(f"--n{rows}:{-(-len(pairs) // rows)};" for rows in range(1, 7))
     st.html(
         f'<div class="sb-facts" style="{counts}">'
-        + "".join(f"<div><span>{escape(k)}</span><b>{escape(v)}</b></div>" for k, v in pairs)
+        + "".join(f"<div><span>{named(k)}</span><b>{escape(v)}</b></div>" for k, v in pairs)
         + "</div>"
     )

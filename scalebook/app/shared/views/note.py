@@ -154,7 +154,7 @@ def _editor(key: str) -> None:
                 placeholder=HINT if opened.notebook.cells else FIRST_HINT,
             )  # fmt: skip
         with preview, st.container(key="note-preview"):
-            st.markdown(text if text.strip() else ":gray[How it will look.]")
+            st.markdown(text if text.strip() else ":gray[Preview]")
         # While nothing has changed Esc may close it. Always drawn: what comes below must keep its place on the page.
         html.draw(f'<span class="{"sb-unchanged" if text == before else "sb-changed"}"></span>')
         draft = _draft(opened, index, before, text)

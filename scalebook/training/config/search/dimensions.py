@@ -170,5 +170,5 @@ def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem
         return [Problem(key, f"is a range of numbers, and {expected(field)} is wanted", f"Write values: {values}.")]
     for value in dimension.choices or dimension.ends():
         if problem := check_value(key, value, field):
-            return [Problem(key, f"holds a value that {problem.message}", problem.remedy)]
+            return [Problem(key, f"holds a wrong value: {problem.message}", problem.remedy)]
     return []

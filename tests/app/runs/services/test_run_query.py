@@ -9,7 +9,7 @@ from scalebook.training.tracking.reading import RunRecord
 def run(number: int, status: str = "FINISHED", loss: float | None = None, **tags: str) -> RunRecord:
     keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_GLOBAL, "asked": names.TAG_LR_ASKED,
             "scaled": names.TAG_LR_SCALED, "notebook": names.TAG_NOTEBOOK, "trial": names.TAG_TRIAL,
-            "search": names.TAG_SEARCH, "note": NOTE}  # fmt: skip
+            "search": names.TAG_SEARCH, "note": NOTE, "test": names.TAG_TEST}  # fmt: skip
     found = {} if loss is None else {names.VAL_LOSS: loss, names.best(names.VAL_LOSS): loss}
     told = {keys.get(key, key): value for key, value in tags.items()}
     return RunRecord(str(number), f"run {number}", "0", status, float(number), number + 9.0, told, {}, found)
@@ -23,6 +23,7 @@ RUNS = [
     run(2, loss=math.nan, model="PixelCNN", batch="64", asked="1e-2", notebook="b.md", trial="7"),
     run(1, loss=0.25, model="PixelCNN", batch="256", asked="0.01", notebook="b.md", good="", kind="big"),
     run(0, search="s"),
+    run(9, test="plan"),
 ]
 
 
@@ -33,6 +34,8 @@ def ids(query: RunQuery) -> str:
 def test_runs_pass_by_value_text_and_tag() -> None:
     assert ids(RunQuery()) == "431"
     assert ids(RunQuery(trials=True)) == "4321"
+    assert ids(RunQuery(tests=True)) == "9431"
+    assert [run_query.purpose(RUNS[i]) for i in (-1, 0)] == ["measured for Plan", ""]
     assert ids(RunQuery(facets={"model": ["MLP"], "state": []})) == "43"
     assert ids(RunQuery(facets={"model": ["MLP", "PixelCNN"], "batch": ["64", "256"]})) == "31"
     assert ids(RunQuery(facets={"rate": ["0.01"]}, trials=True)) == "421", "the same rate, however it is written"

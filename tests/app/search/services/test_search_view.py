@@ -76,7 +76,7 @@ def test_what_one_must_know_to_read_the_figures() -> None:
     assert [one.split(":")[0] for one in played] == ["Virtual workers"]
     progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="memory ends at 512 samples")
     assert search_view.notes(SPEC, progress)[-2:] == [
-        "A trial takes 0.2 s beyond its own training (median).",
+        "Overhead per trial: 0.2 s (median).",
         "memory ends at 512 samples",
     ]
 

@@ -164,7 +164,7 @@ def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
         ({"config": None, "experiment": "mlp"}, "experiment: names mlp, which is not known here."),
         ({"config": "base.yaml"}, "config: is 'base.yaml', a path."),
         ({"config": 3}, "config: is 3, not a mapping."),
-        ({"config": {**CONFIG, "trainer": {"devices": 0}}}, "config.trainer.devices: is 0, which is out of bounds."),
+        ({"config": {**CONFIG, "trainer": {"devices": 0}}}, "config.trainer.devices: 0 is out of bounds."),
     ],
 )
 def test_a_mistake_names_its_key_and_what_to_write(change: dict[str, Any], said: str, description: Description) -> None:
@@ -179,7 +179,7 @@ def test_a_mistake_in_the_experiment_is_said_once(description: Description) -> N
     base = {**CONFIG, "trainer": {"devices": 0, "max_epoch": 1}}
     (problem,) = search_problems({**GOOD, "config": None, "experiment": "mlp"}, base, description)
     assert problem.key == "experiment"
-    assert problem.message.startswith("has a mistake of its own, trainer.devices: is 0")
+    assert problem.message.startswith("has a mistake of its own, trainer.devices: 0 is")
 
 
 def test_all_mistakes_are_found_at_once(description: Description) -> None:

@@ -24,19 +24,19 @@ from tests.training.config.searches import CONFIG, problems
         ("{lr_scheduler.gamma: {uniform: [0, 1]}}", "stands below lr_scheduler, which names no known class."),
         (
             "{model.hidden: {int: [0, 64]}}",
-            "holds a value that is 0, which is out of bounds. Give a whole number above 0.",
+            "holds a wrong value: 0 is out of bounds. Give a whole number above 0.",
         ),
         ("{model.hidden: {uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64]}."),
         ("{model.hidden: {log_uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64], log: true}."),
-        ("{model.hidden: {values: [8, wide]}}", "holds a value that is 'wide', which is not a whole number."),
-        ("{model.dropout: {uniform: [0, 2]}}", "holds a value that is 2.0, which is out of bounds."),
+        ("{model.hidden: {values: [8, wide]}}", "holds a wrong value: 'wide' is not a whole number."),
+        ("{model.dropout: {uniform: [0, 2]}}", "holds a wrong value: 2.0 is out of bounds."),
         (
             "{model.activation: {int: [1, 2]}}",
             "is a range of numbers, and one of relu, gelu, tanh is wanted. Write values:",
         ),
         (
             "{model.activation: {values: [relu, sine]}}",
-            "holds a value that is 'sine', which is none of relu, gelu, tanh.",
+            "holds a wrong value: 'sine' is none of relu, gelu, tanh.",
         ),
         (
             "{data.normalize: {int: [0, 1]}}",
@@ -51,10 +51,10 @@ from tests.training.config.searches import CONFIG, problems
             "{batch_size: {uniform: [8, 16]}}",
             "is a range of real numbers, and whole ones are wanted. Write {int: [8, 16]}.",
         ),
-        ("{batch_size: {int: [0, 16]}}", "holds a value that is 0, which is out of bounds."),
+        ("{batch_size: {int: [0, 16]}}", "holds a wrong value: 0 is out of bounds."),
         ("{learning_rate: {uniform: [0, 1]}}", "has a learning rate of 0.0. Write rates above 0."),
-        ("{workers: {values: [0, 1]}}", "holds a value that is 0, which is out of bounds."),
-        ("{workers: {int: [1, 2000]}}", "holds a value that is 2000, which is out of bounds."),
+        ("{workers: {values: [0, 1]}}", "holds a wrong value: 0 is out of bounds."),
+        ("{workers: {int: [1, 2000]}}", "holds a wrong value: 2000 is out of bounds."),
         ("{strategy: {int: [1, 2]}}", "is a range. Write values: [single, ddp, async, bounded, sync, softsync]"),
         (
             "{strategy: {values: [single, asynch]}}",

@@ -1,0 +1,58 @@
+"""A metric that worker 0 alone has logged, under DDP, is marked wherever a figure of it stands."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from scalebook.app import resources
+from scalebook.training.export.gather import gather
+from scalebook.training.export.html_file import as_html
+from scalebook.training.notebook import store
+from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
+from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
+from tests.app.pages.conftest import Open, html, words
+from tests.app.recorded import record
+
+METRIC = "val/bits_per_dim"
+
+
+@pytest.fixture
+def own(workspace: Workspace) -> str:
+    """The first of two seeds logs its loss by worker; its id."""
+    run = record(workspace).id
+    record(workspace, seed=2)
+    open_store(workspace).set_tag(run, names.TAG_OWN, f"other, {METRIC}")
+    return run
+
+
+def signs(app: AppTest) -> int:
+    return html(app).count(f">{SIGN}</abbr>")
+
+
+def test_the_runs_own_page_and_its_experiments_card_mark_its_figures(open_page: Open, own: str) -> None:
+    page = open_page("runs", run=own)
+    assert signs(page) == 2, "best and final"
+    assert WORDS in html(page), "the tooltip"
+    assert f"{SIGN} {WORDS}" in words(page), "what the sign in the charts' titles means"
+    assert signs(open_page("", notebook="first-steps")) == 2, "of seed 1, not of seed 2"
+
+
+def test_runs_and_compare_mark_them(open_page: Open, workspace: Workspace, own: str) -> None:
+    app = open_page("runs")
+    table = app.dataframe[0].value
+    assert list(table["own"]) == ["", METRIC]
+    other = next(run.id for run in resources.all_runs() if run.id != own)
+    compared = open_page("compare", runs=f"{own},{other}")
+    assert signs(compared) == 2
+    assert f"{SIGN} {WORDS}" in words(compared)
+    assert signs(open_page("compare", runs=other)) == 0
+
+
+def test_the_export_marks_them(workspace: Workspace, open_page: Open, own: str) -> None:
+    open_page()
+    path = workspace.root / "first-steps.md"
+    document = gather(workspace, resources.reader(), store.read(path), resources.description())
+    text = as_html(document)
+    assert text.count(f" {SIGN}</td>") == 2
+    assert f"{SIGN} {WORDS}" in text
