@@ -11,12 +11,16 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
+from scalebook.training.export.formulas import add_formulas
+
 SCHEME: Final = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 FOLLOWED: Final = ("http", "https", "mailto")
 """Where a link may lead, besides into the page and to what lies beside it."""
 PICTURE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
 MARKUP: Final = re.compile(r"[*_\[`|<&!>~]")
 MOST_MARKUP: Final = 30_000
+MOST_DOLLARS: Final = 2_000
+"""Of one note: a formula takes some 3 ms."""
 MOST_BRACKETS: Final = 5_000
 """Of one note, in characters: the parser takes a time that grows with the square of the brackets, 0.03 s for these."""
 DEEPEST: Final = 40
@@ -24,12 +28,13 @@ LINKED: Final = "linked"
 
 
 def rendered(source: str) -> str:
-    """The Markdown (CommonMark, tables, strikethrough) as HTML. Raw HTML stands there as text.
+    """The Markdown (CommonMark, tables, strikethrough, formulas) as HTML. Raw HTML stands there as text.
 
     A picture within the text (`data:`) is drawn; any other is a link, since it is not part of the file. Links lead to
     http, https and mailto only. A note that is all markup, beyond the limits above, stands as it is written.
     """
-    if source.count("[") > MOST_BRACKETS or sum(1 for _ in MARKUP.finditer(source)) > MOST_MARKUP:
+    markup = sum(1 for _ in MARKUP.finditer(source))
+    if source.count("[") > MOST_BRACKETS or source.count("$") > MOST_DOLLARS or markup > MOST_MARKUP:
         return f"<pre>{escape(source)}</pre>"
     return str(_parser().render(source))
 
@@ -39,6 +44,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST}).enable(["table", "strikethrough"])
     parser.validateLink = _followed  # type: ignore[method-assign]  # how the library says to do it
     parser.core.ruler.push("linked", _mark_linked)
+    add_formulas(parser)
     parser.add_render_rule("image", _picture)
     parser.add_render_rule("link_open", _link)
     return parser

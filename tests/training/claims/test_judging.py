@@ -120,7 +120,7 @@ def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> Non
     assert slow.claimed is not None
     assert (slow.claimed.value, slow.claimed.low, slow.claimed.high) == pytest.approx((2, 2, 2))
     assert text(found).startswith(
-        "c: updates to val/loss 0.5: at least 1.9 and at most 2.1 x that of base\nSUPPORTED\n\nexperiment  seeds   updates  "
+        "c: updates to val/loss 0.5: at least 1.9 and at most 2.1 x that of base\nSUPPORTED\n\nexperiment  seeds  "
     )
     assert (
         told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 1.9\n").verdict == "not supported"
