@@ -1,7 +1,7 @@
 """The seam between jobs and the machines that run them: what any process asks by a job's handle."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from scalebook.training.jobs.devices import Machine
@@ -17,6 +17,8 @@ class Taken(NamedTuple):
     """CPU seconds of all its processes so far, those that have ended included."""
     memory_mb: float
     """Memory that it has now; what its processes share is counted once."""
+    pids: Sequence[int] = ()
+    """Of its processes on this machine."""
 
 
 class PartEnd(NamedTuple):
