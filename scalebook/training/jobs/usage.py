@@ -63,7 +63,8 @@ class UsageMeter:
             return
         span, gpus = max(now - before[1], 1e-3), self.started.gpus
         cores = max(0.0, taken.cpu_s - before[0]) / span
-        workers = gpu_workers(gpus, taken.pids, time.time() - span)
+        pids = self.started.executor.processes(self.started.handle) if gpus else []
+        workers = gpu_workers(gpus, pids, time.time() - span)
         sample = Usage(now - self._began, cores, taken.memory_mb, gpu_readings(gpus), workers)
         with file_of(self.job).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(sample)) + "\n")

@@ -22,18 +22,18 @@ def test_workers_are_known_by_what_they_call_themselves(nvml: Put) -> None:
 
     def body(worker: int) -> list[GpuWorker]:
         pid = os.getpid()
-        processes = {pid: FakeProcess(100 + worker, {5: 80, 6: 40}), ELSE: FakeProcess(9_000, {5: 10, 7: 10})}
+        processes = {pid: FakeProcess(100 + worker, {5: 100, 6: 50}), ELSE: FakeProcess(9_000, {5: 10, 7: 10})}
         nvml([FakeGpu("GPU-a", processes=processes)])
         return gpu_workers(["GPU-a"], [pid], since=0.0)
 
     told = run_workers(2, body)
-    assert told == [[GpuWorker("GPU-a", f"worker {worker}", 0.6, 100.0 + worker)] for worker in (0, 1)]
+    assert told == [[GpuWorker("GPU-a", f"worker {worker}", 0.75, 100.0 + worker)] for worker in (0, 1)]
 
 
 def test_a_process_that_plays_all_workers_has_no_number(nvml: Put) -> None:
-    nvml([FakeGpu("GPU-a", processes={os.getpid(): FakeProcess(100, {2_000_000: 50, 4_000_000: 30})})])
-    assert gpu_workers(["GPU-a"], [os.getpid()], since=0.0) == [GpuWorker("GPU-a", "", 0.4, 100.0)]
-    assert gpu_workers(["GPU-a"], [os.getpid()], since=3.0) == [GpuWorker("GPU-a", "", 0.3, 100.0)]
+    nvml([FakeGpu("GPU-a", processes={os.getpid(): FakeProcess(100, {2_000_000: 75, 4_000_000: 25})})])
+    assert gpu_workers(["GPU-a"], [os.getpid()], since=0.0) == [GpuWorker("GPU-a", "", 0.5, 100.0)]
+    assert gpu_workers(["GPU-a"], [os.getpid()], since=3.0) == [GpuWorker("GPU-a", "", 0.25, 100.0)]
     assert gpu_workers(["GPU-a"], [os.getpid()], since=5.0) == [GpuWorker("GPU-a", "", 0.0, 100.0)]
 
 
@@ -59,8 +59,9 @@ def test_what_is_not_told_is_unknown(nvml: Put, gpu: FakeGpu, told: list[GpuWork
 def test_samples_of_a_job_have_its_workers(nvml: Put, tmp_path: Path) -> None:
     far = int(1e18)  # us, later than any sample
     nvml([FakeGpu("GPU-a", processes={os.getpid(): FakeProcess(77, {far: 25})})])
-    job, begin = JobFolder(tmp_path), time.monotonic()
+    job = JobFolder(tmp_path)
     meter = UsageMeter(job, Started(LocalHandle.own(leads_session=False), time.time(), gpus=["GPU-a"]))
+    begin = time.monotonic()
     meter.look(begin)
     meter.look(begin + 1.0)
     (sample,) = usage.read(job)

@@ -45,8 +45,9 @@ def over_time(samples: Sequence[Usage]) -> None:
             chart_view.draw(drawn, f"usage-{title}", f"{title} against seconds")
     if uuids and len(by_worker) < len(BY_WORKER):
         unknown = [title for title in BY_WORKER if not any(drawn.startswith(title) for drawn, _ in by_worker)]
-        st.caption(f"Unknown: {'; '.join(unknown)}. NVML does not tell it here, as in most containers and in parts of a "
-                   "GPU (MIG).")  # fmt: skip
+        st.caption(
+            f"Unknown: {'; '.join(unknown)}. NVML does not tell it here, as in most containers and parts of GPUs."
+        )
 
 
 def _by_worker(samples: Sequence[Usage]) -> list[tuple[str, list[Series]]]:
@@ -55,7 +56,7 @@ def _by_worker(samples: Sequence[Usage]) -> list[tuple[str, list[Series]]]:
     keys = sorted({(one.process, one.uuid) for sample in samples for one in sample.workers}, key=_in_order)
     shown = []
     for title, (field, times) in BY_WORKER.items():
-        lines = []
+        lines = list[Series]()
         for process, uuid in keys[: len(charts.PALETTE)]:
             points = [
                 (sample.seconds, times * told)

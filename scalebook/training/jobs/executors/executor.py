@@ -17,8 +17,6 @@ class Taken(NamedTuple):
     """CPU seconds of all its processes so far, those that have ended included."""
     memory_mb: float
     """Memory that it has now; what its processes share is counted once."""
-    pids: Sequence[int] = ()
-    """Of its processes on this machine."""
 
 
 class PartEnd(NamedTuple):
@@ -73,6 +71,10 @@ class Executor(ABC, Generic[H]):
     def taken(self, handle: H) -> Taken | None:
         """What the job takes; None where it has ended, or an executor does not tell."""
         return None
+
+    def processes(self, handle: H) -> Sequence[int]:
+        """The pids that it has on this machine; none where an executor does not tell."""
+        return []
 
     def doomed(self, handle: H) -> str:
         """Why a job on several machines that has not begun to train never will; "" where that is not known."""

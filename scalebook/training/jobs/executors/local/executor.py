@@ -76,13 +76,17 @@ class LocalExecutor(Executor[LocalHandle]):
         cpu_s = memory = 0.0
         if not self.alive(handle):
             return None
-        processes = [handle.process, *self._left(handle)]
-        for process in processes:
+        for process in (handle.process, *self._left(handle)):
             with suppress(psutil.Error):  # ended meanwhile
                 member = psutil.Process(process.pid)
                 cpu_s += sum(member.cpu_times()[:4])  # its own, and of its children that have ended
                 memory += member.memory_full_info().pss
-        return Taken(cpu_s, memory / 1e6, [process.pid for process in processes])
+        return Taken(cpu_s, memory / 1e6)
+
+    def processes(self, handle: LocalHandle) -> list[int]:
+        if not self.alive(handle):
+            return []
+        return [process.pid for process in (handle.process, *self._left(handle))]
 
     def shown(self, handle: LocalHandle) -> str:
         stranger = alive(handle.process) and not self._is_ours(handle)
