@@ -29,6 +29,11 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{APPLYING}/carrier.py",
+        "            self.arrive(number)\n        return self.landed", "            pass\n        return self.landed",
+        "a gradient is encoded before it has come", LATE,
+    ),
+    Mutant(
+        "engine", f"{APPLYING}/carrier.py",
         "                image.down(target)\n            self._marks[number] = self._device.record()\n",
         "                self._marks[number] = self._device.record()\n                image.down(target)\n",
         "an event is recorded before the copy that it is for", LATE,

@@ -43,6 +43,8 @@ class LateDevice(Device):
         self._parts: list[Part] = []
         self._computed: list[tuple[int, Callable[[], None]]] = []  # before which copy
         self._copies = self._calls = 0
+        self.down = 0
+        """Bytes that were copied from the device."""
         self.registered: list[tuple[int, int]] = []  # addresses from, to
 
     @override
@@ -51,6 +53,7 @@ class LateDevice(Device):
 
     @override
     def copy_down(self, target: Tensor, source: Tensor) -> None:
+        self.down += target.numel()
         self._begin(target, source, target)
 
     @override
