@@ -67,6 +67,12 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{WORKER}/replica.py",
+        "_known[number][0])  # while the next shard's frame is decoded\n        self._flying = self._device.record()\n",
+        "_known[number][0])  # while the next shard's frame is decoded\n",
+        "a frame is decoded over parameters that are on their way", LATE,
+    ),
+    Mutant(
+        "engine", f"{WORKER}/replica.py",
         "which nobody else may be using.\"\"\"\n        self.arrive()\n", "which nobody else may be using.\"\"\"\n",
         "what a person writes goes into a version that is copied to the device", LATE,
     ),

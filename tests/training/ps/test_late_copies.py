@@ -5,7 +5,7 @@ the last one is minus the sum of what was let in.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -17,6 +17,7 @@ from torch.optim import SGD
 
 from scalebook.training.ps import Client, Joined, Settings, SharedRun, join, serve
 from scalebook.training.ps.applying.carrier import Carrier
+from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.plan import plan_section
 from scalebook.training.ps.memory.device import Cuda
 from scalebook.training.ps.policy.codecs import (
@@ -60,6 +61,7 @@ FREE = {
     "codec that keeps what it leaves out": Settings(push_codec=Bf16(error_feedback=True), shards=2),
     "codec of blocks": Settings(push_codec=Int8(), shards=2),
     "pulls as frames": Settings(pull_codec=Bf16()),
+    "pulls as frames, by shard": Settings(pull_codec=Bf16(), shards=3),
 }
 """No worker waits for another, so one thread may drive all of them."""
 TOGETHER = {
@@ -198,6 +200,29 @@ def test_what_a_codec_makes_of_gradients_is_the_same_from_a_device(case: str) ->
     for one, other in zip(*ends, strict=True):
         assert torch.equal(one.nan_to_num(), other.nan_to_num())
         assert torch.equal(one.isnan(), other.isnan())
+
+
+def test_a_shard_is_on_its_way_while_the_next_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is decoded over it before it has come."""
+    begun: list[tuple[int, int]] = []
+    take = CodedPulls.take
+
+    def noted(pulls: CodedPulls, number: int, newest: Sequence[Tensor], without: Set[int]) -> int:
+        begun.append((number, devices[0].up))
+        return take(pulls, number, newest, without)
+
+    with late(Settings(pull_codec=Bf16(), shards=3), seed=0, is_eager=False) as (run, devices):
+        joined = run.joined[0]
+        push(run.joined[1], devices[1], 1.0)
+        before = devices[0].up
+        monkeypatch.setattr(CodedPulls, "take", noted)
+        joined.pull()
+        assert [(number, up - before) for number, up in begun] == [(0, 0), (1, 1), (2, 2)]
+        for _ in range(3):
+            push(run.joined[1], devices[1], 1.0)
+            joined.pull()
+        devices[0].synchronise()
+        assert set(see(joined)) == {-4.0}
 
 
 def _hand_in(client: Client) -> None:
