@@ -14,6 +14,14 @@ from scalebook.training.jobs import gpus
 
 
 @dataclass
+class FakeProcess:
+    """`busy`: % in each of NVML's samples, by time in us; None where it does not tell."""
+
+    used_mb: int | None
+    busy: dict[int, int] | None = None
+
+
+@dataclass
 class FakeGpu:
     """One GPU, or an instance of one in `instances`; None of what it does not tell."""
 
@@ -28,6 +36,8 @@ class FakeGpu:
     instances: "list[FakeGpu] | None" = None
     """None: it is not in MIG mode."""
     lost: bool = False
+    processes: "dict[int, FakeProcess] | None" = field(default_factory=dict)
+    """By pid, as NVML numbers them; None where it does not tell."""
     whole: "FakeGpu | None" = field(default=None, repr=False)
     """Of an instance."""
 
@@ -97,6 +107,26 @@ class FakeNvml:
 
     def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
         return SimpleNamespace(gpu=self._known(None if gpu.whole else gpu.busy))
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[Any]:
+        self._fail(self.UNSUPPORTED if gpu.processes is None else 0)
+        return [
+            SimpleNamespace(pid=pid, usedGpuMemory=None if one.used_mb is None else one.used_mb * 2**20)
+            for pid, one in (gpu.processes or {}).items()
+        ]
+
+    def nvmlDeviceGetProcessUtilization(self, gpu: FakeGpu, since: int) -> list[Any]:
+        processes = gpu.processes or {}
+        self._fail(self.UNSUPPORTED if all(one.busy is None for one in processes.values()) else 0)
+        samples = [
+            SimpleNamespace(pid=pid, timeStamp=at, smUtil=busy)
+            for pid, one in processes.items()
+            for at, busy in (one.busy or {}).items()
+            if at > since
+        ]
+        if not samples:
+            raise self.NVMLError_NotFound
+        return samples
 
     def nvmlDeviceGetTemperature(self, gpu: FakeGpu, sensor: int) -> int:
         return self._known(None if gpu.whole else gpu.heat) + sensor

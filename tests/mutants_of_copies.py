@@ -29,6 +29,11 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{APPLYING}/carrier.py",
+        "            self.arrive(number)\n        return self.landed", "            pass\n        return self.landed",
+        "a gradient is encoded before it has come", LATE,
+    ),
+    Mutant(
+        "engine", f"{APPLYING}/carrier.py",
         "                image.down(target)\n            self._marks[number] = self._device.record()\n",
         "                self._marks[number] = self._device.record()\n                image.down(target)\n",
         "an event is recorded before the copy that it is for", LATE,
@@ -59,6 +64,12 @@ MUTANTS_OF_COPIES = (
         "engine", f"{WORKER}/replica.py",
         "        self.arrive()  # the last ones, which went to the same memory\n", "",
         "a second copy goes to where the first has not come yet", LATE,
+    ),
+    Mutant(
+        "engine", f"{WORKER}/replica.py",
+        "_known[number][0])  # while the next shard's frame is decoded\n        self._flying = self._device.record()\n",
+        "_known[number][0])  # while the next shard's frame is decoded\n",
+        "a frame is decoded over parameters that are on their way", LATE,
     ),
     Mutant(
         "engine", f"{WORKER}/replica.py",

@@ -86,17 +86,20 @@ def gpus_here() -> GpusFound:
     return _found(os.getpid(), os.environ.get(VISIBLE), os.environ.get(ORDER))
 
 
+def nvml() -> Any:
+    """The module `pynvml`, opened in this process; None where it cannot be."""
+    return _opened(os.getpid()).library
+
+
 def gpu_readings(uuids: Collection[str]) -> list[GpuReading]:
     """The readings of those GPUs that answer."""
-    nvml = _opened(os.getpid()).library if uuids else None
-    if nvml is None:
+    library = nvml() if uuids else None
+    if library is None:
         return []
     readings = []
     for uuid in uuids:
-        try:
-            readings.append(_reading(nvml, uuid))
-        except nvml.NVMLError:
-            continue  # lost
+        with suppress(library.NVMLError):  # lost
+            readings.append(_reading(library, uuid))
     return readings
 
 

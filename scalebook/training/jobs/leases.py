@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Started
 from scalebook.training.jobs.lasting import left
 from scalebook.training.jobs.parts import barred, lent_to
-from scalebook.training.jobs.reasons import Holder, Lack, lack_words
+from scalebook.training.jobs.reasons import WAITS_FOR, Holder, Lack, lack_words
 
 Item = TypeVar("Item", int, str)
 ROUNDING: Final = 1e-6
@@ -88,12 +89,17 @@ def running_leases(jobs: Iterable[JobFolder]) -> list[Lease]:
 
 
 def in_foreground(request: JobRequest, machine: Machine, running: list[Lease]) -> Lent:
-    """The devices of a run that waits for nobody: the first cores, as they are not its own; GPUs that are free, or the
-    first where too few are."""
-    cores = machine.cores[: request.workers * request.threads]
-    wanted = gpus_wanted(request, machine)
+    """The devices of a run that waits for nobody: the first cores, as they are not its own; GPUs that are free.
+    ConfigError where too few are."""
     free = Lendable(machine, running).lend(request, None).gpus
-    return Lent(machine.name, cores, free if len(free) == wanted else [gpu.uuid for gpu in machine.gpus[:wanted]])
+    if len(free) < gpus_wanted(request, machine):
+        raise ConfigError(
+            "trainer.accelerator",
+            f"asks for {Lendable(machine, running).why(request).removeprefix(WAITS_FOR)}",
+            "Wait for it, start this run from a notebook, where it waits by itself, or write cpu. Small runs that all "
+            "say so share a GPU: gpu_share: 0.25.",
+        )
+    return Lent(machine.name, machine.cores[: request.workers * request.threads], free)
 
 
 def place_of(request: JobRequest) -> tuple[float, float, str]:

@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest
 from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
 from scalebook.training.jobs.leases import in_foreground, running_leases
 from scalebook.training.jobs.recorded import read_recorded
-from scalebook.training.jobs.submitting import submission
+from scalebook.training.jobs.submitting import lending_here, submission
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
@@ -297,10 +298,12 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         records.put(beside.config, config.encode(), durable=True)
         beside.write(request)
         sign(beside.path, request.id, JOB)
-        if inline:
-            lent = in_foreground(request, this_machine(), running_leases(open_jobs(workspace)))
-            beside.write(Started(LocalHandle.own(leads_session=False), time.time(), lent.cores, lent.gpus, inline=True))
-        made = JobFolder(beside.path.rename(workspace.jobs / request.id))
+        with lending_here(workspace) if inline else nullcontext():
+            if inline:
+                lent = in_foreground(request, this_machine(), running_leases(open_jobs(workspace)))
+                me = LocalHandle.own(leads_session=False)
+                beside.write(Started(me, time.time(), lent.cores, lent.gpus, inline=True))
+            made = JobFolder(beside.path.rename(workspace.jobs / request.id))
     except BaseException:
         shutil.rmtree(beside.path, ignore_errors=True)
         raise

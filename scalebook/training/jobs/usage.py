@@ -15,6 +15,7 @@ from scalebook.training.files import records
 from scalebook.training.files.reading import opened
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.gpu_workers import GpuWorker, gpu_workers
 from scalebook.training.jobs.gpus import GpuReading, gpu_readings
 
 EVERY_S: Final = 2.0
@@ -35,6 +36,8 @@ class Usage:
     """Of all its processes; what several share is counted once."""
     gpus: list[GpuReading] = field(default_factory=list)
     """Of the GPUs that it was lent, whoever keeps them busy."""
+    workers: list[GpuWorker] = field(default_factory=list)
+    """What each of its processes takes of these; none where NVML does not know them."""
 
 
 class UsageMeter:
@@ -58,8 +61,11 @@ class UsageMeter:
         if before is None:
             self._due = now + EVERY_S / 2  # the first stretch is short: brief runs have a sample too
             return
-        cores = max(0.0, taken.cpu_s - before[0]) / max(now - before[1], 1e-3)
-        sample = Usage(now - self._began, cores, taken.memory_mb, gpu_readings(self.started.gpus))
+        span, gpus = max(now - before[1], 1e-3), self.started.gpus
+        cores = max(0.0, taken.cpu_s - before[0]) / span
+        pids = self.started.executor.processes(self.started.handle) if gpus else []
+        workers = gpu_workers(gpus, pids, time.time() - span)
+        sample = Usage(now - self._began, cores, taken.memory_mb, gpu_readings(gpus), workers)
         with file_of(self.job).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(sample)) + "\n")
 

@@ -37,10 +37,15 @@ def count_gpus_apart() -> None:
     then. Nothing otherwise, and nothing where the count is known.
     """
     known = torch.cuda._cached_device_count  # private, and the only way to say it
-    if not torch.cuda._is_compiled() or known is not None or cuda_has_begun() or torch.cuda._device_count_nvml() >= 0:
+    if known is not None or cuda_has_begun() or not counting_begins_cuda():
         return
     if count := _counted():
         torch.cuda._cached_device_count = count
+
+
+def counting_begins_cuda() -> bool:
+    """Whether torch cannot count this process's GPUs by NVML."""
+    return bool(torch.cuda._is_compiled()) and torch.cuda._device_count_nvml() < 0
 
 
 def _loaded_driver() -> ctypes.CDLL | None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from scalebook.training.jobs.devices import CPU_QUOTA, cpu_quota
-from scalebook.training.strategies.cuda import cuda_has_begun
+from scalebook.training.strategies.cuda import counting_begins_cuda, cuda_has_begun
 from scalebook.training.strategies.lightning import rank_zero_warn
 
 _HARD: Final = 2  # omp_pause_hard, OpenMP 5.0
@@ -18,18 +18,23 @@ _CPU: Final = Path("/sys/devices/system/cpu")
 
 def check_fork(device: torch.device) -> None:
     """RuntimeError where this process has used a GPU in a way that its forks, on `device`, cannot do without."""
-    used, names = "", _thread_names()
+    used, by_name, names = "", "", _thread_names()
     if device.type == "cuda" and cuda_has_begun():
         used = (
             "CUDA has been used in this process, and a forked worker cannot use it again. A tensor on a GPU does it, "
             "and so does torch.cuda.is_available() before lightning is imported"
         )
+        if counting_begins_cuda():
+            by_name = (
+                " Here NVML does not count the GPUs, as in a part of one (MIG), so a Trainer that is given a strategy "
+                'by its name begins CUDA to count them: write strategy=DDP() instead of strategy="ddp".'
+            )
     elif any(name.startswith("pt_autograd") for name in names):  # torch then refuses backward passes in forks
         used = "a backward pass was made in this process, on a machine with a GPU, and a forked worker can make none"
     if used:
         raise RuntimeError(
             f"trainer.strategy: {used}. Start this run in a fresh process (a script of its own, or a restarted kernel) "
-            "before anything else uses the GPU."
+            f"before anything else uses the GPU.{by_name}"
         )
     if "PTThreadPool" in names:
         rank_zero_warn(

@@ -19,6 +19,7 @@ from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.executors.beginning import RayHandle
 from scalebook.training.jobs.executors.cluster.parts import part_names
 from scalebook.training.jobs.folder import Result, Started
+from scalebook.training.jobs.gpu_workers import GpuWorker
 from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.parts import part_folders
 from scalebook.training.jobs.process import ProcessId
@@ -219,6 +220,37 @@ def test_a_run_shows_what_it_takes_of_the_machine(open_page: Open, workspace: Wo
     assert drawn["memory, MB"][0]["y"] == [500.0, 501.0, 502.0]
     assert drawn["GPU busy, %"][0]["y"] == [50.0] * 3
     assert drawn["GPU temperature, °C"][0]["x"] == [0.0, 2.0, 4.0]
+
+
+def test_a_run_shows_what_each_worker_takes_of_its_gpu(open_page: Open, workspace: Workspace) -> None:
+    """What NVML does not tell is said to be unknown."""
+    job = record(workspace)
+    readings = [GpuReading(uuid, 0.5, 900.0, 60.0) for uuid in ("GPU-a", "GPU-b")]
+
+    def sampled(busy: float | None) -> list[GpuWorker]:
+        places = [("GPU-b", "worker 10"), ("GPU-a", "worker 0"), ("GPU-b", "worker 2")]
+        return [GpuWorker(uuid, name, busy, 100.0 * i) for i, (uuid, name) in enumerate(places)]
+
+    def write(workers: list[GpuWorker]) -> None:
+        sample = Usage(2.0, 1.5, 500.0, readings, workers)
+        usage.file_of(job).write_text(json.dumps(asdict(sample)) + "\n")
+
+    def drawn(app: AppTest) -> dict[str, list[tuple[str, float]]]:
+        told = {one["layout"]["title"]["text"]: one["data"] for one in charts(app)}
+        return {title: [(line["name"], line["y"][0]) for line in lines] for title, lines in told.items()}
+
+    write(sampled(0.25))
+    app = open_page("runs", run=job.id)
+    names_ = ["worker 0, GPU 0", "worker 2, GPU 1", "worker 10, GPU 1"]
+    assert drawn(app)["GPU busy by worker, %"] == [(name, 25.0) for name in names_]
+    assert drawn(app)["GPU memory by worker, MB"] == list(zip(names_, [100.0, 200.0, 0.0], strict=True))
+    assert not [one.value for one in app.caption if "Unknown" in one.value]
+    write(sampled(None))
+    (said,) = [one.value for one in app.run().caption if "Unknown" in one.value]
+    assert said.startswith("Unknown: GPU busy by worker, %. NVML does not tell it here")
+    write([])
+    (said,) = [one.value for one in app.run().caption if "Unknown" in one.value]
+    assert said.startswith("Unknown: GPU busy by worker, %; GPU memory by worker, MB. NVML")
 
 
 def charts(app: AppTest) -> list[dict[str, Any]]:

@@ -1,7 +1,10 @@
 """What a run asks of GPUs, on machines with none, one and eight of them."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -11,11 +14,11 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue
-from scalebook.training.jobs.devices import Machine, this_machine
+from scalebook.training.jobs.devices import Lent, Machine, this_machine
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.gpu_problems import gpu_problems
 from scalebook.training.jobs.gpus import Gpu
-from scalebook.training.jobs.leases import running_leases
+from scalebook.training.jobs.leases import in_foreground, running_leases
 from scalebook.training.jobs.schedule import plan
 from scalebook.training.notebook import store
 from scalebook.training.notebook.check import check
@@ -175,13 +178,36 @@ def test_a_run_in_the_foreground_notes_its_gpus_and_the_queue_lends_others(
     (start,) = plan([waiting.request()], leases, [this_machine()]).starts
     assert start.gpus == ["GPU-1"]
     second = submit(bench, config("auto"), description, inline=True).started()
-    third = submit(bench, config("auto"), description, inline=True).started()
     assert second is not None
-    assert third is not None
-    assert (second.gpus, third.gpus) == (["GPU-1"], ["GPU-0"])  # it waits for nobody
+    assert second.gpus == ["GPU-1"]
+    with pytest.raises(ConfigError, match=r"asks for 1 GPU; 0 of 2 free, runs .* have the 2") as refused:
+        submit(bench, config("auto"), description, inline=True)
+    assert str(refused.value).startswith("trainer.accelerator asks")
+    assert "write cpu" in str(refused.value)
+    assert len(queue.all_jobs(bench.workspace)) == 3  # nothing is left of what was refused
+    assert submit(bench, config("auto", accelerator="cpu"), description, inline=True).started() is not None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     fit._take(second.gpus)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+
+
+def test_two_runs_that_begin_in_the_foreground_at_once_take_two_gpus(
+    nvml: Put, bench: Bench, description: Description, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second looks at what is free when the first has noted what it takes."""
+    nvml(eight()[:2])
+    looking = Barrier(2)
+
+    def look(*args: Any) -> Lent:
+        with suppress(BrokenBarrierError):  # only where both may look at once
+            looking.wait(1.0)
+        return in_foreground(*args)
+
+    monkeypatch.setattr(queue, "in_foreground", look)
+    with ThreadPoolExecutor(2) as pool:
+        begun = [pool.submit(submit, bench, config("auto"), description, inline=True) for _ in range(2)]
+        started = [one.result().started() for one in begun]
+    assert sorted(one.gpus[0] for one in started if one is not None) == ["GPU-0", "GPU-1"]
 
 
 def test_a_share_of_a_gpu_goes_into_the_queue(nvml: Put, bench: Bench, description: Description) -> None:

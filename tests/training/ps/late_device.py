@@ -43,14 +43,18 @@ class LateDevice(Device):
         self._parts: list[Part] = []
         self._computed: list[tuple[int, Callable[[], None]]] = []  # before which copy
         self._copies = self._calls = 0
+        self.down = self.up = 0
+        """Bytes that were copied from the device, and copies that were begun to it."""
         self.registered: list[tuple[int, int]] = []  # addresses from, to
 
     @override
     def copy_up(self, target: Tensor, source: Tensor) -> None:
+        self.up += 1
         self._begin(target, source, source)
 
     @override
     def copy_down(self, target: Tensor, source: Tensor) -> None:
+        self.down += target.numel()
         self._begin(target, source, target)
 
     @override

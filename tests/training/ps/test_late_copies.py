@@ -5,7 +5,7 @@ the last one is minus the sum of what was let in.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -17,10 +17,22 @@ from torch.optim import SGD
 
 from scalebook.training.ps import Client, Joined, Settings, SharedRun, join, serve
 from scalebook.training.ps.applying.carrier import Carrier
+from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.plan import plan_section
 from scalebook.training.ps.memory.device import Cuda
-from scalebook.training.ps.policy.codecs import Bf16
+from scalebook.training.ps.policy.codecs import (
+    Bf16,
+    Fp16,
+    Fp32,
+    Int8,
+    PowerSgd,
+    Qsgd,
+    RandomK,
+    Sign,
+    TopK,
+)
 from scalebook.training.ps.policy.damping import DropAbove
+from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
 from scalebook.training.ps.policy.settings import Clip
@@ -45,7 +57,11 @@ FREE = {
     "servers, stale ones are dropped": Settings(host="process", shards=2, damping=DropAbove(1)),
     "clipped": Settings(clip=Clip("value", 2.0)),
     "codec": Settings(push_codec=Bf16(), shards=2),
+    "codec of fp16, servers": Settings(push_codec=Fp16(zstd=1), shards=2, host="process"),
+    "codec that keeps what it leaves out": Settings(push_codec=Bf16(error_feedback=True), shards=2),
+    "codec of blocks": Settings(push_codec=Int8(), shards=2),
     "pulls as frames": Settings(pull_codec=Bf16()),
+    "pulls as frames, by shard": Settings(pull_codec=Bf16(), shards=3),
 }
 """No worker waits for another, so one thread may drive all of them."""
 TOGETHER = {
@@ -138,6 +154,75 @@ def test_workers_together(case: str, seed: int) -> None:
             list(pool.map(work, range(WORKERS)))
         averaged = WORKERS if settings.rule.synchronous else 2 if settings.rule.gathers else 1
         assert seen_at_the_end(run, devices) == {-3.0 * pushes * WORKERS / averaged}
+
+
+CODED: dict[str, tuple[Codec, float]] = {
+    "fp32": (Fp32(), 1.0),
+    "bf16": (Bf16(), 0.5),
+    "bf16, zstd": (Bf16(zstd=1), 0.5),
+    "bf16, error feedback": (Bf16(error_feedback=True), 1.0),
+    "fp16": (Fp16(), 0.5),
+    "fp16, error feedback": (Fp16(error_feedback=True), 1.0),
+    "int8": (Int8(error_feedback=False), 1.0),
+    "sign": (Sign(), 1.0),
+    "qsgd": (Qsgd(), 1.0),
+    "topk": (TopK(share=0.1), 1.0),
+    "randomk": (RandomK(share=0.1), 1.0),
+    "powersgd": (PowerSgd(), 1.0),
+}
+"""And which share of the gradients' bytes is copied from the device."""
+
+
+@pytest.mark.parametrize("case", CODED)
+def test_what_a_codec_makes_of_gradients_is_the_same_from_a_device(case: str) -> None:
+    """To the last bit, also of what is not finite, or too large for 16 bits: that is copied once more as it is."""
+    codec, share = CODED[case]
+    settings, start = Settings(push_codec=codec, shards=2), [torch.zeros(shape) for shape in SHAPES]
+    device = LateDevice(0, is_eager=False)
+    ends: list[list[Tensor]] = []
+    for used in (None, device):
+        torch.manual_seed(0)
+        with driven(1, settings, start, lambda p: SGD(p, lr=1.0), lambda worker: used) as run:  # noqa: B023
+            for number in range(4):
+                gradients = [torch.randn(shape) for shape in SHAPES]
+                if number == 2:
+                    gradients[0][0, 0] = 1e6
+                if number == 3:
+                    gradients[4][7] = torch.inf
+                before = device.down
+                assert run.push(0, gradients)
+                if used is device and number == 0:
+                    whole = sum(gradient.nbytes for gradient in gradients)
+                    assert (device.down - before) / whole == pytest.approx(share, rel=0.4)
+            run.newest()
+            device.synchronise()
+            ends.append([parameter.detach().clone() for parameter in run.replicas[0]])
+    for one, other in zip(*ends, strict=True):
+        assert torch.equal(one.nan_to_num(), other.nan_to_num())
+        assert torch.equal(one.isnan(), other.isnan())
+
+
+def test_a_shard_is_on_its_way_while_the_next_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is decoded over it before it has come."""
+    begun: list[tuple[int, int]] = []
+    take = CodedPulls.take
+
+    def noted(pulls: CodedPulls, number: int, newest: Sequence[Tensor], without: Set[int]) -> int:
+        begun.append((number, devices[0].up))
+        return take(pulls, number, newest, without)
+
+    with late(Settings(pull_codec=Bf16(), shards=3), seed=0, is_eager=False) as (run, devices):
+        joined = run.joined[0]
+        push(run.joined[1], devices[1], 1.0)
+        before = devices[0].up
+        monkeypatch.setattr(CodedPulls, "take", noted)
+        joined.pull()
+        assert [(number, up - before) for number, up in begun] == [(0, 0), (1, 1), (2, 2)]
+        for _ in range(3):
+            push(run.joined[1], devices[1], 1.0)
+            joined.pull()
+        devices[0].synchronise()
+        assert set(see(joined)) == {-4.0}
 
 
 def _hand_in(client: Client) -> None:

@@ -119,6 +119,20 @@ def test_where_nvml_fails_gpus_are_counted_by_another_process(
     assert begun == []
 
 
+def test_the_refusal_names_the_way_out_where_counting_has_begun_cuda(
+    begun: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Trainer that is given a name counts before its strategy is made."""
+    monkeypatch.setattr(cuda, "_loaded_driver", lambda: Driver(0))
+    with pytest.raises(RuntimeError, match="fresh process") as elsewhere:
+        check_fork(GPU)
+    assert "strategy=DDP()" not in str(elsewhere.value)
+    monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: -1)
+    with pytest.raises(RuntimeError, match=r"write strategy=DDP\(\) instead of strategy=\"ddp\""):
+        check_fork(GPU)
+    assert begun == []
+
+
 @pytest.mark.filterwarnings("ignore:GPU available but not used")
 def test_a_config_that_calls_its_strategy_by_name_does_not_begin_cuda(
     begun: list[str], description: Description, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,7 @@
 """What a run takes of its machine, over time; and who holds which devices."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import streamlit as st
 
@@ -12,6 +13,8 @@ from scalebook.app.shared.services.words import figure
 from scalebook.training.jobs.usage import Usage
 
 HEIGHT = 240
+BY_WORKER: Final = {"GPU busy by worker, %": ("busy", 100.0), "GPU memory by worker, MB": ("memory_mb", 1.0)}
+"""Title, and of which field, times what."""
 FULL_C = 85.0
 """From here on a GPU is called hot."""
 
@@ -32,12 +35,46 @@ def over_time(samples: Sequence[Usage]) -> None:
         lines = [_gpu_line(samples, uuid, i, field, times) for i, uuid in enumerate(uuids)]
         told = [line for line in lines if line.x]  # not every GPU tells everything
         shown += [(title, told)] if told else []
+    by_worker = _by_worker(samples)
+    shown += by_worker
     columns = st.columns(2, gap="medium")
     for i, (title, lines) in enumerate(shown):
         drawn = charts.lines(lines, x_title="seconds", title=title, dark=style.dark(), height=HEIGHT)
         drawn.update_yaxes(rangemode="tozero")
         with columns[i % 2]:
             chart_view.draw(drawn, f"usage-{title}", f"{title} against seconds")
+    if uuids and len(by_worker) < len(BY_WORKER):
+        unknown = [title for title in BY_WORKER if not any(drawn.startswith(title) for drawn, _ in by_worker)]
+        st.caption(
+            f"Unknown: {'; '.join(unknown)}. NVML does not tell it here, as in most containers and parts of GPUs."
+        )
+
+
+def _by_worker(samples: Sequence[Usage]) -> list[tuple[str, list[Series]]]:
+    """A line for each worker on each of its GPUs; no chart of what NVML tells of none."""
+    numbers = {uuid: i for i, uuid in enumerate(dict.fromkeys(gpu.uuid for one in samples for gpu in one.gpus))}
+    keys = sorted({(one.process, one.uuid) for sample in samples for one in sample.workers}, key=_in_order)
+    shown = []
+    for title, (field, times) in BY_WORKER.items():
+        lines = list[Series]()
+        for process, uuid in keys[: len(charts.PALETTE)]:
+            points = [
+                (sample.seconds, times * told)
+                for sample in samples
+                for one in sample.workers
+                if (one.process, one.uuid) == (process, uuid) and (told := getattr(one, field)) is not None
+            ]
+            name = f"{process or 'the run'}, GPU {numbers.get(uuid, '?')}"
+            lines.append(Series(name, [x for x, _ in points], [y for _, y in points], charts.PALETTE[len(lines)]))
+        if told_lines := [line for line in lines if line.x]:
+            more = f" (the first {len(lines)} of {len(keys)})" if len(keys) > len(lines) else ""
+            shown.append((f"{title}{more}", told_lines))
+    return shown
+
+
+def _in_order(key: tuple[str, str]) -> tuple[int, str]:
+    process, uuid = key
+    return (int(process.rpartition(" ")[2] or 0) if process else -1), uuid
 
 
 def _gpu_line(samples: Sequence[Usage], uuid: str, index: int, field: str, times: float) -> Series:

@@ -9,8 +9,9 @@ from scalebook.app.search.services import searches
 from scalebook.app.search.services.searches import Best, SearchView
 from scalebook.app.shared.views import deleting, placing
 from scalebook.training.config import data_paths
-from scalebook.training.config.search.definition import search_problems
+from scalebook.training.config.search.definition import read_search, search_problems
 from scalebook.training.errors import ConfigError
+from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.notebook.cells import SearchCell
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import launch
@@ -42,6 +43,9 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     description = resources.description()
     base = searches.base_of(stored.notebook, cell.body)
     problems = [problem for problem in search_problems(cell.body, base, description) if problem.severity == "error"]
+    if not problems and not was_live:
+        machines = machines_of(resources.workspace())
+        problems = launch.lacking_gpus(read_search(cell.body, base, description), description, machines)
     stale = search is not None and not problems and searches.stale(search, cell.body, base, description)
     told = [*problems, *data_paths.problems(base or cell.body.get("config") or {}, description)]
     intent = search_cell.draw(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)

@@ -1,7 +1,7 @@
 """The seam between jobs and the machines that run them: what any process asks by a job's handle."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from scalebook.training.jobs.devices import Machine
@@ -71,6 +71,10 @@ class Executor(ABC, Generic[H]):
     def taken(self, handle: H) -> Taken | None:
         """What the job takes; None where it has ended, or an executor does not tell."""
         return None
+
+    def processes(self, handle: H) -> Sequence[int]:
+        """The pids that it has on this machine; none where an executor does not tell."""
+        return []
 
     def doomed(self, handle: H) -> str:
         """Why a job on several machines that has not begun to train never will; "" where that is not known."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from scalebook.training.ps.applying.plan import SectionPlan
 from scalebook.training.ps.memory.device import Device, Image, Mark, Registered, landing
+from scalebook.training.ps.memory.layout import retyped
 
 
 class Carrier:
@@ -16,12 +17,21 @@ class Carrier:
     or else to memory of their own.
     """
 
-    def __init__(self, plan: SectionPlan, device: Device, parameters: Sequence[Tensor], lands: bool = True) -> None:
-        """`lands`: take the memory of their own at once."""
+    def __init__(
+        self,
+        plan: SectionPlan,
+        device: Device,
+        parameters: Sequence[Tensor],
+        lands: bool = True,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """`lands`: take the memory of their own at once. `dtype`: to which the device rounds them before the copy, for
+        no slot."""
         self._plan, self._device = plan, device
+        self._layout = plan.gradients if dtype is None else retyped(plan.gradients, dtype)
         self._images = [
             Image(
-                device, [plan.gradients.fields[i] for i in shard.parameters],
+                device, [self._layout.fields[i] for i in shard.parameters],
                 [parameters[i].device for i in shard.parameters],
             )
             for shard in plan.shards
@@ -55,7 +65,7 @@ class Carrier:
 
     def landed(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Those that `set_out` was given, as they land; each shard's when it has arrived, until the next `set_out`."""
-        views = self._plan.gradients.views(self._land())
+        views = self._layout.views(self._land())
         return [None if gradient is None else view for gradient, view in zip(gradients, views, strict=True)]
 
     def bring(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -75,5 +85,5 @@ class Carrier:
 
     def _land(self) -> Tensor:
         if self._landing is None:
-            self._landing, self._registered = landing(self._plan.gradients.nbytes, self._device)
+            self._landing, self._registered = landing(self._layout.nbytes, self._device)
         return self._landing

@@ -1,7 +1,7 @@
 """Where each tensor lies in the flat memory of its shard."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -52,6 +52,15 @@ def lay_out(tensors: Sequence[tuple[str, Tensor]], start: int = 0) -> Layout:
         field = LayoutEntry(name, tuple(tensor.shape), tuple(stride), tensor.dtype, offset)
         fields.append(field)
         offset = _aligned(offset + field.nbytes)
+    return Layout(tuple(fields), offset)
+
+
+def retyped(layout: Layout, dtype: torch.dtype) -> Layout:
+    """The same tensors of another type, closer together or further apart."""
+    fields, offset = [], 0
+    for field in layout.fields:
+        fields.append(replace(field, dtype=dtype, offset=offset))
+        offset = _aligned(offset + fields[-1].nbytes)
     return Layout(tuple(fields), offset)
 
 

@@ -277,6 +277,13 @@ def in_halves(codec: Codec) -> bool:
     return isinstance(codec, Bf16 | Fp16) and not codec.error_feedback and not codec.zstd
 
 
+def rounded_to(codec: Codec) -> str | None:
+    """The type to which values are rounded one by one, with nothing added before; None of other codecs."""
+    if isinstance(codec, Bf16 | Fp16) and not codec.error_feedback:
+        return "bfloat16" if isinstance(codec, Bf16) else "float16"
+    return None
+
+
 def blocks(count: int, block: int) -> int:
     """Into which so many numbers fall, the last one perhaps shorter."""
     return -(-count // block)

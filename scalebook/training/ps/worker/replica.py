@@ -10,7 +10,7 @@ from torch.nn import Parameter
 from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest, Shard
-from scalebook.training.ps.memory.device import Image
+from scalebook.training.ps.memory.device import Image, Registered, landing
 from scalebook.training.ps.memory.lending import Lending
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.worker.lent_tables import LentTables
@@ -58,6 +58,7 @@ class Replica:
             for place, view in zip(shard.plan.parameters, image.views, strict=True)
         }
         self._flying = self._device.record()
+        self._known: list[tuple[Tensor, Registered]] = []  # by shard, where frames are decoded
         self._pulls = self._coded(section, worker) if decodes else None
         self._held: list[Newest] = []
         self._touched = self._stepped = False
@@ -107,20 +108,17 @@ class Replica:
         self._device.wait(self._flying)
 
     def _decode(self, pulls: CodedPulls, versions: Sequence[Newest]) -> Sequence[int]:
-        sizes = self._know(pulls, versions)
-        for place, known in enumerate(pulls.known):
+        sizes = []
+        for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
+            sizes.append(pulls.take(number, shard.views[newest.buffer], self.frozen))
+            self._images[number].up(self._known[number][0])  # while the next shard's frame is decoded
+        self._flying = self._device.record()
+        for place, own in self._own.items():
             if place not in self.frozen:
-                self._own[place].copy_(known)
-                self.parameters[place].data = self._own[place]
+                self.parameters[place].data = own
         self._stepped = True  # it is as no version is
         self._watch()
         return sizes
-
-    def _know(self, pulls: CodedPulls, versions: Sequence[Newest]) -> list[int]:
-        return [
-            pulls.take(number, shard.views[newest.buffer], self.frozen)
-            for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True))
-        ]
 
     def seen(self, versions: Sequence[Newest]) -> dict[int, Tensor]:
         """By place, the parameters of these versions, one for each shard, to be looked at: lent, or copies. Nothing is
@@ -326,7 +324,11 @@ class Replica:
         settings = section.control.settings
         if not settings.pull_codec.codes:
             return None
-        known = [torch.empty_like(parameter, device="cpu") for parameter in self.parameters]
+        self._known = [landing(shard.plan.version.nbytes, self._device) for shard in self._shards]
+        views: dict[int, Tensor] = {}
+        for shard, (memory, _) in zip(self._shards, self._known, strict=True):
+            views.update(zip(shard.plan.parameters, shard.plan.version.views(memory), strict=True))
+        known = [views[place] for place in range(len(self.parameters))]
         return CodedPulls(section.plan, settings.pull_codec, settings.pull_delta, worker, known)
 
     def _image(self, shard: Shard) -> Image:

@@ -83,6 +83,11 @@ class LocalExecutor(Executor[LocalHandle]):
                 memory += member.memory_full_info().pss
         return Taken(cpu_s, memory / 1e6)
 
+    def processes(self, handle: LocalHandle) -> list[int]:
+        if not self.alive(handle):
+            return []
+        return [process.pid for process in (handle.process, *self._left(handle))]
+
     def shown(self, handle: LocalHandle) -> str:
         stranger = alive(handle.process) and not self._is_ours(handle)
         return f"pid {handle.process.pid}{', which is no process of this run' if stranger else ''}"

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple
 
+import torch
 from torch import Tensor
 
 from scalebook.training.ps.applying.carrier import Carrier
@@ -13,6 +14,7 @@ from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import METER, PUSHED, ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Groups
+from scalebook.training.ps.policy.codecs import rounded_to
 from scalebook.training.ps.trace import Origin
 
 ROW_NUMBER: Final = 8
@@ -89,24 +91,44 @@ class Host(ABC):
         """Whether what a codec leaves out is kept here, and not where the worker computes."""
         self._carrier: Carrier | None = None
         self._bringer: Carrier | None = None
+        self._rounder: Carrier | None = None
+        self._made_where: Sequence[Tensor] = ()
 
     def carry(self, parameters: Sequence[Tensor]) -> None:
         """Once, of a worker whose gradients lie where these parameters do: bring them from there."""
         if self.section.device.is_host:
             return
-        carries = self.pipelines and self._coded is None and not self._control.clock.alone
-        lands = not carries or not self.section.plan.slots
-        self._bringer = Carrier(self.section.plan, self.section.device, parameters, lands)
+        plan, device, alone = self.section.plan, self.section.device, self._control.clock.alone
+        halves = rounded_to(self._control.settings.push_codec)
+        if halves is not None and not alone and not plan.rows.nbytes:
+            self._rounder = Carrier(plan, device, parameters, dtype=getattr(torch, halves))
+            self._made_where = parameters
+            return
+        carries = self.pipelines and self._coded is None and not alone
+        self._bringer = Carrier(plan, device, parameters, lands=not carries or not plan.slots)
         self._carrier = self._bringer if carries else None
 
     def leave(self) -> None:
         """At the end of the worker: nothing is under way any more."""
-        if self._bringer is not None:
-            self._bringer.release()
+        for carrier in (self._bringer, self._rounder):
+            if carrier is not None:
+                carrier.release()
 
     def bring(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """The same on the host, where they are not; until the next call."""
+        if self._bringer is None and self._made_where:
+            self._bringer = Carrier(self.section.plan, self.section.device, self._made_where)
         return gradients if self._bringer is None else self._bringer.bring(gradients)
+
+    def _brought(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """On the host, to be encoded: by a codec that rounds to 16 bits the device has done so before the copy. If that
+        makes something infinite the frame has values as they are, which come by a copy of their own."""
+        if self._rounder is None:
+            return self.bring(gradients)
+        halves = self._rounder.bring(gradients)
+        is_bf16 = self._control.settings.push_codec.name == "bf16"  # in the range of fp32
+        is_finite = is_bf16 or all(bool(torch.isfinite(one).all()) for one in halves if one is not None)
+        return halves if is_finite else self.bring(gradients)
 
     def _set_out(self, push: Push, slot: int | None = None) -> None:
         if self._carrier is not None:
@@ -178,12 +200,12 @@ class Host(ABC):
 
     def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
         """Encode what is to be pushed, where it is encoded at all."""
+        if self._coded is not None and not valid:  # only that it is there travels
+            return Way([None] * len(gradients), None, [0] * len(self._shards))
         if self._carrier is None and not self._control.clock.alone:
-            gradients = self.bring(gradients)
+            gradients = self._brought(gradients)
         if self._coded is None:
             return Way(gradients, None, self.sizes(gradients))
-        if not valid:  # only that it is there travels
-            return Way([None] * len(gradients), None, [0] * len(self._shards))
         frames = self._coded.encode(worker, seq, gradients)
         return Way(gradients, frames, [frame.numel() for frame in frames])
 
