@@ -59,10 +59,11 @@ def test_of_machines_that_may_join_all_are_planned_for_and_what_is_with_the_fewe
 
 def test_the_numbers_of_workers_of_a_config_are_asked_for(description: Description) -> None:
     strategy = {"class_path": "AsyncPS", "init_args": {"workers": {"min": 3, "max": 6}}}
-    config = {**CONFIG, "trainer": {"strategy": strategy, "devices": 2, "num_nodes": 3}}
-    asked = Question(workers=(1, 2, 4)).of(config, description)
+    config = {**CONFIG, "trainer": {"strategy": strategy, "devices": 1, "num_nodes": 6}}
+    asked = Question(workers=(1, 2, 4), networks=("10gbe",)).of(config, description)
     assert (asked.workers, asked.elastic) == ([1, 2, 3, 4, 6], (3, 6))
-    assert Question().of(CONFIG, description) == Question()
+    written = {**CONFIG, "trainer": {"strategy": {"class_path": "AsyncPS"}, "devices": 4}}
+    assert Question(workers=(1, 2)).of(written, description) == Question(workers=[1, 2, 4], config_workers=4)
 
 
 def test_workers_that_help_up_to_the_last() -> None:
