@@ -24,6 +24,8 @@ TELLING: Final = 1.05
 """Times the samples a second, from which a resource or a change is worth a word."""
 BACKUPS: Final = 20
 """One spare replica in so many workers: 5 %, of the order that Chen et al. 2016 found best for 100 workers."""
+SAME: Final = 0.95
+"""Of the largest shard's share, from which fewer shards are as good."""
 LOCAL_STEPS: Final = 16
 """Of a worker between two pushes, among what would move a bottleneck."""
 Tell = Callable[[int, int, str], None]
@@ -240,13 +242,12 @@ def find_changes(
 def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     profile, rule = setting.profile, setting.rule
     more = [factor * setting.shards for factor in (2, 4) if factor * setting.shards <= MOST_SHARDS]
-    changes = [
-        (f"{shards} shards", replace(setting, shards=shards))
-        for shards in more
-        if not profile.sparse or shards in profile.shard_shares
-    ]
+    known = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
+    useful = sorted({_fewest(profile, setting.shards, shards) for shards in known} - {setting.shards})
+    changes = [(f"{shards} shards", replace(setting, shards=shards)) for shards in useful]
     if profile.server_machines == "one" and not profile.sparse:
-        shards, each = max(4, setting.shards), replace(profile, server_machines="each")
+        shards = _fewest(profile, 2, max(4, setting.shards))
+        each = replace(profile, server_machines="each")
         words = f"{shards} shards, each on a machine with a link of its own"
         changes.append((words, replace(setting, profile=each, shards=shards)))
     if not profile.sparse:
@@ -260,6 +261,15 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     if (faster := FASTER.get(setting.network)) is not None:
         changes.append((WORDS[faster], replace(setting, network=faster)))
     return changes
+
+
+def _fewest(profile: Profile, least: int, most: int) -> int:
+    """Shards, `least` times a power of two and at most `most`: no more than make the largest of them smaller."""
+    counts = [least]
+    while 2 * counts[-1] <= most:
+        counts.append(2 * counts[-1])
+    smallest = profile.share(counts[-1])
+    return next(count for count in counts if profile.share(count) * SAME <= smallest)
 
 
 def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
