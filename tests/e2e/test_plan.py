@@ -28,7 +28,7 @@ def test_an_experiment_is_planned(page: Page, served: Served) -> None:
     page.goto(f"{page.url}&system=Form&rules=async&most=4")
     fill(page, "Link", "2.5 Gbit/s")
     page.locator(".st-key-plan-play button").click()
-    words = page.get_by_text("What ends it is the servers' link")
+    words = page.get_by_text("The limit is the servers' link")
     expect(words).to_be_visible(timeout=START_MS)
     expect(page).to_have_url(re.compile("bandwidth=2.5"))
     expect(page.locator(".st-key-plan-samples .scatterlayer .trace")).to_have_count(4)  # band, line, ideal, knee

@@ -60,7 +60,7 @@ def _row(curve: Curve, point: Point) -> str:
 def sentences(
     curve: Curve, reliability: Reliability, elastic: Sequence[int] = (), config_workers: int = 0
 ) -> list[str]:
-    """What was asked for, how far workers help, what ends it, and what would move it. `elastic`, `config_workers`: as
+    """What was asked for, how far workers help, what the limit is, and what would help. `elastic`, `config_workers`: as
     in `Question`."""
     if not curve.points:
         return ["This rule allows none of these numbers of workers."]
@@ -69,7 +69,7 @@ def sentences(
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
-        said.append(f"What would move it, at {workers_words(best[0].workers)}: {moves}.")
+        said.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
     return said
 
 
@@ -139,10 +139,9 @@ def _why(curve: Curve) -> list[str]:
             return []
         return ["No single resource, and no two of them, would give more: the rule itself lets workers wait."]
     first, *others = curve.causes
-    ends = "What ends it is" if curve.knee else "What is lost is lost to"
     train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
     within = f"{first.low:.2g} to {first.high:.2g}"
-    text = f"{ends} {_resources(first)}: without that, {train} {first.factor:.2g} times as fast ({within})."
+    text = f"The limit is {_resources(first)}: without that, {train} {first.factor:.2g} times as fast ({within})."
     if others:
         further = "; ".join(f"{_resources(cause)} ({_times(cause)})" for cause in others)
         text += f" Then: {further}."

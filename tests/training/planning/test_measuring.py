@@ -54,7 +54,7 @@ def test_a_config_is_measured_and_planned_for(
     config, saved, found = shop.root / "x.yaml", shop.root / "p.yaml", shop.root / "a.json"
     code = scalebook(
         ["plan", "-c", str(config), "--workers", "1,4", "--rules", "async", "--links", "own,1gbe", "--target", "0.2",
-         "--save-profile", str(saved), "--json", str(found)]
+         "--trainer.devices", "4", "--save-profile", str(saved), "--json", str(found)]
     )  # fmt: skip
     printed = capsys.readouterr()
     assert code == 0, printed.err
@@ -117,7 +117,7 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
     assert scalebook(["plan", "--profile", str(path), "--workers=1,4,16", "--rules", "async"]) == 0
     printed = capsys.readouterr().out
     assert "Workers help up to about 5 (4 to 6): 16 train" in printed
-    assert "What ends it is the servers' time" in printed
+    assert "The limit is the servers' time" in printed
 
 
 @pytest.mark.parametrize(

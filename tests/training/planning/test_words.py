@@ -41,10 +41,10 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
             "than half of what the first did."
         ),
         (
-            "What ends it is the servers' time: without that, 8 workers train 1.6 times as fast (1 to 2.5). Then: the "
+            "The limit is the servers' time: without that, 8 workers train 1.6 times as fast (1 to 2.5). Then: the "
             "servers' link (1.1 x, 0.7 to 1.7)."
         ),
-        "What would move it, at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
+        "What would help at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
     ]
 
 
@@ -73,7 +73,7 @@ def test_workers_that_help_up_to_the_last() -> None:
     ]
     waits = replace(linear, causes=[Cause(["stragglers"], 1.3, 0.83, 2.0)])
     assert sentences(waits, WITHIN)[1] == (
-        "What is lost is lost to waiting for those whose gradient takes longer: without that, 4 workers train 1.3 "
+        "The limit is waiting for those whose gradient takes longer: without that, 4 workers train 1.3 "
         "times as fast (0.83 to 2)."
     )
     assert sentences(replace(CURVE, causes=[]), WITHIN)[1].startswith("No single resource")
@@ -121,7 +121,7 @@ def test_one_worker_is_one_worker() -> None:
     alone = replace(CURVE, points=CURVE.points[:1], knee=None, causes=[Cause(["server"], 1.5, 1.2, 1.9)], changes=[])
     assert sentences(alone, WITHIN) == [
         "Only one worker was asked for: ask for more to see how far they help.",
-        "What is lost is lost to the servers' time: without that, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
+        "The limit is the servers' time: without that, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
     ]
 
 
