@@ -36,6 +36,15 @@ def test_what_cannot_be_asked_is_said_by_key_and_remedy(open_page: Open) -> None
     assert "There is no experiment gone in first-steps" in app.warning[0].value
 
 
+def test_rules_and_shards_are_the_config_s_where_none_is_chosen(open_page: Open) -> None:
+    """Of a system written by hand, which has none, the usual ones; also after the config's were on the page."""
+    app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2")
+    boxes = [app.multiselect(key=key) for key in ("rules", "shards")]
+    assert [(box.value, box.placeholder) for box in boxes] == [([], "as the config has it")] * 2
+    app.segmented_control(key="system").set_value("Form").run()
+    assert not app.error
+
+
 def test_plan_plays_in_a_process_that_can_be_stopped(open_page: Open) -> None:
     app = open_page("plan", most="4")
     next(one for one in app.button if one.label == "Plan").click().run()

@@ -13,6 +13,8 @@ from scalebook.training.planning.question import WORKERS, numbers
 from scalebook.training.tracking.names import VAL_ACCURACY
 
 RULES: Final = ("async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
+USUAL: Final = ("async", "sync")
+"""Of a system written by hand, where no rule is chosen."""
 SHARDS: Final = ("1", "2", "4", "8", "16")
 MOST: Final = 64
 MOST_CURVES: Final = 24
@@ -36,10 +38,10 @@ def draw(asked: Mapping[str, Sequence[str]], *, trains: bool) -> Asking:
     ConfigError for what is no number, and for more than MOST_CURVES at once.
     """
     columns = st.columns(2)
-    rule_now, shards_now = ("as the config has it",) * 2 if trains else ("async, sync:1", "1, 4")
+    rule_now, shards_now = ("as the config has it",) * 2 if trains else ("async, sync", "1")
     with columns[0]:
         rules = st.multiselect(
-            "Rules", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), [] if trains else ["async", "sync"],
+            "Rules", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), [] if trains else list(USUAL),
             key="rules", bind="query-params", accept_new_options=True, placeholder=rule_now,
             help="A rule's name, and after a colon its first argument: bounded:2, sync:1 (one spare worker).",
         )  # fmt: skip
@@ -60,7 +62,7 @@ def draw(asked: Mapping[str, Sequence[str]], *, trains: bool) -> Asking:
         metric, target = _target() if trains else ("", None)
     said = Asking(
         [count for count in WORKERS if count <= int(most)],
-        list(rules),
+        list(rules) or ([] if trains else list(USUAL)),
         list(numbers(",".join(shards) or "1", "--shards")) if shards or not trains else [],
         [name for name, title in titles.items() if title in links],
         metric,
