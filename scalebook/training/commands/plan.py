@@ -23,7 +23,7 @@ from scalebook.training.planning.chart import check_figure, save_figure, style
 from scalebook.training.planning.links import NETWORKS
 from scalebook.training.planning.measuring import NotMeasured, measure
 from scalebook.training.planning.profile import Profile, as_mapping, load_profile
-from scalebook.training.planning.question import MOST_WORKERS, WORKERS, Question, numbers, rules
+from scalebook.training.planning.question import COMPARED, MOST_WORKERS, WORKERS, Question, numbers, rules
 from scalebook.training.planning.reaching import MOST_TRAINED, check_metric, reach
 from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.planning.target import TargetAnswer, save_target_figure, target_lines
@@ -39,19 +39,20 @@ OPTIONS: Final = (
     "--profile", "--save-profile", "--workers", "--rules", "--shards", "--links", "--seed", "--json", "--figure",
     "--target", "--metric", "--seeds",
 )  # fmt: skip
-RULES: Final = "async,bounded:4,sync"
 METRIC: Final = "val/accuracy"
-HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--rules {RULES}] [--shards 1]
-                      [--links own,{",".join(NETWORKS)}] [--save-profile FILE] [--json FILE] [--figure FILE]
-                      [--target VALUE [--metric {METRIC}] [--seeds 1]] [--KEY VALUE ...]
+HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--rules {COMPARED}]
+                      [--shards 1] [--links own,{",".join(NETWORKS)}] [--save-profile FILE] [--json FILE]
+                      [--figure FILE] [--target VALUE [--metric {METRIC}] [--seeds 1]] [--KEY VALUE ...]
        scalebook plan FILE.md --cell NAME [the same options], of an experiment of a notebook
        scalebook plan --profile PROFILE.yaml [the same options]
 
 Measures the parts of a config on this machine (a gradient and its spread, the bytes of a push and a pull, the servers'
 time for one; under 30 s), or reads them from a profile, and plays the timing of runs with so many workers: updates/s,
 samples/s, staleness; where adding workers stops helping, what causes it, and what would move it. A rule's first
-argument follows it: bounded:4, sync:1 (backup workers), softsync:8. Links: `own` are the profile's; after a measurement
-workers are processes of this machine and share its cores. Any other link puts each worker on a machine of its own.
+argument follows it: bounded:4, sync:1 (backup workers), softsync:8. Rule, shards, codecs, damping and local steps are
+the config's where nothing else is asked; what cannot be planned is refused. Links: `own` are the profile's; after a
+measurement workers are processes of this machine and share its cores. Any other link puts each worker on a machine of
+its own.
 
 With --target the config is also trained, with up to {MOST_TRAINED} virtual workers (or all that --workers names), under
 the first rule, link and number of shards: updates to the target, times the seconds of an update, is the time to it."""
@@ -101,7 +102,7 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
 
 
 def _measured(workspace: Workspace, description: Description, line: CommandLine) -> int:
-    question = _question(line.options).of(line.config, description)
+    question = _question(line.options, of_config=True).of(line.config, description)
     question.check()
     if "--profile" in line.options:
         raise ConfigError("--profile", "and a config are both given", "Leave one of them out.")
@@ -116,7 +117,7 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
                 Path(path).write_text(yaml.dump(as_mapping(profile)), encoding="utf-8")
             code = _answered(profile, question, line.options, sys.stdout)
             if target is not None:
-                setting = Setting(profile, question.rules[0], question.shards[0], question.networks[0], question.seed)
+                setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])
                 most = MOST_WORKERS if "--workers" in line.options else MOST_TRAINED
                 counts = [count for count in question.workers if count <= most]
                 found = reach(workspace, line.config, description, setting, counts, metric, target, seeds, sys.stdout)
@@ -161,9 +162,12 @@ def _options(argv: Sequence[str]) -> dict[str, str | None]:
     return options
 
 
-def _question(options: Mapping[str, str | None]) -> Question:
-    """What is asked; ConfigError for what cannot be, and for files that could not be written."""
-    asked = Question(rules=rules(options.get("--rules") or RULES))
+def _question(options: Mapping[str, str | None], of_config: bool = False) -> Question:
+    """What is asked, `of_config`: of rules and shards those that a config has where no option names any. ConfigError
+    for what cannot be asked, and for files that could not be written."""
+    asked = Question(rules=(), shards=()) if of_config else Question(rules=rules(COMPARED))
+    if (text := options.get("--rules")) is not None:
+        asked = replace(asked, rules=rules(text))
     if (text := options.get("--workers")) is not None:
         asked = replace(asked, workers=numbers(text, "--workers"))
     if (text := options.get("--shards")) is not None:
@@ -171,7 +175,8 @@ def _question(options: Mapping[str, str | None]) -> Question:
     if (text := options.get("--links")) is not None:
         asked = replace(asked, networks=tuple(text.split(",")))
     asked = replace(asked, seed=whole_number(options, "--seed", 0, least=0) or 0)
-    asked.check()
+    if not of_config:
+        asked.check()
     if (text := options.get("--figure")) is not None:
         check_figure(Path(text))
     return asked

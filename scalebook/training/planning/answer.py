@@ -109,6 +109,8 @@ class Curve:
     knee: Knee | None = None
     causes: list[Cause] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    beside: str = ""
+    """What else than the rule a config says of its strategy, in words."""
 
 
 @dataclass(frozen=True)
@@ -138,3 +140,5 @@ class Answer:
     seconds: float = 0.0
     elastic: list[int] = field(default_factory=list)
     """As in `Question`."""
+    config_workers: int = 0
+    """Of the config that was planned, with all of its strategy; 0 without one."""

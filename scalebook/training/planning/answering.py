@@ -16,6 +16,7 @@ from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.ps.policy.clock import ClockSettings, Link
 from scalebook.training.ps.policy.local import Local, LocalSGD, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
+from scalebook.training.ps.policy.settings import Settings
 
 HALF: Final = 0.5
 """Of what the first worker brings: one that is added beyond the knee brings less."""
@@ -23,6 +24,8 @@ TELLING: Final = 1.05
 """Times the samples a second, from which a resource or a change is worth a word."""
 BACKUPS: Final = 20
 """One spare replica in so many workers: 5 %, of the order that Chen et al. 2016 found best for 100 workers."""
+SAME: Final = 0.95
+"""Of the largest shard's share, from which fewer shards are as good."""
 LOCAL_STEPS: Final = 16
 """Of a worker between two pushes, among what would move a bottleneck."""
 Tell = Callable[[int, int, str], None]
@@ -31,7 +34,8 @@ Tell = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is played, but for the number of workers."""
+    """What is played, but for the number of workers. `written`: what a config says beside rule, shards, local steps and
+    overlap; `coded`: whether the profile's bytes are fewer than the parameters' already."""
 
     profile: Profile
     rule: Rule
@@ -40,6 +44,23 @@ class Setting:
     seed: int
     local: Local = field(default_factory=NoLocalSteps)
     overlap: bool = False
+    written: Settings = field(default_factory=Settings)
+    coded: bool = False
+
+    @classmethod
+    def of(cls, profile: Profile, question: Question, rule: Rule, shards: int, network: str) -> "Setting":
+        """One of a question's combinations, with all else as the config has it."""
+        written = question.written
+        local, overlap = written.local, written.overlap
+        return cls(profile, rule, shards, network, question.seed, local, overlap, written, question.coded)
+
+    @property
+    def settings(self) -> Settings:
+        """As the engine has them."""
+        host = "process" if self.overlap else self.written.host
+        return replace(
+            self.written, rule=self.rule, shards=self.shards, local=self.local, overlap=self.overlap, host=host
+        )
 
     @property
     def joined(self) -> Network:
@@ -52,27 +73,32 @@ class Setting:
     def clock(self, workers: int) -> ClockSettings:
         """Of this machine also what workers take from each other; beyond a network each has a machine of its own."""
         profile = self.profile.shared_by(workers) if self.network == OWN else self.profile
-        return profile.clock(workers, self.shards, self.joined)
+        clock, written = profile.clock(workers, self.shards, self.joined), self.written
+        apart = written.host == "process" or (written.clock is not None and written.clock.server_process)
+        return replace(clock, server_process=apart)
 
     def allows(self, workers: int) -> bool:
-        """Whether the rule makes sense for so many."""
+        """Whether the rule makes sense for so many, and with what else is written."""
         try:
-            self.rule.check(workers)
+            self.settings.check(workers)
         except ValueError:
             return False
         return True
 
-    def play(self, workers: int) -> Point:
+    def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
+        """In steady state. `without`: another clock and other cores than its own."""
+        clock, cores = without or (self.clock(workers), self.cores)
         return play(
             self.profile,
             workers,
             self.rule,
             self.shards,
-            self.clock(workers),
+            clock,
             self.seed,
-            self.cores,
+            cores,
             local=self.local,
             overlap=self.overlap,
+            damping=self.written.damping,
         )
 
 
@@ -81,13 +107,13 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
     question.check()
     began = time.monotonic()
     settings = [
-        Setting(profile, rule, shards, network, question.seed)
+        Setting.of(profile, question, rule, shards, network)
         for network in question.networks
         for shards in question.shards
         for rule in question.rules
     ]
     told = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
-    curves = [_curve(setting, question.workers, told) for setting in settings]
+    curves = [replace(_curve(setting, question.workers, told), beside=question.beside) for setting in settings]
     return Answer(
         as_mapping(profile),
         curves,
@@ -95,6 +121,7 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
         question.seed,
         time.monotonic() - began,
         list(question.elastic),
+        question.config_workers,
     )
 
 
@@ -114,7 +141,7 @@ class _Telling:
 def _curve(setting: Setting, workers: Sequence[int], tell: _Telling) -> Curve:
     name = label(setting.rule)
     tell(f"{name}, {workers_words(1)}")
-    one = replace(setting, rule=Async()).play(1).samples_per_s
+    one = replace(setting, rule=Async(), local=NoLocalSteps(), overlap=False).play(1).samples_per_s
     points = []
     for count in workers:
         if setting.allows(count):
@@ -178,8 +205,8 @@ def _limits(setting: Setting) -> list[Resource]:
 
 def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> Point:
     """The play with these resources without limit."""
-    cores, profile = setting.cores, setting.profile
-    alone = replace(setting, profile=replace(profile, slowdown={})) if "cores" in resources else setting
+    cores = setting.cores
+    alone = replace(setting, profile=replace(setting.profile, slowdown={})) if "cores" in resources else setting
     clock = alone.clock(workers)
     for resource in resources:
         if resource == "server":
@@ -192,7 +219,7 @@ def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> P
             clock = replace(clock, gradient_s=mean(clock.gradient_s), stragglers={})
         else:
             cores = None
-    return play(profile, workers, setting.rule, setting.shards, clock, setting.seed, cores)
+    return setting.play(workers, (clock, cores))
 
 
 # --- what would move it ----------------------------------------------------------------------------------------------
@@ -215,13 +242,12 @@ def find_changes(
 def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     profile, rule = setting.profile, setting.rule
     more = [factor * setting.shards for factor in (2, 4) if factor * setting.shards <= MOST_SHARDS]
-    changes = [
-        (f"{shards} shards", replace(setting, shards=shards))
-        for shards in more
-        if not profile.sparse or shards in profile.shard_shares
-    ]
+    known = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
+    useful = sorted({_fewest(profile, setting.shards, shards) for shards in known} - {setting.shards})
+    changes = [(f"{shards} shards", replace(setting, shards=shards)) for shards in useful]
     if profile.server_machines == "one" and not profile.sparse:
-        shards, each = max(4, setting.shards), replace(profile, server_machines="each")
+        shards = _fewest(profile, 2, max(4, setting.shards))
+        each = replace(profile, server_machines="each")
         words = f"{shards} shards, each on a machine with a link of its own"
         changes.append((words, replace(setting, profile=each, shards=shards)))
     if not profile.sparse:
@@ -237,19 +263,29 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     return changes
 
 
+def _fewest(profile: Profile, least: int, most: int) -> int:
+    """Shards, `least` times a power of two and at most `most`: no more than make the largest of them smaller."""
+    counts = [least]
+    while 2 * counts[-1] <= most:
+        counts.append(2 * counts[-1])
+    smallest = profile.share(counts[-1])
+    return next(count for count in counts if profile.share(count) * SAME <= smallest)
+
+
 def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
     """Fewer bytes, fewer pushes, and pushes under way meanwhile: what a model with sparse tables refuses."""
     profile, rule = setting.profile, setting.rule
+    codecs = () if setting.coded else (("bf16", 2), ("int8", 4))
     changes = [
         (f"{name}: 1/{parts} of the bytes", replace(setting, profile=_lighter(profile, parts)))
-        for name, parts in (("bf16", 2), ("int8", 4))
+        for name, parts in codecs
     ]
-    if rule == Async():
+    if rule == Async() and not setting.local.steps:
         changes.append(("sums of 4 gradients (push_every, pull_every: 4)", replace(setting, rule=Async(4, 4))))
-    if rule == Async() and setting.cores is None:
+    if rule == Async() and setting.cores is None and not setting.overlap:
         words = "gradients that are computed while pushes travel (overlap: true, host: process)"
         changes.append((words, replace(setting, overlap=True)))
-    if rule in (Async(), Sync()):
+    if rule in (Async(), Sync()) and not setting.local.steps:
         local = LocalSGD(LOCAL_STEPS)
         words = f"local SGD, averaging every {LOCAL_STEPS} steps (local: {local.name})"
         changes.append((words, replace(setting, local=local)))

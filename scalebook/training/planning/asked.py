@@ -35,7 +35,8 @@ KEPT: Final = 100
 class PlanRequest:
     """What is asked, of a profile (as `profile.as_mapping`) or of a config, whose parts are measured first.
 
-    `config_hash` is "" where there is a profile. `rules` as `question.rules` reads them. With a `target` of `metric`
+    `config_hash` is "" where there is a profile. `rules` as `question.rules` reads them; no rule, or no number of
+    shards: as the config has it. With a `target` of `metric`
     the config is also trained by virtual workers, with so many `seeds` each.
     """
 
@@ -52,7 +53,8 @@ class PlanRequest:
 
     def question(self) -> Question:
         """ConfigError, naming option and remedy, for what cannot be asked."""
-        for option, values in (("--rules", self.rules), ("--links", self.networks)):
+        of_config = self.profile is None
+        for option, values in (("--rules", self.rules or of_config), ("--links", self.networks)):
             if not values:
                 raise ConfigError(option, "is empty", "Choose at least one.")
         question = Question(
@@ -62,7 +64,8 @@ class PlanRequest:
             self.networks,
             self.seed,
         )
-        question.check()
+        if not of_config:
+            question.check()
         return question
 
 

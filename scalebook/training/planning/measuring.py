@@ -1,16 +1,17 @@
 """The profile of a config on this machine, from a short run in a process of its own."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
-from scalebook.training.config.workload import workload
 from scalebook.training.files import records
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.owners import hold
+from scalebook.training.planning.configured import STRATEGY, configured
 from scalebook.training.planning.profile import Profile
 from scalebook.training.planning.step_times import FILE, StepMeasures
 from scalebook.training.ps.policy.clock import Distribution, Seconds
@@ -21,7 +22,6 @@ from scalebook.training.tuning.following import follow
 from scalebook.training.workspace import Workspace
 
 CALLBACK: Final = "scalebook.training.planning.step_times.StepTimes"
-STRATEGY: Final = "scalebook.training.strategies.AsyncPS"
 TEST: Final = names.TEST_PLAN
 SECONDS: Final = 6.0
 MOST: Final = 1000
@@ -42,9 +42,10 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
 
     NotMeasured where there is nothing to read. Ctrl-C ends the run and is raised again.
     """
-    load = workload(plan_config(config), description)
+    found = configured(config, description)
+    load = found.load
     cores = _cores(load.threads, load.accelerator)
-    asked = plan_config(config, min(cores, MOST_BESIDE))
+    asked = plan_config(config, 1 if found.virtual else min(cores, MOST_BESIDE), found.measuring)
     with hold(workspace):
         (job,) = queue.submit(workspace, asked, seeds=seeds_from(asked, 1)[:1], description=description)
         open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
@@ -55,26 +56,28 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
     if told is None or told.steps < 1:
         why = result.why or "it left no figures"
         raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
-    return profile_of(told, _title(job), cores)
+    return found.declared(profile_of(told, _title(job), cores, load.accumulate))
 
 
-def plan_config(config: Mapping[str, Any], workers: int = 1) -> dict[str, Any]:
-    """The config with so many real workers of a parameter server on this machine, cut to a few steps."""
+def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with so many real workers of a parameter server on this machine, cut to a few steps. `arguments`: of
+    the server, as `Configured.measuring`."""
     asked = cut(config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}})
-    asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": {}}, "devices": workers}
+    asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": dict(arguments)}, "devices": workers}
     asked["trainer"].pop("num_nodes", None)
     return asked
 
 
-def profile_of(told: StepMeasures, title: str, cores: int | None) -> Profile:
-    """Workers are processes of this machine, which hand over what they push in its memory."""
-    gradient: Seconds = told.gradient_s
-    if told.cv > EVEN:
-        gradient = Distribution("gamma", told.gradient_s, told.cv)
+def profile_of(told: StepMeasures, title: str, cores: int | None, accumulate: int = 1) -> Profile:
+    """Workers are processes of this machine, which hand over what they push in its memory. `accumulate`: batches that
+    make one gradient, whose times add up."""
+    gradient: Seconds = told.gradient_s * accumulate
+    if (cv := told.cv / math.sqrt(accumulate)) > EVEN:
+        gradient = Distribution("gamma", told.gradient_s * accumulate, cv)
     machine = this_machine()
     return Profile(
         gradient_s=gradient,
-        batch_size=told.batch_size,
+        batch_size=told.batch_size * accumulate,
         push_bytes=told.push_bytes,
         pull_bytes=told.pull_bytes,
         server_s=told.server_s,

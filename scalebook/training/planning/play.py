@@ -21,6 +21,7 @@ from scalebook.training.ps.clock.watch import Nobody
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
+from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.local import Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule
 from scalebook.training.ps.policy.settings import Settings
@@ -68,9 +69,12 @@ class Cores:
     def gradient_s(self, worker: int) -> float:
         """Seconds until the worker's next gradient is there, waiting included."""
         now_s = self._clock.now()
+        return self.done_s(worker, now_s) - now_s
+
+    def done_s(self, worker: int, asked_s: float) -> float:
+        """When the worker's next gradient is there, of which it has asked for a core at `asked_s`."""
         first = min(self._lines, key=lambda line: line.free_s)
-        done_s = first.serve(now_s, self._clock.gradient_s(worker) + self._applying_s)
-        return done_s - self._applying_s - now_s
+        return first.serve(asked_s, self._clock.gradient_s(worker) + self._applying_s) - self._applying_s
 
     @property
     def waited_s(self) -> float:
@@ -79,16 +83,18 @@ class Cores:
 
 
 class Overlapping:
-    """Gradients that are begun when the push before leaves, and wait for what comes back from it."""
+    """Gradients that are begun when the push before leaves, and wait for what comes back from it. `cores`: which they
+    queue for, where workers share a machine."""
 
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: VirtualClock, cores: Cores | None = None) -> None:
+        self._clock, self._cores = clock, cores
         self._left_s: dict[int, float] = {}  # by worker, when its last push did
 
     def gradient_s(self, worker: int) -> float:
         """Seconds that are left of the worker's next gradient."""
         now_s = self._clock.now()
-        done_s = self._left_s.get(worker, now_s) + self._clock.gradient_s(worker)
+        begun_s = self._left_s.get(worker, now_s)
+        done_s = self._cores.done_s(worker, begun_s) if self._cores else begun_s + self._clock.gradient_s(worker)
         self._left_s[worker] = max(now_s, done_s)
         return self._left_s[worker] - now_s
 
@@ -158,11 +164,12 @@ def play(
     gradients: int | None = None,
     local: Local | None = None,
     overlap: bool = False,
+    damping: Damping | None = None,
 ) -> Point:
     """A run of so many workers, in steady state. `clock`: instead of the profile's; `cores` as the profile's has it.
 
     `gradients`: those that count; `local`: when workers communicate; `overlap`: they compute while a push travels,
-    and have a core each. ValueError where the rule does not allow so many workers.
+    and have a core each, or queue for one. ValueError where the rule does not allow so many workers.
     """
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()
@@ -170,11 +177,11 @@ def play(
     local = local or NoLocalSteps()
     counted = gradients or max(LEAST if drawn else LEAST_CONSTANT, EACH * workers) * local.every
     now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
-    run = SharedRun(workers, Settings(rule, shards=shards, local=local), now)
+    run = SharedRun(workers, Settings(rule, damping or NoDamping(), shards=shards, local=local), now)
     watch = _Watch()
     watch.clock, watch.push_every = now, rule.push_every * local.every
     queue = Cores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None
-    begun = Overlapping(now) if overlap else queue
+    begun = Overlapping(now, queue) if overlap else queue
 
     def make(worker: int) -> list[Optimizer]:
         return [SGD([Parameter(torch.zeros(1)) for _ in range(shards)], lr=0.0)]

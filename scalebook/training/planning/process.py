@@ -50,18 +50,19 @@ def main(argv: Sequence[str]) -> int:
 def _work(asked: Asked) -> None:
     if asked.request.target is not None:
         _check_metric(asked)
+    question = asked.request.question()
+    if asked.has_config():
+        question = question.of(asked.config(), describe(asked.workspace))
+    question.check()
     profile = asked.profile()
     if profile is None:
         profile = _measure(asked)
         asked.keep_profile(profile)
-    question = asked.request.question()
-    if asked.has_config():
-        question = question.of(asked.config(), describe(asked.workspace))
     if asked.answer() is None:
         asked.keep_answer(profile, answer(profile, question, _Seldom(asked)))
     if asked.request.target is not None:
         signal.alarm(TRAINING_S)
-        setting = Setting(profile, question.rules[0], question.shards[0], question.networks[0], question.seed)
+        setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])
         asked.keep_target(profile, _train(asked, setting, question.workers, asked.request.target))
 
 

@@ -70,6 +70,10 @@ class Profile:
         factor = self._slowed(min(workers, self.cores or workers))
         return replace(self, gradient_s=times(self.gradient_s, factor), server_s=times(self.server_s, factor))
 
+    def share(self, shards: int) -> float:
+        """Of the largest of so many shards: whose server, and whose link where it has one, is the limit."""
+        return self.shard_shares.get(shards, 1 / shards)
+
     def _slowed(self, at_once: int) -> float:
         before, factor = 1, 1.0
         for number in sorted(self.slowdown):
@@ -84,11 +88,11 @@ class Profile:
         joined = through or self.network
         bandwidth = joined.server_link.bandwidth
         if self.server_machines == "each" and isinstance(bandwidth, float):
-            bandwidth = bandwidth * shards
+            bandwidth = bandwidth / self.share(shards)  # a push is through when the largest part is
         return ClockSettings(
             self.gradient_s,
             {worker: factor for worker, factor in self.stragglers.items() if worker < workers},
-            times(self.server_s, self.shard_shares.get(shards, 1 / shards)),
+            times(self.server_s, self.share(shards)),
             joined.link,
             server_link=Link(joined.server_link.latency_s, bandwidth),
         )

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
-from scalebook.training.config.classes import named
+from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError
@@ -13,11 +13,13 @@ from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.owners import hold
 from scalebook.training.notebook.rows import first_at
 from scalebook.training.planning.answering import Setting
-from scalebook.training.planning.measuring import STRATEGY, TEST, NotMeasured
+from scalebook.training.planning.configured import STRATEGY
+from scalebook.training.planning.measuring import TEST, NotMeasured
 from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import label
 from scalebook.training.planning.target import TargetAnswer, TargetPoint
 from scalebook.training.ps.policy.clock import Bandwidth, ClockSettings, Distribution, Link, Seconds
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.reading import RunReader
@@ -98,15 +100,22 @@ def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:
 
 
 def virtual_config(config: Mapping[str, Any], workers: int, setting: Setting) -> dict[str, Any]:
-    """The config with so many virtual workers, on the clock that is also played without gradients."""
+    """The config with so many virtual workers, on the clock that is also played without gradients. All else of its
+    strategy stays. ConfigError for `overlap`, which virtual workers do not have."""
+    if setting.overlap:
+        why = "is true, and a target is reached by virtual workers, who have none"
+        raise ConfigError(f"{ARGUMENTS}.overlap", why, "Write false, or plan without a target.")
+    trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
+    written = named(trainer.get("strategy"))
+    own = mapping(written.args) if (written.name or "").rpartition(".")[2] == "AsyncPS" else {}
     arguments = {
+        **own,
         "workers": workers,
         "host": "virtual",
         "rule": _rule(setting.rule),
         "shards": setting.shards,
         "clock": _clock(setting.clock(workers)),
     }
-    trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
     return {**config, "trainer": {**trainer, "strategy": {"class_path": STRATEGY, "init_args": arguments}}}
 
 
@@ -122,6 +131,8 @@ def _clock(clock: ClockSettings) -> dict[str, Any]:
         "link": _link(clock.link),
         "server_link": _link(clock.server_link),
     }
+    if clock.server_process:
+        written["server_process"] = True
     if clock.stragglers:
         written["stragglers"] = dict(clock.stragglers)
     return written

@@ -49,12 +49,14 @@ class StepMeasures:
 
 @dataclass
 class _Phase:
-    """Steps of worker 0: seconds without waiting. `served_s`, `served`: of all applying since it began."""
+    """Steps of worker 0: seconds without waiting. `served_s`, `served`: of all applying since it began, in which
+    `done` steps were made, those without a push included."""
 
     began: float
     steps: list[float] = field(default_factory=list)
     served_s: float = 0.0
     served: int = 0
+    done: int = 0
 
     @property
     def counted(self) -> list[float]:
@@ -103,10 +105,12 @@ class StepTimes(Callback):
         times, phase = strategy.worker_times()[trainer.global_rank], self._phases[-1]
         now, size = perf_counter(), batch_size(batch)
         self._size = self._size or size
+        phase.done += 1
         if size == self._size:
             phase.steps.append(max(0.0, now - self._at - (times.wait - self._waited)))
             if phase is self._phases[0]:  # the last one beside others may find the budget of updates used up
-                self._bytes = times.pushed_bytes - self._first_bytes[0], times.pulled_bytes - self._first_bytes[1]
+                pushed, pulled = times.pushed_bytes - self._first_bytes[0], times.pulled_bytes - self._first_bytes[1]
+                self._bytes = pushed or self._bytes[0], pulled or self._bytes[1]  # not each step has a push and a pull
         self._at, self._waited = now, times.wait
         self._first_bytes = float(times.pushed_bytes), float(times.pulled_bytes)
         several = trainer.world_size > 1
@@ -138,7 +142,7 @@ class StepTimes(Callback):
         told = StepMeasures(
             steps=len(alone),
             batch_size=self._size,
-            gradient_s=max(0.0, mean - server_s),
+            gradient_s=max(0.0, mean - phase.served_s / max(1, phase.done)),
             cv=statistics.stdev(alone) / mean if len(alone) > 1 and mean else 0.0,
             server_s=server_s,
             push_bytes=self._bytes[0],

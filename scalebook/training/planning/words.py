@@ -38,7 +38,8 @@ def system_words(profile: Profile) -> str:
 def heading(curve: Curve) -> str:
     """`async, 2 shards, 10 Gbit/s Ethernet`."""
     shards = f"{curve.shards} shard{'s' if curve.shards > 1 else ''}"
-    return ", ".join([curve.rule, shards] + ([] if curve.network == OWN else [WORDS[curve.network]]))
+    beside = [curve.beside] if curve.beside else []
+    return ", ".join([curve.rule, shards, *beside] + ([] if curve.network == OWN else [WORDS[curve.network]]))
 
 
 def table(curve: Curve) -> list[str]:
@@ -56,24 +57,28 @@ def _row(curve: Curve, point: Point) -> str:
     )
 
 
-def sentences(curve: Curve, reliability: Reliability, elastic: Sequence[int] = ()) -> list[str]:
-    """How far workers help, what ends it, and what would move it. `elastic`: as in `Question`."""
+def sentences(
+    curve: Curve, reliability: Reliability, elastic: Sequence[int] = (), config_workers: int = 0
+) -> list[str]:
+    """What was asked for, how far workers help, what the limit is, and what would help. `elastic`, `config_workers`: as
+    in `Question`."""
     if not curve.points:
         return ["This rule allows none of these numbers of workers."]
-    said = [*_of_range(curve, elastic), _reach(curve, reliability)]
+    said = [*_of_range(curve, elastic, config_workers), _reach(curve, reliability)]
     said += _why(curve)
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
-        said.append(f"What would help, at {workers_words(best[0].workers)}: {moves}.")
+        said.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
     return said
 
 
-def _of_range(curve: Curve, elastic: Sequence[int]) -> list[str]:
-    """Of a config whose machines may join and leave: what is planned for is all of them."""
+def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list[str]:
+    """Of the config's own workers. Where machines may join and leave, what is planned for is all of them."""
     by_workers = {point.workers: point for point in curve.points}
     if not elastic or any(workers not in by_workers for workers in elastic):
-        return []
+        own = by_workers.get(config_workers)
+        return [] if own is None else [f"The config's {_rates(own)}."]
     least, most = (by_workers[workers] for workers in elastic)
     said = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
     return [f"{said} {_rates(most)} when all are there; {_rates(least)} with as few as it begins with."]
@@ -134,10 +139,9 @@ def _why(curve: Curve) -> list[str]:
             return []
         return ["No single resource, and no two of them, would give more: the rule itself lets workers wait."]
     first, *others = curve.causes
-    ends = "The limit is" if curve.knee else "What is lost is lost to"
     train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
     within = f"{first.low:.2g} to {first.high:.2g}"
-    text = f"{ends} {_resources(first)}: without that, {train} {first.factor:.2g} times as fast ({within})."
+    text = f"The limit is {_resources(first)}: without that, {train} {first.factor:.2g} times as fast ({within})."
     if others:
         further = "; ".join(f"{_resources(cause)} ({_times(cause)})" for cause in others)
         text += f" Then: {further}."
@@ -165,5 +169,10 @@ def printed(answer: Answer, profile: Profile) -> Sequence[str]:
     """All of it, as lines."""
     lines = [system_words(profile)]
     for curve in answer.curves:
-        lines += ["", heading(curve), *table(curve), *sentences(curve, answer.reliability, answer.elastic)]
+        lines += [
+            "",
+            heading(curve),
+            *table(curve),
+            *sentences(curve, answer.reliability, answer.elastic, answer.config_workers),
+        ]
     return [*lines, "", reliability_words(answer.reliability)]

@@ -16,7 +16,7 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
     assert "Workers help up to about 5 (4 to 5): 8 train" in words(app)
     assert "without that, 8 workers train 1.7 times as fast (1.5 to 1.9)." in words(app)
-    said = "What would help, at 8 workers: sums of 4 gradients (push_every, pull_every: 4) (2.8 x, 2.5 to 3.1)"
+    said = "What would help at 8 workers: sums of 4 gradients (push_every, pull_every: 4) (2.8 x, 2.5 to 3.1)"
     assert said in words(app)
     assert f"In {found.reliability.cells} runs" in words(app)
     assert len(app.get("plotly_chart")) == 4
@@ -34,6 +34,15 @@ def test_what_cannot_be_asked_is_said_by_key_and_remedy(open_page: Open) -> None
     assert "--rules: there is no rule 'asink'" in app.error[0].value
     app = open_page("plan", notebook="first-steps", cell="gone")
     assert "There is no experiment gone in first-steps" in app.warning[0].value
+
+
+def test_rules_and_shards_are_the_config_s_where_none_is_chosen(open_page: Open) -> None:
+    """Of a system written by hand, which has none, the usual ones; also after the config's were on the page."""
+    app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2")
+    boxes = [app.multiselect(key=key) for key in ("rules", "shards")]
+    assert [(box.value, box.placeholder) for box in boxes] == [([], "as the config has it")] * 2
+    app.segmented_control(key="system").set_value("Form").run()
+    assert not app.error
 
 
 def test_plan_plays_in_a_process_that_can_be_stopped(open_page: Open) -> None:
@@ -63,7 +72,9 @@ def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace
     assert cell is not None
     hashed = config_hash(cell.notebook.experiments()[0].config, catalogue.describe(workspace))
     keep(workspace, measured=hashed)
-    target = replace(request(), profile=None, config_hash=hashed, metric="val/accuracy", target=0.9)
+    target = replace(
+        request(), profile=None, config_hash=hashed, rules=[], shards=[], metric="val/accuracy", target=0.9
+    )
     Asked(workspace, target).keep_answer(MEASURED, answer())
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", target="0.9")
     assert [one.label for one in app.button if one.label == "Train to the target"] == ["Train to the target"]

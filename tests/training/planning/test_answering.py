@@ -107,6 +107,18 @@ def test_what_would_move_a_saturated_link() -> None:
     assert [change.factor for change in changes] == sorted(found.values(), reverse=True)
 
 
+def test_shards_that_do_not_make_the_largest_smaller_are_not_recommended() -> None:
+    """A largest tensor of 60 % stays whole: 2 shards are as good as 4, each with a link or not."""
+    uneven = replace(
+        PLAIN, server_s=0.05, network=Network(server_link=Link(bandwidth=5e7)), shard_shares={2: 0.6, 4: 0.6}
+    )
+    system = setting(uneven)
+    found = {change.words: change.factor for change in find_changes(system, 40, system.play(40).samples_per_s)}
+    assert found["2 shards"] == pytest.approx(1 / 0.6, rel=0.02)
+    assert found["2 shards, each on a machine with a link of its own"] == pytest.approx(1 / 0.6, rel=0.02)
+    assert not [words for words in found if words.startswith("4 shards")]
+
+
 def test_a_way_as_long_as_a_gradient_is_hidden_by_overlap() -> None:
     words = "gradients that are computed while pushes travel (overlap: true, host: process)"
     system = setting(replace(PLAIN, network=Network(Link(bandwidth=2e7))))  # 50 ms each way beside 100 ms

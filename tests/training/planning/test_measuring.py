@@ -27,11 +27,12 @@ from tests.training.runs import reader
 
 pytestmark = pytest.mark.long
 
-CONFIG = {
+LOCAL = "scalebook.training.ps.policy.local.LocalSGD"
+CONFIG: dict[str, Any] = {
     "model": {"class_path": "MLPClassifier", "init_args": {"hidden": 32}},
     "data": {"class_path": "Digits", "init_args": {"batch_size": 16, "limit": 300}},
     "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1}},
-    "trainer": {"accelerator": "cpu", "max_epochs": 3, "strategy": "ddp", "devices": 2},
+    "trainer": {"accelerator": "cpu", "max_epochs": 3, "strategy": {"class_path": "AsyncPS"}, "devices": 2},
 }
 
 
@@ -53,7 +54,7 @@ def test_a_config_is_measured_and_planned_for(
     config, saved, found = shop.root / "x.yaml", shop.root / "p.yaml", shop.root / "a.json"
     code = scalebook(
         ["plan", "-c", str(config), "--workers", "1,4", "--rules", "async", "--links", "own,1gbe", "--target", "0.2",
-         "--save-profile", str(saved), "--json", str(found)]
+         "--trainer.devices", "4", "--save-profile", str(saved), "--json", str(found)]
     )  # fmt: skip
     printed = capsys.readouterr()
     assert code == 0, printed.err
@@ -81,6 +82,34 @@ def test_a_config_is_measured_and_planned_for(
     assert [point["updates_per_s"] for point in reached["points"]] == pytest.approx(played)
     assert "MLPClassifier: a gradient of 16 samples takes" in printed.out
     assert "async, 1 shard, 1 Gbit/s Ethernet" in printed.out
+
+
+def test_a_config_is_planned_as_it_is_written(
+    shop: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(play, "LEAST", 50)
+    monkeypatch.setattr(play, "LEAST_CONSTANT", 50)
+    written = {
+        "rule": "sync",
+        "push_codec": "int8",
+        "shards": 4,
+        "local": {"class_path": LOCAL, "init_args": {"every": 8}},
+    }
+    trainer = {**CONFIG["trainer"], "strategy": {"class_path": "AsyncPS", "init_args": written}}
+    (path := shop.root / "y.yaml").write_text(yaml.dump({**CONFIG, "trainer": trainer}), encoding="utf-8")
+    saved, found = shop.root / "p.yaml", shop.root / "a.json"
+    code = scalebook(["plan", "-c", str(path), "--workers", "1,4", "--save-profile", str(saved), "--json", str(found)])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    profile = load_profile(saved)
+    parameters = (64 * 32 + 32) + (32 * 32 + 32) + 2 * 2 * 32 + (32 * 10 + 10)
+    assert profile.pull_bytes == 4 * parameters
+    assert parameters < profile.push_bytes < 1.5 * parameters
+    (curve,) = json.loads(found.read_text())["curves"]
+    assert (curve["rule"], curve["shards"]) == ("sync", 4)
+    assert [point["workers"] for point in curve["points"]] == [1, 2, 4], "the config's two are among them"
+    assert "sync, 4 shards, local SGD, every 8, pushes int8" in printed.out
+    assert "The config's 2 workers make" in printed.out
 
 
 def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,12 +141,13 @@ def test_mistakes_are_said_before_anything_starts(
 
 
 def test_a_plan_is_measured_by_workers_of_a_parameter_server() -> None:
-    assert plan_config(CONFIG, 4)["trainer"]["devices"] == 4
-    config = plan_config(CONFIG)
-    assert config["trainer"]["strategy"] == {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {}}
+    assert plan_config(CONFIG, 4, {})["trainer"]["devices"] == 4
+    coded = {"push_codec": "int8"}
+    config = plan_config(CONFIG, 1, coded)
+    assert config["trainer"]["strategy"] == {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": coded}
     assert config["trainer"]["devices"] == 1
     assert config["data"] == CONFIG["data"]
-    several = plan_config({**CONFIG, "trainer": {"num_nodes": 2, "max_epochs": 1}}, 2)
+    several = plan_config({**CONFIG, "trainer": {"num_nodes": 2, "max_epochs": 1}}, 2, {})
     assert "num_nodes" not in several["trainer"]  # what is measured is measured here
 
 
@@ -150,7 +180,10 @@ def test_an_experiment_of_a_notebook_is_planned_for(
     monkeypatch.setattr(plan, "measure", measured)
     assert scalebook(["plan", str(page), "--cell", "digits", "--model.hidden", "8"]) == 1
     assert asked == [(tmp_path, {"class_path": "MLPClassifier", "init_args": {"hidden": 8}}, 16)]
-    assert scalebook(["plan", str(page), "--cell", "digits", "--trainer.num_nodes", "2"]) == 1  # played, not run
+    several = ["plan", str(page), "--cell", "digits", "--trainer.num_nodes", "2", "--trainer.devices", "1"]
+    assert scalebook([*several, "--links", "10gbe"]) == 1  # played, not run
     assert len(asked) == 2
+    assert scalebook(several) == 2
+    assert "trainer.num_nodes: is 2, and what joins these machines cannot be measured" in capsys.readouterr().err
     assert scalebook(["plan", str(page), "--cell", "letters"]) == 2
     assert "--cell: letters is no experiment of this notebook. Known: digits" in capsys.readouterr().err

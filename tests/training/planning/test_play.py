@@ -54,6 +54,14 @@ def test_each_server_machine_has_a_link() -> None:
     assert play(profile, 64, shards=4).updates_per_s == pytest.approx(40, rel=5e-3)
 
 
+@pytest.mark.parametrize(("largest", "updates_per_s"), [(1 / 8, 80), (0.45, 10 / 0.45)])
+def test_the_link_of_the_largest_shard_is_the_limit(largest: float, updates_per_s: float) -> None:
+    """2 MB at 20 MB/s over one link take 0.1 s; the largest part of them is what the longest of eight links has."""
+    network = Network(server_link=Link(bandwidth=2e7))
+    profile = Profile(0.1, 1, 2e6, 1, network=network, server_machines="each", shard_shares={8: largest})
+    assert play(profile, 64, shards=8).updates_per_s == pytest.approx(updates_per_s, rel=5e-3)
+
+
 def test_a_worker_s_link_is_its_own() -> None:
     profile = Profile(0.25, 1, 500, 1000, network=Network(Link(0.125, 4000.0)))
     # gradient, two latencies, 500 and 1000 bytes at 4000 a second

@@ -44,7 +44,7 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
             "The limit is the servers' time: without that, 8 workers train 1.6 times as fast (1 to 2.5). Then: the "
             "servers' link (1.1 x, 0.7 to 1.7)."
         ),
-        "What would help, at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
+        "What would help at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
     ]
 
 
@@ -59,10 +59,11 @@ def test_of_machines_that_may_join_all_are_planned_for_and_what_is_with_the_fewe
 
 def test_the_numbers_of_workers_of_a_config_are_asked_for(description: Description) -> None:
     strategy = {"class_path": "AsyncPS", "init_args": {"workers": {"min": 3, "max": 6}}}
-    config = {**CONFIG, "trainer": {"strategy": strategy, "devices": 2, "num_nodes": 3}}
-    asked = Question(workers=(1, 2, 4)).of(config, description)
+    config = {**CONFIG, "trainer": {"strategy": strategy, "devices": 1, "num_nodes": 6}}
+    asked = Question(workers=(1, 2, 4), networks=("10gbe",)).of(config, description)
     assert (asked.workers, asked.elastic) == ([1, 2, 3, 4, 6], (3, 6))
-    assert Question().of(CONFIG, description) == Question()
+    written = {**CONFIG, "trainer": {"strategy": {"class_path": "AsyncPS"}, "devices": 4}}
+    assert Question(workers=(1, 2)).of(written, description) == Question(workers=[1, 2, 4], config_workers=4)
 
 
 def test_workers_that_help_up_to_the_last() -> None:
@@ -72,7 +73,7 @@ def test_workers_that_help_up_to_the_last() -> None:
     ]
     waits = replace(linear, causes=[Cause(["stragglers"], 1.3, 0.83, 2.0)])
     assert sentences(waits, WITHIN)[1] == (
-        "What is lost is lost to waiting for those whose gradient takes longer: without that, 4 workers train 1.3 "
+        "The limit is waiting for those whose gradient takes longer: without that, 4 workers train 1.3 "
         "times as fast (0.83 to 2)."
     )
     assert sentences(replace(CURVE, causes=[]), WITHIN)[1].startswith("No single resource")
@@ -120,7 +121,7 @@ def test_one_worker_is_one_worker() -> None:
     alone = replace(CURVE, points=CURVE.points[:1], knee=None, causes=[Cause(["server"], 1.5, 1.2, 1.9)], changes=[])
     assert sentences(alone, WITHIN) == [
         "Only one worker was asked for: ask for more to see how far they help.",
-        "What is lost is lost to the servers' time: without that, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
+        "The limit is the servers' time: without that, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
     ]
 
 

@@ -13,6 +13,8 @@ from scalebook.training.planning.question import WORKERS, numbers
 from scalebook.training.tracking.names import VAL_ACCURACY
 
 RULES: Final = ("async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
+USUAL: Final = ("async", "sync")
+"""Of a system written by hand, where no rule is chosen."""
 SHARDS: Final = ("1", "2", "4", "8", "16")
 MOST: Final = 64
 MOST_CURVES: Final = 24
@@ -36,10 +38,11 @@ def draw(asked: Mapping[str, Sequence[str]], *, trains: bool) -> Asking:
     ConfigError for what is no number, and for more than MOST_CURVES at once.
     """
     columns = st.columns(2)
+    rule_now, shards_now = ("as the config has it",) * 2 if trains else ("async, sync", "1")
     with columns[0]:
         rules = st.multiselect(
-            "Rules", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), ["async", "sync"], key="rules",
-            bind="query-params", accept_new_options=True, placeholder="async, sync:1",
+            "Rules", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), [] if trains else list(USUAL),
+            key="rules", bind="query-params", accept_new_options=True, placeholder=rule_now,
             help="A rule's name, and after a colon its first argument: bounded:2, sync:1 (one spare worker).",
         )  # fmt: skip
         most = st.select_slider("Workers up to", [str(count) for count in WORKERS[2:]], str(MOST), key="most",
@@ -52,20 +55,20 @@ def draw(asked: Mapping[str, Sequence[str]], *, trains: bool) -> Asking:
             help="Any but the system's own puts each worker on a machine of its own.",
         )  # fmt: skip
         shards = st.multiselect(
-            "Shards", list(dict.fromkeys([*SHARDS, *asked.get("shards", ())])), ["1"], key="shards",
-            bind="query-params", accept_new_options=True, placeholder="1, 4",
+            "Shards", list(dict.fromkeys([*SHARDS, *asked.get("shards", ())])), [] if trains else ["1"],
+            key="shards", bind="query-params", accept_new_options=True, placeholder=shards_now,
             help="Into how many parts the parameters are divided, each with a server of its own.",
         )  # fmt: skip
         metric, target = _target() if trains else ("", None)
     said = Asking(
         [count for count in WORKERS if count <= int(most)],
-        list(rules),
-        list(numbers(",".join(shards) or "1", "--shards")),
+        list(rules) or ([] if trains else list(USUAL)),
+        list(numbers(",".join(shards) or "1", "--shards")) if shards or not trains else [],
         [name for name, title in titles.items() if title in links],
         metric,
         target,
     )
-    if (curves := len(said.rules) * len(said.shards) * len(said.networks)) > MOST_CURVES:
+    if (curves := (len(said.rules) or 1) * (len(said.shards) or 1) * len(said.networks)) > MOST_CURVES:
         remedy = f"Choose fewer rules, shards or links: {MOST_CURVES} together at most."
         raise ConfigError("plan", f"asks for {curves} curves", remedy)
     return said

@@ -15,7 +15,7 @@ def show(answer: Answer, file: str) -> None:
     """`file`: what a download is called."""
     st.header("In words")
     for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
-        lines = sentences(curve, answer.reliability, answer.elastic)
+        lines = sentences(curve, answer.reliability, answer.elastic, answer.config_workers)
         st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
     st.caption(reliability_words(answer.reliability))
     st.header("Against the number of workers")

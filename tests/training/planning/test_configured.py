@@ -1,0 +1,163 @@
+"""A config's strategy is planned as it is written: each argument is played, measured, indifferent, or refused."""
+
+import inspect
+from functools import partial
+from typing import Any
+
+import pytest
+
+from scalebook.training.config.description import Description
+from scalebook.training.errors import ConfigError
+from scalebook.training.planning import play
+from scalebook.training.planning.answer import Answer
+from scalebook.training.planning.answering import answer
+from scalebook.training.planning.configured import INDIFFERENT, MEASURED, PLAYED, Configured, configured
+from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.question import Question
+from scalebook.training.ps.policy.clock import Distribution
+from scalebook.training.ps.policy.rules import Async, Sync
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.strategies import AsyncPS
+
+PROFILE = Profile(Distribution("gamma", 0.1, 0.3), 32, 1e6, 1e6, 0.03)
+LOCAL = "scalebook.training.ps.policy.local"
+CLOCK = {"gradient_s": 0.05, "server_s": 0.01}
+ARGUMENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "rule": ({}, {"rule": "sync"}),
+    "damping": ({}, {"damping": {"class_path": "DropAbove", "init_args": {"limit": 2}}}),
+    "workers": ({}, {"workers": 3}),
+    "warmup_updates": ({}, {"warmup_updates": 20}),
+    "shards": ({}, {"shards": 4}),
+    "host": ({}, {"host": "process"}),
+    "overlap": ({"host": "process"}, {"host": "process", "overlap": True}),
+    "buffers": ({}, {"buffers": "per_worker"}),
+    "restarts": ({}, {"restarts": 2}),
+    "trace": ({}, {"trace": True}),
+    "norms": ({}, {"norms": True}),
+    "deadline_s": ({}, {"deadline_s": 30.0}),
+    "clock": ({}, {"host": "virtual", "clock": CLOCK}),
+    "push_codec": ({}, {"push_codec": "int8"}),
+    "pull_codec": ({}, {"pull_codec": "bf16"}),
+    "pull_delta": ({"pull_codec": "int8"}, {"pull_codec": "int8", "pull_delta": True}),
+    "local": ({}, {"local": "local_sgd"}),
+    "threads": ({}, {"threads": 1}),
+    "tls": ({}, {"tls": False}),
+}
+"""Of each argument of AsyncPS two strategies that differ in it."""
+
+
+def config(arguments: dict[str, Any], **trainer: Any) -> dict[str, Any]:
+    strategy = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": arguments}
+    return {"trainer": {"strategy": strategy, "devices": 2, **trainer}}
+
+
+def read(arguments: dict[str, Any], description: Description) -> tuple[Configured, Answer]:
+    found = configured(config(arguments), description)
+    question = Question((1, 8), rules=(), shards=()).of(config(arguments), description)
+    question.check()
+    return found, answer(found.declared(PROFILE), question)
+
+
+def figures(found: Answer) -> list[Any]:
+    return [curve.points for curve in found.curves]
+
+
+@pytest.fixture(autouse=True)
+def _short_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "LEAST", 100)
+    monkeypatch.setattr(play, "LEAST_CONSTANT", 50)
+
+
+def test_every_argument_of_the_strategy_is_known_to_a_plan() -> None:
+    arguments = set(inspect.signature(AsyncPS.__init__).parameters) - {"self"}
+    assert arguments == set(ARGUMENTS)
+    assert arguments == {*PLAYED, *MEASURED, *INDIFFERENT}
+    assert not set(INDIFFERENT) & {*PLAYED, *MEASURED}
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_an_argument_is_played_or_measured_or_makes_no_difference(name: str, description: Description) -> None:
+    before, after = (read(arguments, description) for arguments in ARGUMENTS[name])
+    if name in MEASURED:
+        assert before[0].measuring != after[0].measuring
+    if name in set(PLAYED) - {"host"}:
+        assert figures(before[1]) != figures(after[1])
+    if name in INDIFFERENT:
+        assert before[0].measuring == after[0].measuring
+        assert figures(before[1]) == figures(after[1])
+
+
+def test_a_warm_up_is_over_in_steady_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = Profile(0.1, 32, 1e6, 1e6, 0.03)
+    plain = play.play(profile, 8, gradients=400).updates_per_s
+    monkeypatch.setattr(play, "Settings", partial(Settings, warmup_updates=20))
+    assert play.play(profile, 8, gradients=400).updates_per_s == pytest.approx(plain, rel=0.01)
+
+
+def test_host_process_lets_nobody_wait_for_the_update(description: Description) -> None:
+    """Under softsync who completes a round pulls before the servers have applied it: its gradients are staler."""
+    strategies = ({"rule": "softsync", "host": host} for host in ("inline", "process"))
+    inline, process = (read(arguments, description)[1].curves[0].points[-1] for arguments in strategies)
+    assert process.staleness > inline.staleness
+
+
+def test_the_config_is_what_is_asked_where_nothing_else_is(description: Description) -> None:
+    written = config({"rule": "sync", "shards": 4, "local": "local_sgd", "push_codec": "int8", "workers": 3})
+    question = Question((1, 8), rules=(), shards=()).of(written, description)
+    assert (question.rules, question.shards, question.workers) == ((Sync(),), (4,), [1, 3, 8])
+    assert question.beside == "local SGD, every 16, pushes int8"
+    assert (question.coded, question.config_workers) == (True, 3)
+    assert Question((1,), rules=(Async(),), shards=(2,)).of(written, description).rules == (Async(),)
+    alone = Question((1, 8), rules=(), shards=()).of({"trainer": {"strategy": "auto"}}, description)
+    assert [rule.name for rule in alone.rules] == ["async", "bounded", "sync"]
+    assert (alone.shards, alone.config_workers) == ((1,), 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({"trainer": {"strategy": "ddp", "devices": 2}}, "trainer.strategy: is ddp"),
+        (config({"local": "significance"}), "init_args.local: is significance"),
+        (config({"host": "virtual", "clock": {**CLOCK, "deaths": [{"worker": 0, "at_s": 1.0}]}}), "clock.deaths: has"),
+        (config({"host": "virtual", "clock": {**CLOCK, "links": {1: {"latency_s": 1.0}}}}), "clock.links: gives"),
+        (
+            config({"host": "virtual", "clock": {"gradient_s": {"kind": "recorded", "run": "a"}}}),
+            "clock.gradient_s.kind: is recorded",
+        ),
+        (
+            config({"host": "virtual", "clock": {**CLOCK, "link": {"latency_s": {"kind": "exponential", "mean": 1}}}}),
+            "clock.link.latency_s: is drawn",
+        ),
+        (config({"rule": {"class_path": "NoRule"}}), "init_args.rule: is"),
+        (config({"rules": "sync"}), "init_args.rules: is not known"),
+        (config({}, num_nodes=2, devices=1), "trainer.num_nodes: is 2"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(written: dict[str, Any], said: str, description: Description) -> None:
+    with pytest.raises(ConfigError, match=r"^[^ ]+: ") as refused:
+        Question((1, 8), rules=(), shards=()).of(written, description).check()
+    assert said in str(refused.value)
+
+
+def test_workers_that_share_a_machine_s_link_are_refused(description: Description) -> None:
+    networks = ("10gbe",)
+    with pytest.raises(ConfigError, match=r"trainer.devices: are 2 on each of 2 machines"):
+        Question(rules=(), shards=(), networks=networks).of(config({}, num_nodes=2), description)
+    Question(rules=(), shards=(), networks=networks).of(config({}, num_nodes=2, devices=1), description)
+
+
+def test_a_rule_that_does_not_go_with_the_rest_is_refused_by_key(description: Description) -> None:
+    written = config({"host": "process", "overlap": True})
+    question = Question((1, 8), rules=(Sync(),), shards=()).of(written, description)
+    with pytest.raises(ConfigError, match=r"init_args.overlap: does not go with sync"):
+        question.check()
+
+
+def test_a_virtual_config_s_times_are_its_clock_s(description: Description) -> None:
+    clock = {**CLOCK, "stragglers": {1: 2.0}, "server_link": {"bandwidth": 1e6}}
+    found = configured(config({"host": "virtual", "clock": clock, "shards": 2}), description)
+    declared = found.declared(Profile(1.0, 32, 1e6, 1e6, 1.0, cores=2, slowdown={2: 1.5}, shard_shares={2: 0.7}))
+    assert (declared.gradient_s, declared.cores, dict(declared.slowdown)) == (0.05, None, {})
+    timing = declared.clock(2, 2)
+    assert (timing.server_s, timing.server_link.bandwidth, timing.stragglers) == (0.01, 1e6, {1: 2.0})
+    assert found.measuring == {}
