@@ -2,6 +2,7 @@
 
 import math
 
+from scalebook.training.claims.evidence import needs_curve
 from scalebook.training.claims.intervals import Confidence
 from scalebook.training.claims.judging import ClaimRow, Judgement
 from scalebook.training.estimate import Estimate
@@ -35,7 +36,10 @@ def numeric(judgement: Judgement) -> list[int]:
 
 def remarks(judgement: Judgement) -> list[str]:
     """What the figures do not say: why a row is not resolved, runs that missed the target, how points were chosen."""
+    cell, better = judgement.cell, judgement.direction
     said = [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
+    if needs_curve(cell) and better.guessed:
+        said.append(f"That {better.plain} of {cell.metric} is a guess: nobody says so. {better.remedy(cell.metric)}")
     base = judgement.rows[0] if judgement.rows and judgement.rows[0].verdict is None else None
     if base is not None and base.evidence.lacking and not any(row.why for row in judgement.rows):
         said.append(f"{base.evidence.label}: {base.evidence.lacking}")
