@@ -92,9 +92,7 @@ def require_logged(
         there = known & {objective.name, names.best(objective.name)}
         if not there and objective.name not in (model.metrics if model else ()):
             remedy = f"Write one of them, or run {experiment} once more if its model logs it now."
-            raise ConfigError(
-                f"objective {objective.name}", f"is unknown: {names.unlogged(objective.name, known)}", remedy
-            )
+            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, known)}", remedy)
         better = directions.of_runs(objective.name, None, [run.tags for run in runs], [config])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"

@@ -36,7 +36,7 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
         better = directions.of_runs(objective.name, None, (), [spec.config])
         if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
             remedy = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
-            problems.append(Problem("objective", f"is {objective.name}, {better.words}", remedy, "warning"))
+            problems.append(Problem("objective", f"is {objective.name}: {better.words}", remedy, "warning"))
     if spec.target is not None and not any(name in AMOUNTS for name in metrics):
         what = "has no effect: no objective says what it takes to get there"
         remedy = f"Write objective: [{metrics[0]}, seconds], or leave it out."

@@ -90,9 +90,9 @@ class Driver:
         if failed and len(failed) == len(self.records):
             cause = f"none of {len(failed)} trials finished; the last: {failed[-1].cause}"
             return SearchResult("failed", time.time(), cause, MEND)
-        ran = sum(1 for record in failed if record.runs)
-        some = f", {ran} of them failed" if ran else ""
-        return SearchResult("finished", time.time(), f"{self.asking.why_over()}{some}")
+        ran = [record for record in failed if record.runs]
+        some = f", {len(ran)} of them failed; the last: {ran[-1].cause}" if ran else ""
+        return SearchResult("finished", time.time(), f"{self.asking.why_over()}{some}", failed=len(ran))
 
     def finish(self, result: SearchResult) -> None:
         """Write the search's result to its folder and to MLflow."""
@@ -190,7 +190,7 @@ class Driver:
         """Tell the study, then MLflow: in this order a driver that dies between them is made good by the next."""
         number = trial.number
         if not any(record.state == "finished" for record in self.records):
-            self._wrong = self._mistaken(trial, outcome)
+            self._wrong = self._wrong or self._mistaken(trial, outcome)
         self.study.note(number, seconds=outcome.seconds, spread=outcome.spread)
         if outcome.state == "finished":
             self.study.finish(number, outcome.values)
