@@ -10,6 +10,7 @@ import pytest
 from scalebook.app.runs.services.turning import turn
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import judge
+from scalebook.training.claims.table import text
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
 from scalebook.training.notebook import edit, store
@@ -219,6 +220,9 @@ def test_a_claim_takes_the_best_value_in_the_direction_that_it_says(lab: Lab) ->
     (cell,) = nb.claims()
     guessed = judge(Witness(lab.workspace, lab.reader, "lab.md", nb, lab.description), cell)
     assert guessed.direction == Direction(True, "guess")
+    assert "Lower is better of val_odd: a guess, nothing says so. If not, write metric: {val_odd: max}." in text(
+        guessed
+    )
     nb = edit.say_better(nb, cell, "val_odd", "max")
     said = judge(Witness(lab.workspace, lab.reader, "lab.md", nb, lab.description), nb.claims()[0])
     amounts = [[one.value for one in rows.rows[0].evidence.amounts.values()] for rows in (guessed, said)]

@@ -34,12 +34,17 @@ def numeric(judgement: Judgement) -> list[int]:
     return list(range(first, len(head(judgement)) - 1))
 
 
+def guess(judgement: Judgement) -> list[str]:
+    """That nobody says what is better of its metric, and what to write; a page has a button for it."""
+    metric, better = judgement.cell.metric, judgement.direction
+    if not needs_curve(judgement.cell) or not better.guessed:
+        return []
+    return [f"{better.plain.capitalize()} of {metric}: a guess, nothing says so. {better.remedy(metric)}"]
+
+
 def remarks(judgement: Judgement) -> list[str]:
     """What the figures do not say: why a row is not resolved, runs that missed the target, how points were chosen."""
-    cell, better = judgement.cell, judgement.direction
     said = [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
-    if needs_curve(cell) and better.guessed:
-        said.append(f"That {better.plain} of {cell.metric} is a guess: nobody says so. {better.remedy(cell.metric)}")
     base = judgement.rows[0] if judgement.rows and judgement.rows[0].verdict is None else None
     if base is not None and base.evidence.lacking and not any(row.why for row in judgement.rows):
         said.append(f"{base.evidence.label}: {base.evidence.lacking}")
@@ -81,7 +86,8 @@ def text(judgement: Judgement) -> str:
         for row in (rows[0], ["-" * width for width in widths], *rows[1:])
     ]
     title = f"{judgement.cell.name}: {judgement.statement}\n{judgement.verdict.upper()}"
-    return "\n".join([title, "", *lines, *(["", *remarks(judgement)] if remarks(judgement) else [])])
+    said = [*guess(judgement), *remarks(judgement)]
+    return "\n".join([title, "", *lines, *(["", *said] if said else [])])
 
 
 def _points(judgement: Judgement) -> list[str]:

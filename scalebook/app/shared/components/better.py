@@ -28,8 +28,9 @@ def draw(metric: str, direction: Direction, key: str, shown: str = "", said: boo
 def choose(known: Direction, said: Goal | None, key: str) -> Direction:
     """As a form has it: what is known, or what the form says."""
     before: Goal = said or ("min" if known.lower else "max")
-    label = f"Better{' (guessed)' if said is None and known.guessed else ''}"
-    goal = st.segmented_control(label, GOALS, default=before, required=True, key=key, format_func=WORDS.__getitem__)
+    goal = st.segmented_control("Better", GOALS, default=before, required=True, key=key, format_func=WORDS.__getitem__)
     if said is None and known.source != "said" and (goal == "min") == known.lower:
+        if known.guessed:
+            st.caption("This is a guess: nothing says so.")
         return known
     return Direction(goal == "min", "said")
