@@ -52,7 +52,7 @@ def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Work
         curve = reader(workspace).curve(job.id, metric)
         assert len(curve.values) == 3
         assert curve.values[-1] == found[names.final(metric)]
-        choose = min if directions.lower_is_better(metric) else max
+        choose = min if directions.direction(metric).lower else max
         assert choose(curve.values) == found[names.best(metric)]
         assert curve.updates == sorted(curve.updates)
         assert curve.samples[-1] <= 3 * 128

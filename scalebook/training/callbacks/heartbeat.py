@@ -17,7 +17,8 @@ EVERY_S: Final = 1.0
 FIRST_LINE_S: Final = 2.0
 LONGEST_LINE_S: Final = 60.0
 Phase = Literal["starting", "training", "validating", "ending"]
-SHOWN: Final = (names.TRAIN_LOSS, names.VAL_LOSS, names.VAL_ACCURACY, names.VAL_BITS_PER_DIM, names.UPDATES_PER_SECOND)
+SHOWN: Final = 3
+"""Metrics of validation in a line."""
 
 
 class Heartbeat(Callback):
@@ -139,7 +140,10 @@ def line(progress: Progress, virtual: bool = False) -> str:
         f"{progress.updates:,} updates",
         f"{progress.seconds:.1f} {'virtual ' * virtual}s",
     ]
-    words += [f"{name} {progress.metrics[name]:.4g}" for name in SHOWN if name in progress.metrics]
+    validated = names.validation_metrics(progress.metrics)
+    main = names.main_metric(validated)
+    shown = [names.TRAIN_LOSS, *sorted(validated, key=lambda name: name != main)[:SHOWN], names.UPDATES_PER_SECOND]
+    words += [f"{name} {progress.metrics[name]:.4g}" for name in shown if name in progress.metrics]
     if progress.left_s is not None and progress.phase != "ending":
         words.append(f"{progress.left_s:.0f} s left")
     return "  ".join(words)

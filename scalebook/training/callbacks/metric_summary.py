@@ -8,7 +8,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor
 
 from scalebook.training.tracking import names
-from scalebook.training.tracking.directions import Goal, lower_is_better
+from scalebook.training.tracking.directions import Goal, direction
 
 
 class MetricSummary:
@@ -36,7 +36,7 @@ class MetricSummary:
             value = float(tensor)
             self.last[metric] = value
             before = self.best.get(metric, math.nan)
-            choose = min if lower_is_better(metric) else max  # as comparisons, claims and searches have it
+            choose = min if direction(metric, recorded=self.directions).lower else max
             if not math.isnan(value) and (math.isnan(before) or choose(value, before) != before):
                 self.best[metric] = news[names.best(metric)] = value
         return news

@@ -15,6 +15,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files.flow import flow
 from scalebook.training.notebook.cells import ClaimCell, Notebook
 from scalebook.training.notebook.claim_check import canonical
+from scalebook.training.notebook.offered import unnamed
 from scalebook.training.notebook.results import results
 from scalebook.training.notebook.rows import best, first_at
 from scalebook.training.search import launch
@@ -22,6 +23,7 @@ from scalebook.training.search.folder import ENDED, SearchFolder
 from scalebook.training.search.study.reading import read
 from scalebook.training.search.study.trials import TrialRecord, at_rest
 from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.directions import Direction
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
@@ -65,10 +67,14 @@ class Witness:
     ) -> None:
         self.workspace, self.reader, self.notebook = workspace, reader, notebook
         self.nb, self.description = nb, description
+        self.direction = Direction(True, "guess")
+        """What is better of the metric of the claim whose sides were asked for last, and who says so."""
 
     def sides(self, cell: ClaimCell) -> list[Evidence]:
         """Of all sides, `against` first."""
         ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
+        runs, configs = self._all_of(cell, ran)
+        self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], configs)
         if isinstance(ran, str):
             return [
                 self._experiment(cell, side) if isinstance(side, str) else _without(side, ran) for side in cell.sides
@@ -81,6 +87,30 @@ class Witness:
             else self._part(cell, side, ran, parts[flow(side)], choosing)
             for side in cell.sides
         ]
+
+    def named(self, cell: ClaimCell) -> ClaimCell:
+        """With the metric that it is judged by, where it names none."""
+        if cell.metric or not needs_curve(cell):
+            return cell
+        runs, configs = self._all_of(cell, self._ran(cell) if cell.search else "")
+        return replace(cell, metric=unnamed(configs, runs, self.description))
+
+    def _all_of(self, cell: ClaimCell, ran: "_Ran | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
+        """Runs of all experiments that it names, one of its search, and their configs."""
+        found = [self.nb.experiment(side) for side in cell.sides if isinstance(side, str)]
+        experiments = [experiment for experiment in found if experiment is not None]
+        configs = [experiment.config for experiment in experiments]
+        runs = [
+            result.run
+            for experiment in experiments
+            for result in results(self.reader, self.notebook, experiment, self.description, None, self.nb)
+            if result.run is not None and not result.stale
+        ]
+        if isinstance(ran, _Ran):
+            configs.append(ran.spec.config)
+            first = next((run for record in ran.records for run in self._runs(record, ran.seeds).values()), None)
+            runs += [first] if first is not None else []
+        return runs, configs
 
     # --- experiments -----------------------------------------------------------------------------------------------
 
@@ -142,7 +172,7 @@ class Witness:
         shown = {trial.number: found for trial in trials if (found := self._shown(cell, trial, choose)) is not None}
         if not shown:
             return _without(side, "no point of it has finished with the seeds that choose")
-        chosen = best_of(trials, shown, lower_is_better(cell), ran.spec.space)
+        chosen = best_of(trials, shown, self._lower(cell), ran.spec.space)
         runs = self._runs(chosen, judge)
         lacking = ""
         if len(runs) < len(judge):
@@ -161,11 +191,15 @@ class Witness:
         found = [Shown(amount, self._best(cell, run)) for run in runs if (amount := self._amount(cell, run))]
         return found if len(found) == len(choose) else None
 
+    def _lower(self, cell: ClaimCell) -> bool:
+        """Of the figure that is claimed."""
+        return self.direction.lower if cell.figure == "best" else cell.figure in names.AXES
+
     def _best(self, cell: ClaimCell, run: RunRecord) -> float:
         """The best value of the metric, the smaller the better; 0 where the claim reads no curve."""
         if not needs_curve(cell):
             return 0.0
-        lower = directions.lower_is_better(cell.metric)
+        lower = self.direction.lower
         value = best(self.reader.curve(run.id, cell.metric), lower)
         return math.inf if value is None else value if lower else -value
 
@@ -199,7 +233,7 @@ class Witness:
             value = run.metrics.get(f"perf/{cell.figure}")
             return None if value is None else Amount(value)
         curve = self.reader.curve(run.id, cell.metric)
-        lower = directions.lower_is_better(cell.metric)
+        lower = self.direction.lower
         if cell.figure == "best":
             value = best(curve, lower)
             return None if value is None else Amount(value)
@@ -214,11 +248,6 @@ class Witness:
 def needs_curve(cell: ClaimCell) -> bool:
     """Whether the figure is read off the curve of its metric; else it is a metric of its own."""
     return cell.figure == "best" or cell.figure in names.AXES
-
-
-def lower_is_better(cell: ClaimCell) -> bool:
-    """Of the figure that is claimed."""
-    return directions.lower_is_better(cell.metric) if cell.figure == "best" else cell.figure in names.AXES
 
 
 def _without(side: Mapping[str, Any], lacking: str) -> Evidence:

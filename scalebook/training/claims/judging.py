@@ -8,6 +8,7 @@ from typing import Literal
 from scalebook.training.claims.evidence import Evidence, Witness
 from scalebook.training.claims.intervals import FEWEST, Confidence, mean_interval, ratio_interval
 from scalebook.training.notebook.cells import ClaimCell
+from scalebook.training.tracking.directions import Direction
 from scalebook.training.tracking.names import axis_words
 
 Verdict = Literal["supported", "not supported", "not resolved"]
@@ -40,6 +41,8 @@ class Judgement:
     cell: ClaimCell
     rows: Sequence[ClaimRow]
     verdict: Verdict
+    direction: Direction
+    """What is better of its metric, and who says so."""
 
     @property
     def statement(self) -> str:
@@ -66,12 +69,13 @@ def judge(witness: Witness, cell: ClaimCell) -> Judgement:
     its rows are (each at 95 %, which keeps the level of the whole: Berger 1982), and not supported when any row is not;
     with k rows that happens by chance with up to k times 2.5 %.
     """
+    cell = witness.named(cell)
     sides = witness.sides(cell)
     base = sides[0] if cell.against is not None else None
     rows = [] if base is None else [ClaimRow(base, mean_interval([*base.amounts.values()]), None, None)]
     rows += [_row(cell, side, base) for side in (sides if base is None else sides[1:])]
     verdicts = [row.verdict for row in rows if row.verdict is not None]
-    return Judgement(cell, rows, _together(verdicts))
+    return Judgement(cell, rows, _together(verdicts), witness.direction)
 
 
 def verdict(interval: Confidence, at_least: float | None, at_most: float | None) -> Verdict:

@@ -2,6 +2,7 @@
 
 import math
 
+from scalebook.training.claims.evidence import needs_curve
 from scalebook.training.claims.intervals import Confidence
 from scalebook.training.claims.judging import ClaimRow, Judgement
 from scalebook.training.estimate import Estimate
@@ -38,6 +39,14 @@ def numeric(judgement: Judgement) -> list[int]:
     """The columns of figures."""
     first = 1 + len(_points(judgement))
     return list(range(first, len(head(judgement)) - 1))
+
+
+def guess(judgement: Judgement) -> list[str]:
+    """That nobody says what is better of its metric, and what to write; a page has a button for it."""
+    metric, better = judgement.cell.metric, judgement.direction
+    if not needs_curve(judgement.cell) or not better.guessed:
+        return []
+    return [f"{better.plain.capitalize()} of {metric}: a guess, nothing says so. {better.remedy(metric)}"]
 
 
 def remarks(judgement: Judgement) -> list[str]:
@@ -84,7 +93,8 @@ def text(judgement: Judgement) -> str:
         for row in (rows[0], ["-" * width for width in widths], *rows[1:])
     ]
     title = f"{judgement.cell.name}: {judgement.statement}\n{judgement.verdict.upper()}"
-    return "\n".join([title, "", *lines, *(["", *remarks(judgement)] if remarks(judgement) else [])])
+    said = [*guess(judgement), *remarks(judgement)]
+    return "\n".join([title, "", *lines, *(["", *said] if said else [])])
 
 
 def _points(judgement: Judgement) -> list[str]:

@@ -118,7 +118,11 @@ def _due(wanted: Wanted, cell: ExperimentCell, workspace: Workspace, description
 def _metric(wanted: Wanted, job: JobFolder, description: Description) -> str:
     """The one to show while it runs: of the first comparison that names its cell, else the model's main one."""
     cell = job.request().cell
-    compared = [comparison.metric for comparison in wanted.notebook.comparisons() if cell in comparison.runs]
+    compared = [
+        comparison.metric
+        for comparison in wanted.notebook.comparisons()
+        if cell in comparison.runs and comparison.metric
+    ]
     experiment = wanted.notebook.experiment(cell or "")
     model = named(experiment.config.get("model") if experiment else None).info("models", description)
     return next(iter([*compared, *(model.metrics if model else [])]), names.VAL_LOSS)

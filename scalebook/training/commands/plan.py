@@ -5,10 +5,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from scalebook.training.config.catalogue import describe
-from scalebook.training.config.classes import suggestion
+from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
 from scalebook.training.config.description import Description
 from scalebook.training.config.validate import require
@@ -28,6 +28,7 @@ from scalebook.training.planning.reaching import MOST_TRAINED, check_metric, rea
 from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.planning.target import TargetAnswer, save_target_figure, target_lines
 from scalebook.training.planning.words import printed
+from scalebook.training.tracking import names
 from scalebook.training.trust import OPTION, settle
 from scalebook.training.tuning.configs import HELP as HELP_OPTIONS
 from scalebook.training.tuning.configs import number, prepared, whole_number
@@ -39,10 +40,9 @@ OPTIONS: Final = (
     "--profile", "--save-profile", "--workers", "--rules", "--shards", "--links", "--seed", "--json", "--figure",
     "--target", "--metric", "--seeds",
 )  # fmt: skip
-METRIC: Final = "val/accuracy"
 HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--rules {COMPARED}]
                       [--shards 1] [--links own,{",".join(NETWORKS)}] [--save-profile FILE] [--json FILE]
-                      [--figure FILE] [--target VALUE [--metric {METRIC}] [--seeds 1]] [--KEY VALUE ...]
+                      [--figure FILE] [--target VALUE [--metric NAME] [--seeds 1]] [--KEY VALUE ...]
        scalebook plan FILE.md --cell NAME [the same options], of an experiment of a notebook
        scalebook plan --profile PROFILE.yaml [the same options]
 
@@ -101,14 +101,24 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
     return _measured(workspace, description, line)
 
 
+def _main_metric(config: Mapping[str, Any], description: Description) -> str:
+    """What the model is known to log while validating; ConfigError where that is nothing."""
+    model = named(config.get("model")).info("models", description)
+    main = names.main_metric(names.validation_metrics(model.metrics)) if model else None
+    if main is None:
+        raise ConfigError("--metric", "is missing: by what is the target reached?", "Name one that the model logs.")
+    return main
+
+
 def _measured(workspace: Workspace, description: Description, line: CommandLine) -> int:
     question = _question(line.options, of_config=True).of(line.config, description)
     question.check()
     if "--profile" in line.options:
         raise ConfigError("--profile", "and a config are both given", "Leave one of them out.")
     target = number(line.options, "--target", None, -math.inf)
-    seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or METRIC
+    seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
     if target is not None:
+        metric = metric or _main_metric(line.config, description)
         check_metric(line.config, metric, description)
     with sigterm_interrupts():
         try:

@@ -16,6 +16,6 @@ def claim_blocks(witness: Witness, cell: ClaimCell) -> list[Block]:
         CellHead("claim", cell.name, [judgement.verdict]),
         Remark(judgement.statement),
         DataTable(table.head(judgement), rows, table.numeric(judgement)),
-        *(Remark(remark) for remark in table.remarks(judgement)),
+        *(Remark(remark) for remark in [*table.guess(judgement), *table.remarks(judgement)]),
         config_of(cell.source),
     ]

@@ -23,7 +23,7 @@ from scalebook.training.notebook.cells import (
     SearchCell,
 )
 from scalebook.training.notebook.claim_body import KEYS as CLAIM_KEYS
-from scalebook.training.notebook.claim_body import read_claim
+from scalebook.training.notebook.claim_body import read_claim, read_metric
 from scalebook.training.notebook.positions import composed, line_of
 
 Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
@@ -103,9 +103,7 @@ def _comparison(source: str, name: str, content: Mapping[str, Any]) -> Compariso
     runs = content.get("runs")
     if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
         raise ConfigError("runs", "is not a list of experiments", "Write runs: [NAME, NAME].")
-    metric = content.get("metric", "val/loss")
-    if not isinstance(metric, str) or not metric:
-        raise ConfigError("metric", "is not the name of a metric", "Write for example metric: val/loss.")
+    metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
     axes = content.get("x", ["updates"])
     axes = [axes] if isinstance(axes, str) else axes
     if not isinstance(axes, list) or not axes or not all(axis in AXES for axis in axes):
@@ -117,7 +115,7 @@ def _comparison(source: str, name: str, content: Mapping[str, Any]) -> Compariso
     if scale not in SCALES:
         raise ConfigError("scale", "is no scale of an axis", f"Write scale: {' or '.join(SCALES)}.")
     reach = None if target is None else float(target)
-    return ComparisonCell(source, name, list(runs), metric, list(axes), reach, scale)
+    return ComparisonCell(source, name, list(runs), metric, list(axes), reach, scale, goal)
 
 
 def _is_int(value: Any) -> bool:

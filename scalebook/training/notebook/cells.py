@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Any, Final, Literal
 
 from scalebook.training.config.complete import seeds_from
+from scalebook.training.tracking.directions import Goal
 
 Axis = Literal["updates", "samples", "seconds", "bytes"]
 Scale = Literal["linear", "log"]
@@ -48,16 +49,17 @@ class ExperimentCell:
 
 @dataclass(frozen=True)
 class ComparisonCell:
-    """A fenced `yaml comparison=NAME` cell. `runs` are names of experiment cells; `metric` is an MLflow metric, and
-    `scale` that of its axis."""
+    """A fenced `yaml comparison=NAME` cell. `runs` are names of experiment cells; `metric` is an MLflow metric ("": the
+    main one of its runs), `goal` what the cell says is better of it, and `scale` that of its axis."""
 
     source: str
     name: str
     runs: list[str] = field(default_factory=list)
-    metric: str = "val/loss"
+    metric: str = ""
     x: list[Axis] = field(default_factory=lambda: ["updates"])
     target: float | None = None
     scale: Scale = "linear"
+    goal: Goal | None = None
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,14 @@ class ClaimCell:
     runs: list[Side] = field(default_factory=list)
     against: Side | None = None
     figure: Figure = "samples"
-    metric: str = "val/loss"
+    metric: str = ""
     target: float | None = None
     at_least: float | None = None
     at_most: float | None = None
     search: str | None = None
     choose_by: int = 2
+    goal: Goal | None = None
+    """What the cell says is better of `metric`."""
 
     @property
     def sides(self) -> list[Side]:

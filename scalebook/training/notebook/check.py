@@ -118,4 +118,5 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
             yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)}, which is no experiment here", remedy)
         seen.add(name)
     configs = [experiment.config for experiment in nb.experiments() if experiment.name in seen]
-    yield from unknown_metric(configs, cell.metric, description)
+    if cell.metric:
+        yield from unknown_metric(configs, cell.metric, description)

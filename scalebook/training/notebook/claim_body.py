@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 from scalebook.training.config.fields import shown
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import ClaimCell, Figure, Side
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
 
 KEYS: Final = ("runs", "against", "figure", "metric", "target", "at_least", "at_most", "search", "choose_by")
 FIGURES: Final[tuple[Figure, ...]] = get_args(Figure)
@@ -26,9 +26,7 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     figure = content.get("figure", "samples")
     if figure not in FIGURES:
         raise ConfigError("figure", f"{shown(figure)} is unknown", f"Use one of {', '.join(FIGURES)}.")
-    metric = content.get("metric", names.VAL_LOSS)
-    if not isinstance(metric, str) or not metric:
-        raise ConfigError("metric", "is not the name of a metric", "Write for example metric: val/loss.")
+    metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
     target = _number(content, "target", "Write the value of the metric to be reached.")
     if figure in names.AXES and target is None:
         raise ConfigError("target", f"is missing: {figure} until what is reached?", "Write a value of the metric.")
@@ -43,7 +41,16 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     sides: list[Side] = [*runs, *([] if against is None else [against])]
     if search is None and any(isinstance(side, dict) for side in sides):
         raise ConfigError("search", "is missing: runs names parts of a search", "Write search: NAME of a search cell.")
-    return ClaimCell(source, name, runs, against, figure, metric, target, at_least, at_most, search, choose_by)
+    return ClaimCell(source, name, runs, against, figure, metric, target, at_least, at_most, search, choose_by, goal)
+
+
+def read_metric(raw: Any) -> tuple[str, directions.Goal | None]:
+    """Its name, and what is better of it where that is written too."""
+    found = directions.named(raw)
+    if found is None:
+        remedy = "Write metric: NAME as a run logs it, or {NAME: max} where a higher value is better."
+        raise ConfigError("metric", "is not the name of a metric", remedy)
+    return found
 
 
 def _bounds(content: Mapping[str, Any]) -> tuple[float | None, float | None]:

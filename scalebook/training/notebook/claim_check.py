@@ -29,7 +29,8 @@ def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> I
         yield from _search(nb, cell, description)
         base = _base(nb, cell.search)
         configs += [base] if base and not _varies(nb, cell.search, "model") else []
-    yield from unknown_metric(configs, cell.metric, description)
+    if cell.metric:
+        yield from unknown_metric(configs, cell.metric, description)
 
 
 def keyed(cell: ClaimCell) -> list[tuple[str, Side]]:

@@ -8,9 +8,11 @@ from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import base_content
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
+from scalebook.training.notebook.offered import unnamed
 from scalebook.training.notebook.results import SeedResult, results
 from scalebook.training.notebook.rows import ExperimentRow, Outcome, row, told
 from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.directions import Direction, Goal
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 
 
@@ -26,10 +28,12 @@ class Comparison:
     curves: list[MetricCurve]
     differences: list[tuple[str, dict[str, Any]]]
     """(dotted key, experiment -> value) for every key that is not the same everywhere; None: it has no such key."""
+    direction: Direction
+    """What is better of the metric, and who says so."""
 
     @property
     def lower_is_better(self) -> bool:
-        return directions.lower_is_better(self.metric)
+        return self.direction.lower
 
 
 def compare(
@@ -45,25 +49,30 @@ def compare(
     Only runs of the configs as they stand count, the newest of each seed; `seeds` replaces the cells' `repeats`. Names
     that are no experiments give rows with the outcome "missing".
     """
+    by_name: dict[str, list[SeedResult]] = {}
+    for name in cell.runs:
+        if (experiment := nb.experiment(name)) is not None:
+            by_name[name] = results(reader, notebook_name, experiment, description, experiment.seeds(seeds), nb)
+    shown = {
+        name: _shown([result.run for result in by_seed if result.run and not result.stale])
+        for name, by_seed in by_name.items()
+    }
+    every = [run for runs in shown.values() for run in runs]
+    configs = {experiment.name: experiment.config for experiment in nb.experiments() if experiment.name in cell.runs}
+    metric = cell.metric or unnamed(configs.values(), every, description)
+    better = directions.of_runs(metric, cell.goal, [run.tags for run in every], configs.values())
     rows: list[ExperimentRow] = []
     curves: dict[str, MetricCurve] = {}
     for name in cell.runs:
-        experiment = nb.experiment(name)
-        if experiment is None:
+        if name not in by_name:
             rows.append(ExperimentRow(name, "missing", seeds=0, note="no such experiment in this notebook"))
             continue
-        by_seed = results(reader, notebook_name, experiment, description, experiment.seeds(seeds), nb)
-        runs = _shown([result.run for result in by_seed if result.run and not result.stale])
-        curves |= {run.id: reader.curve(run.id, cell.metric) for run in runs}
-        made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed))
+        runs, by_seed = shown[name], by_name[name]
+        curves |= {run.id: reader.curve(run.id, metric) for run in runs}
+        made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed), better.lower)
         rows.append(_with_note(made, by_seed))
-    configs = meanings(
-        {experiment.name: experiment.config for experiment in nb.experiments() if experiment.name in cell.runs},
-        description,
-    )
-    return Comparison(
-        cell.name, cell.metric, cell.target, list(cell.x), rows, list(curves.values()), differences(configs)
-    )
+    differing = differences(meanings(configs, description))
+    return Comparison(cell.name, metric, cell.target, list(cell.x), rows, list(curves.values()), differing, better)
 
 
 def compare_runs(
@@ -74,11 +83,13 @@ def compare_runs(
     *,
     configs: Mapping[str, Mapping[str, Any]] | None = None,
     grouped: bool = False,
+    goal: Goal | None = None,
 ) -> Comparison:
     """Any runs side by side, a row each, called by their titles; KeyError for an id that the store has not.
 
     `grouped`: those of one experiment that differ in nothing but their seed are one row, called by its cell. `configs`
     by run id, as `meanings` gives them; without them the differences are those of the parameters in MLflow.
+    `goal`: what a person says is better of the metric.
     """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
     curves = {run.id: reader.curve(run.id, metric) for run in runs}
@@ -89,7 +100,10 @@ def compare_runs(
     labels = _labels(
         firsts, [run.cell or "" if len(mine) > 1 else "" for run, mine in zip(firsts, groups.values(), strict=True)]
     )
-    rows = [row(labels[mine[0].id], mine, curves, target, len(mine), _worst(mine)) for mine in groups.values()]
+    better = directions.of_runs(metric, goal, [run.tags for run in runs])
+    rows = [
+        row(labels[mine[0].id], mine, curves, target, len(mine), _worst(mine), better.lower) for mine in groups.values()
+    ]
     known = configs or {}
     if all(run.id in known for run in firsts):
         configs_ = {labels[run.id]: dict(known[run.id]) for run in firsts}
@@ -98,7 +112,7 @@ def compare_runs(
     differing = [
         difference for difference in differences(configs_) if not (grouped and difference[0] == "seed_everything")
     ]
-    return Comparison("", metric, target, told(rows), rows, list(curves.values()), differing)
+    return Comparison("", metric, target, told(rows), rows, list(curves.values()), differing, better)
 
 
 def meaning(config: Mapping[str, Any], description: Description) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from scalebook.training.notebook.fences import NAME, NAME_REMEDY, fences
 from scalebook.training.notebook.lines import line_end, split_lines
 from scalebook.training.notebook.patch import patch
 from scalebook.training.notebook.splice import inserted, removed, replaced
+from scalebook.training.tracking import directions
+from scalebook.training.tracking.directions import Goal
 
 
 def replace_note(nb: Notebook, index: int, text: str) -> Notebook:
@@ -82,7 +84,10 @@ def put_experiment(
 
 def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) -> Notebook:
     """The comparison `cell.name` as `cell` says (its `source` is ignored), like `put_experiment`."""
-    values = {key: value for key, value in asdict(cell).items() if key not in ("source", "name")}
+    values = {key: value for key, value in asdict(cell).items() if key not in ("source", "name", "goal")}
+    values["metric"] = directions.written(cell.metric, cell.goal)
+    if not cell.metric:
+        del values["metric"]
     if cell.target is None:
         del values["target"]
     if cell.scale == SCALES[0]:
@@ -94,9 +99,19 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) ->
     written = _told(nb.cells[index])
     before = nb.cells[index]
     if isinstance(before, ComparisonCell):  # what did not change keeps the way it is written: `target: 2`, `x: samples`
-        values = {key: _as_told(written, key, value, getattr(before, key)) for key, value in values.items()}
-        values = {key: value for key, value in values.items() if key in written or value != getattr(before, key)}
+        old = {**asdict(before), "metric": directions.written(before.metric, before.goal)}
+        values = {key: _as_told(written, key, value, old[key]) for key, value in values.items()}
+        values = {key: value for key, value in values.items() if key in written or value != old[key]}
     return _changed(nb, index, written, values, body)
+
+
+def say_better(nb: Notebook, cell: ComparisonCell | ClaimCell, metric: str, goal: Goal) -> Notebook:
+    """The cell with `{metric: goal}` for its metric: what a person says is better of it."""
+    index = _index(nb, _kind(cell), cell.name)
+    assert index is not None, f"no cell {cell.name}"
+    written = _told(nb.cells[index])
+    values = {**written, "metric": directions.written(metric, goal)}
+    return _changed(nb, index, written, values, "".join(f"{key}: {flow(value)}\n" for key, value in values.items()))
 
 
 def put_search(nb: Notebook, name: str, body: Mapping[str, Any], at: int | None = None) -> Notebook:

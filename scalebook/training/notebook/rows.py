@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 from scalebook.training.estimate import Estimate, Reached, estimate, reached
 from scalebook.training.notebook.cells import Axis
-from scalebook.training.tracking import directions, names
+from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import is_own
 from scalebook.training.tracking.reading import MetricCurve, RunRecord
 
@@ -59,11 +59,11 @@ def row(
     target: float | None,
     seeds: int,
     outcome: Outcome,
+    lower: bool,
 ) -> ExperimentRow:
-    """The row of `runs`, whose curves of the compared metric are in `curves` by run id."""
+    """The row of `runs`, whose curves of the compared metric, of which `lower` is better, are in `curves` by run id."""
     mine = [curves[run.id] for run in runs]
     tags = runs[0].tags if runs else {}
-    lower = directions.lower_is_better(mine[0].metric) if mine else True
     return ExperimentRow(
         experiment=name,
         outcome=outcome,

@@ -111,7 +111,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]
 
 def heading(comparison: Comparison) -> str:
     """What is compared, and what its figures are."""
-    better = "lower is better" if comparison.lower_is_better else "higher is better"
+    better = comparison.direction.words
     target = "" if comparison.target is None else f", target {comparison.target:g}"
     name = f"{comparison.name}: " if comparison.name else ""
     most = max((len(row.run_ids) for row in comparison.rows), default=0)

@@ -27,7 +27,6 @@ from scalebook.training.tracking.starting import open_store
 from scalebook.training.tuning.following import follow
 from scalebook.training.workspace import Workspace
 
-VALIDATION: Final = "val/"
 MOST_TRAINED: Final = 16
 """Workers of a virtual run, where nobody asks for more by name."""
 
@@ -47,7 +46,7 @@ def reach(
     validated without the metric; ConfigError as `check_metric`."""
     check_metric(config, metric, description)
     allowed = [count for count in workers if setting.allows(count)]
-    lower = directions.lower_is_better(metric)
+    lower: bool | None = None
     points, runs = [], []
     with hold(workspace):
         for count in allowed:
@@ -62,6 +61,9 @@ def reach(
                 curve = RunReader(workspace.tracking_uri()).curve(job.id, metric)
                 if not curve.values:
                     raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Name one that it logs.")
+                if lower is None:  # as the first run records it
+                    tags = RunReader(workspace.tracking_uri()).run(job.id).tags
+                    lower = directions.of_runs(metric, None, [tags], [config]).lower
                 needed.append(first_at(curve, "updates", target, lower))
                 runs.append(job.id)
             reached = [updates for updates in needed if updates is not None]
@@ -85,10 +87,9 @@ def refuse_unknown(job: JobFolder, metric: str) -> None:
     """NotMeasured, with the names there are, once the run has validated without recording `metric`."""
     progress = job.progress()
     recorded = sorted(progress.metrics) if progress else []
-    validated = any(name.startswith(VALIDATION) for name in recorded)
-    if validated and metric.startswith(VALIDATION) and metric not in recorded:
-        known = [name for name in recorded if name.startswith((VALIDATION, names.TRAINING))]
-        raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. It records {', '.join(known)}.")
+    late = "train" in metric  # what an epoch of training logs comes after its validation
+    if names.validation_metrics(recorded) and metric not in recorded and not late:
+        raise NotMeasured(f"the run {job.id[:8]}: {names.unlogged(metric, recorded)}.")
 
 
 def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:

@@ -91,6 +91,8 @@ class SearchResult:
     ended: float
     cause: str = ""
     advice: str = ""
+    failed: int = 0
+    """Trials that ran and failed, of a search that finished."""
 
 
 class SearchFolder(RecordFolder):

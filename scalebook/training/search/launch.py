@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from scalebook.training.config.classes import named
 from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
 from scalebook.training.config.search.check import MOST_POINTS, extremes
 from scalebook.training.config.search.definition import SearchSpec, body_of, identity, read_search
 from scalebook.training.config.search.point import resolve, summary
@@ -27,10 +29,13 @@ from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
 from scalebook.training.trust import SEARCH, sign
 from scalebook.training.workspace import Workspace
+
+RECENT_RUNS: Final = 5
 
 
 def start(
@@ -48,6 +53,8 @@ def start(
     `base` is the config of the experiment that `body` names, if it names one. ConfigError before anything is made.
     """
     spec = read_search(body, base, description)
+    if notebook is not None and base is not None:
+        require_logged(workspace, spec, notebook, str(body.get("experiment", "")), base, description)
     what = identity(spec, description)
     for problem in lacking_gpus(spec, description, machines_of(workspace)):
         raise ConfigError(problem.key, problem.message, problem.remedy)
@@ -60,6 +67,37 @@ def start(
         folder = _make(workspace, spec, what, name, notebook, cell)
     _wake(folder)
     return folder
+
+
+def require_logged(
+    workspace: Workspace,
+    spec: SearchSpec,
+    notebook: str,
+    experiment: str,
+    config: Mapping[str, Any],
+    description: Description,
+) -> None:
+    """ConfigError for an objective that finished runs of the same config have not logged and the model's source does
+    not name, or of which they have recorded that its other values are better."""
+    hashed = config_hash(config, description)
+    where = "attributes.status = 'FINISHED'"
+    runs = RunReader(workspace.tracking_uri()).runs(
+        notebook=notebook, cell=experiment, config_hash=hashed, where=where, limit=RECENT_RUNS
+    )
+    model = named(config.get("model")).info("models", description)
+    known = {name for run in runs for name in run.metrics}
+    for objective in spec.objectives:
+        if not runs or objective.name in names.AXES:
+            continue
+        there = known & {objective.name, names.best(objective.name)}
+        if not there and objective.name not in (model.metrics if model else ()):
+            remedy = f"Write one of them, or run {experiment} once more if its model logs it now."
+            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, known)}", remedy)
+        better = directions.of_runs(objective.name, None, [run.tags for run in runs], [config])
+        if not objective.said and better.lower != objective.lower:
+            goal = "min" if better.lower else "max"
+            message = f"is {objective.name}, of which {better.plain}, as the runs of {experiment} have recorded"
+            raise ConfigError("objective", message, f"Write objective: {{{objective.name}: {goal}}}.")
 
 
 def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[Machine]) -> list[Problem]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
@@ -39,12 +39,26 @@ class Direction:
         return self.source == "guess"
 
     @property
+    def plain(self) -> str:
+        return f"{'lower' if self.lower else 'higher'} is better"
+
+    @property
     def words(self) -> str:
-        return f"{'lower' if self.lower else 'higher'} is better{', a guess' if self.guessed else ''}"
+        return f"{self.plain}, guessed" if self.guessed else self.plain
+
+    @property
+    def other(self) -> Goal:
+        """What a person says who turns it."""
+        return "max" if self.lower else "min"
+
+    def remedy(self, metric: str) -> str:
+        """What to write where it is wrong."""
+        return f"If not, write metric: {{{metric}: {self.other}}}."
 
 
 def direction(metric: str, said: Goal | None = None, recorded: Mapping[str, Goal] | None = None) -> Direction:
-    """What a person said comes first, then what the run or its config says, then the name; else lower."""
+    """The one place that decides: what a person said, then what the run or its config says, then the name; else it is
+    guessed to be lower."""
     if said is not None:
         return Direction(said == "min", "said")
     if recorded and metric in recorded:
@@ -55,23 +69,61 @@ def direction(metric: str, said: Goal | None = None, recorded: Mapping[str, Goal
     return Direction(False, "name") if words & HIGHER else Direction(True, "guess")
 
 
-def lower_is_better(metric: str) -> bool:
-    """By its name alone."""
-    return direction(metric).lower
+def of_runs(
+    metric: str,
+    said: Goal | None,
+    tags: Iterable[Mapping[str, str]],
+    configs: Iterable[Mapping[str, Any]] = (),
+) -> Direction:
+    """As `direction`, of runs with these tags and of experiments with these configs; what the runs say is the later
+    word."""
+    tags = list(tags)
+    said = said or told_by(tags, names.TAG_GOALS).get(metric)
+    known: dict[str, Goal] = {}
+    for config in configs:
+        known |= {name: goal for name, goal in modes(config).items() if name not in known}
+    return direction(metric, said, known | told_by(tags))
+
+
+def named(raw: Any) -> tuple[str, Goal | None] | None:
+    """A metric as a cell writes it: `val/loss`, or with what is better, `{val/iou: max}`; None where it is neither."""
+    if isinstance(raw, str) and raw.strip():
+        return raw, None
+    if isinstance(raw, Mapping) and len(raw) == 1:
+        ((name, goal),) = raw.items()
+        if isinstance(name, str) and name.strip() and goal in GOALS:
+            return name, goal
+    return None
+
+
+def written(metric: str, goal: Goal | None) -> str | dict[str, Goal]:
+    """The inverse of `named`."""
+    return metric if goal is None else {metric: goal}
 
 
 def modes(config: Mapping[str, Any]) -> dict[str, Goal]:
     """`mode` of what a config's callbacks monitor (ModelCheckpoint, EarlyStopping), where it is written and they
     agree."""
+    found: dict[str, set[Goal]] = {}
+    for args in _monitors(config):
+        if args.get("mode") in GOALS:
+            found.setdefault(args["monitor"], set()).add(args["mode"])
+    return {metric: goals.pop() for metric, goals in found.items() if len(goals) == 1}
+
+
+def monitored(config: Mapping[str, Any]) -> list[str]:
+    """The metrics that a config's callbacks monitor, in their order."""
+    return list(dict.fromkeys(args["monitor"] for args in _monitors(config)))
+
+
+def _monitors(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     trainer = config.get("trainer")
     callbacks = trainer.get("callbacks") if isinstance(trainer, Mapping) else None
     listed: Sequence[Any] = callbacks if isinstance(callbacks, list) else [callbacks]
-    found: dict[str, set[Goal]] = {}
     for callback in listed:
         args = callback.get("init_args") if isinstance(callback, Mapping) else None
-        if isinstance(args, Mapping) and isinstance(args.get("monitor"), str) and args.get("mode") in GOALS:
-            found.setdefault(args["monitor"], set()).add(args["mode"])
-    return {metric: goals.pop() for metric, goals in found.items() if len(goals) == 1}
+        if isinstance(args, Mapping) and isinstance(args.get("monitor"), str):
+            yield args
 
 
 def told(directions: Mapping[str, Goal]) -> str:
@@ -79,10 +131,10 @@ def told(directions: Mapping[str, Goal]) -> str:
     return json.dumps(dict(sorted(directions.items())))
 
 
-def recorded(tags: Iterable[Mapping[str, str]]) -> dict[str, Goal]:
-    """What runs have recorded, by metric, from their tags; the first that says it decides."""
+def told_by(tags: Iterable[Mapping[str, str]], key: str = names.TAG_DIRECTIONS) -> dict[str, Goal]:
+    """What runs have recorded, by metric, in this tag; the first that says it decides."""
     found: dict[str, Goal] = {}
-    for text in (one.get(names.TAG_DIRECTIONS, "") for one in tags):
+    for text in (one.get(key, "") for one in tags):
         try:
             said = json.loads(text) if text else {}
         except ValueError:

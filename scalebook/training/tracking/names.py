@@ -5,6 +5,7 @@ at the same step, so a curve can be drawn against any of the four. Metrics a mod
 model gives.
 """
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -120,6 +121,7 @@ TAG_DEVICES: Final = "scalebook.devices"
 TAG_MACHINE: Final = "scalebook.machine"  # of the machine that it ran on: how many cores, which GPUs
 TAG_TEST: Final = "scalebook.test"  # plan, learning rates, largest batch: a run that only tests a config
 TEST_PLAN: Final = "plan"
+TAG_GOALS: Final = "scalebook.better"  # the same, as a person says it; it comes first
 TAG_DIRECTIONS: Final = "scalebook.directions"  # JSON: metric -> min or max, as config or torchmetrics say it
 TAG_NOISE: Final = "scalebook.noise_scale"  # the batch that the gradient noise scale suggests, in a sentence
 TAG_OWN: Final = "scalebook.own_metrics"  # of DDP: names of metrics that are a worker's own, not all workers'
@@ -185,6 +187,21 @@ def validation_metrics(metrics: Iterable[str]) -> list[str]:
     known = set(metrics)
     marked = {name.removeprefix(BEST) for name in known if name.startswith(BEST)}
     return sorted(marked | {name for name in known if name.startswith(("val/", "val_"))})
+
+
+def unlogged(metric: str, known: Iterable[str]) -> str:
+    """That runs whose metrics are `known` have not logged `metric`, and what they have, the closest name first."""
+    metrics = set(known)
+    validated = validation_metrics(metrics)
+    logged = validated or [name for name in (own_training_loss(metrics), TRAIN_LOSS) if name in metrics]
+    close = difflib.SequenceMatcher(b=metric)
+
+    def distance(name: str) -> float:
+        close.set_seq1(name)
+        return -close.ratio()
+
+    kind = "while validating they logged" if validated else "they logged"
+    return f"its runs have not logged {metric}; {kind} {', '.join(sorted(logged, key=distance)) or 'nothing'}"
 
 
 def own_training_loss(metrics: Iterable[str]) -> str | None:

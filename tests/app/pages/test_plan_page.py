@@ -73,7 +73,7 @@ def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace
     hashed = config_hash(cell.notebook.experiments()[0].config, catalogue.describe(workspace))
     keep(workspace, measured=hashed)
     target = replace(
-        request(), profile=None, config_hash=hashed, rules=[], shards=[], metric="val/accuracy", target=0.9
+        request(), profile=None, config_hash=hashed, rules=[], shards=[], metric="val/bits_per_dim", target=0.9
     )
     Asked(workspace, target).keep_answer(MEASURED, answer())
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", target="0.9")

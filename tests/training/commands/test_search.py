@@ -9,6 +9,8 @@ import pytest
 from scalebook.training.commands import search
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
+from scalebook.training.search.folder import all_searches
+from scalebook.training.workspace import Workspace
 from tests.training.searching import BASE, SPACE, Range
 
 pytestmark = pytest.mark.long
@@ -58,7 +60,28 @@ def test_a_file_with_its_failures(here: Path, capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().out
     assert "rates: 1 finished, 1 infeasible" in told
     assert "1 diverged, e.g. trial" in told
-    assert told.endswith("rates finished: 2 trials, every point there is\n")
+    assert "rates finished: 2 trials, every point there is, 1 of them failed; the last: train/loss became nan" in told
+
+
+def test_a_search_of_which_nothing_finished_has_failed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = here / "rates.yaml"
+    space = {"learning_rate": {"grid": [10.0, 20.0]}}
+    path.write_text(yaml.dump({**BODY, "config": BASE, "space": space, "sampler": "grid"}), encoding="utf-8")
+    assert search.main(["run", "-c", str(path)]) == 1
+    told = capsys.readouterr().out
+    assert "rates failed: none of 2 trials finished; the last: train/loss became nan after 3 updates." in told
+
+
+def test_an_objective_that_nothing_logs_ends_it_after_the_first_trial(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = here / "rates.yaml"
+    path.write_text(yaml.dump({**BODY, "config": BASE, "objective": "val/los", "trials": 50}), encoding="utf-8")
+    assert search.main(["run", "-c", str(path)]) == 1
+    told = capsys.readouterr().out
+    assert "rates failed: its runs have not logged val/los; while validating they logged val/loss" in told
+    (folder,) = all_searches(Workspace(here))
+    assert 1 <= (folder.progress() or pytest.fail("no progress")).done <= 4
 
 
 @pytest.mark.parametrize(

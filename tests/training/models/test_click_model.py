@@ -9,7 +9,7 @@ from scalebook.training.data.click_log import CATEGORIES, NUMBERS
 from scalebook.training.errors import ConfigError
 from scalebook.training.models import ClickModel
 from scalebook.training.models.click_model import area
-from scalebook.training.tracking.directions import lower_is_better
+from scalebook.training.tracking.directions import direction
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_AUC, VAL_LOSS, main_metric
 from tests.training.data.logs import written
 from tests.training.models.fitting import fit
@@ -85,4 +85,4 @@ def test_other_data_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_runs_are_judged_by_the_area() -> None:
     assert main_metric([TRAIN_LOSS, VAL_LOSS, VAL_AUC]) == VAL_AUC
-    assert not lower_is_better(VAL_AUC)
+    assert not direction(VAL_AUC).lower

@@ -11,7 +11,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.model_making import parameters
 from scalebook.training.models import Ranker
 from scalebook.training.models.ranker import ranks
-from scalebook.training.tracking.directions import lower_is_better
+from scalebook.training.tracking.directions import direction
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10, main_metric
 from tests.training.models.fitting import fit
 
@@ -106,8 +106,8 @@ def test_images_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_runs_are_judged_by_the_rank() -> None:
     assert main_metric([TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10]) == VAL_MRR
-    assert not lower_is_better(VAL_MRR)
-    assert not lower_is_better(VAL_RECALL_10)
+    assert not direction(VAL_MRR).lower
+    assert not direction(VAL_RECALL_10).lower
 
 
 def test_an_optimizer_for_tables_alone_is_refused_for_dense_layers(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from scalebook.training.data.subwords import PADDING, learned
 from scalebook.training.errors import ConfigError
 from scalebook.training.model_making import parameters
 from scalebook.training.models import Translator
-from scalebook.training.tracking.directions import lower_is_better
+from scalebook.training.tracking.directions import direction
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_CHRF, VAL_LOSS, main_metric
 from tests.training.data.corpora import sentences, written
 from tests.training.models.fitting import fit
@@ -138,4 +138,4 @@ def test_heads_share_the_width() -> None:
 
 def test_runs_are_judged_by_chrf() -> None:
     assert main_metric([TRAIN_LOSS, VAL_LOSS, VAL_CHRF]) == VAL_CHRF
-    assert not lower_is_better(VAL_CHRF)
+    assert not direction(VAL_CHRF).lower

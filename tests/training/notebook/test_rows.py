@@ -6,7 +6,7 @@ from scalebook.training.tracking.reading import MetricCurve, RunRecord
 def made(name: str, moved: list[float]) -> ExperimentRow:
     record = RunRecord(name, name, "1", "FINISHED", 0.0, 1.0)
     curve = MetricCurve(name, "val/loss", [1.0, 2.0], [32.0, 64.0], [0.1, 0.2], [3.0, 1.0], moved)
-    return row(name, [record], {name: curve}, 2.0, 1, "finished")
+    return row(name, [record], {name: curve}, 2.0, 1, "finished", lower=True)
 
 
 def test_bytes_are_an_axis_where_they_were_counted() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from scalebook.training.tracking.directions import Direction, direction, modes, recorded, told
+from scalebook.training.tracking.directions import Direction, direction, modes, told, told_by
 from scalebook.training.tracking.names import TAG_DIRECTIONS
 
 HIGHER = "val_BinaryAUROC val_acc val_r2 iou val/dice bleu map ndcg psnr kappa pearson top1 top_5 explained_variance f1"
@@ -14,7 +14,7 @@ def test_words_of_a_name_tell_the_direction(written: str, lower: bool) -> None:
 
 def test_what_no_word_tells_is_guessed_lower_and_said_to_be() -> None:
     assert direction("anomaly_score") == Direction(True, "guess")
-    assert direction("anomaly_score").words == "lower is better, a guess"
+    assert direction("anomaly_score").words == "lower is better, guessed"
     assert direction("val_acc").words == "higher is better"
 
 
@@ -23,6 +23,6 @@ def test_a_person_comes_before_the_record_and_the_record_before_the_name() -> No
         "trainer": {"callbacks": [{"class_path": "EarlyStopping", "init_args": {"monitor": "odd", "mode": "max"}}]}
     }
     tags = {TAG_DIRECTIONS: told(modes(config))}
-    assert direction("odd", recorded=recorded([{}, tags])) == Direction(False, "recorded")
-    assert direction("odd", "min", recorded([tags])) == Direction(True, "said")
-    assert recorded([{TAG_DIRECTIONS: "torn {"}]) == {}
+    assert direction("odd", recorded=told_by([{}, tags])) == Direction(False, "recorded")
+    assert direction("odd", "min", told_by([tags])) == Direction(True, "said")
+    assert told_by([{TAG_DIRECTIONS: "torn {"}]) == {}

@@ -7,10 +7,11 @@ import streamlit as st
 
 from scalebook.app import state
 from scalebook.app.compare.services.plans import ComparisonPlan
-from scalebook.app.shared.components import number_box, press
+from scalebook.app.shared.components import better, number_box, press
 from scalebook.training.errors import Problem
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.rows import AXES
+from scalebook.training.tracking.directions import Goal
 
 SAVE = "comparison-save"
 NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, with a point where it has decimals, or leave it empty.")
@@ -28,9 +29,13 @@ def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
     )  # fmt: skip
     left, right = st.columns(2)
     with left:
-        options = list(dict.fromkeys([cell.metric, *plan.metrics]))
-        metric = st.selectbox("Metric", sorted(options), sorted(options).index(cell.metric), key=f"{key}-metric",
+        options = [*dict.fromkeys([*plan.metrics, *([cell.metric] if cell.metric else [])])]
+        metric = st.selectbox("Metric", options, options.index(cell.metric) if cell.metric else None,
+                              key=f"{key}-metric", placeholder="The main one of its runs",
                               accept_new_options=True, help="Or type the name of another one.")  # fmt: skip
+        metric = (metric or "").strip()
+        said = cell.goal if metric == cell.metric else None
+        told = better.choose(plan.better(runs, metric), said, f"{key}-better-{metric}") if metric else None
         hint = "Adds what it took to get there first: updates, samples and seconds."
         target = number_box.draw("Target", cell.target, f"{key}-target", empty="none", hint=hint)
     with right:
@@ -39,7 +44,8 @@ def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
         log = st.toggle("Log scale", cell.scale == "log", key=f"{key}-log", help="Of the metric.")
     wrong = [NOT_A_NUMBER] if isinstance(target, str) else []
     reach = None if target is None or isinstance(target, str) else float(target)
-    now = replace(cell, name=name.strip(), runs=runs, metric=(metric or "").strip(), x=axes, target=reach,
+    goal: Goal | None = None if told is None or told.source != "said" else "min" if told.lower else "max"
+    now = replace(cell, name=name.strip(), runs=runs, metric=metric, goal=goal, x=axes, target=reach,
                   scale="log" if log else "linear")  # fmt: skip
     return now, [*plan.problems(now), *wrong]
 

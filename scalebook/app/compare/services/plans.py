@@ -1,18 +1,19 @@
 """Comparisons that are being set up: what one begins with, what it may name, what is wrong with it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from scalebook.app.shared.services import notebooks
-from scalebook.training.config.classes import named
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ComparisonCell, Notebook
+from scalebook.training.notebook.offered import offered as offered_for
 from scalebook.training.notebook.store import Stored
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.directions import Direction
 from scalebook.training.tracking.reading import RunRecord
 from scalebook.training.workspace import Workspace
 
@@ -38,6 +39,13 @@ class ComparisonPlan:
     """Of a new one that was begun from chosen runs: their experiments. Another choice is another draft."""
     left_at: float | None = None
     """When it was left, in seconds since the epoch, where it begins with a draft."""
+    tags: Sequence[Mapping[str, str]] = ()
+    """Of the runs that say what they log."""
+
+    def better(self, now: Sequence[str], metric: str) -> Direction:
+        """What is better of a metric of the experiments `now`, where the cell says nothing of it."""
+        configs = [cell.config for cell in self.stored.notebook.experiments() if cell.name in now]
+        return directions.of_runs(metric, None, self.tags, configs)
 
     @property
     def offered(self) -> list[str]:
@@ -49,7 +57,7 @@ class ComparisonPlan:
         problems = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
         if not now.runs:
             problems.append(Problem("Experiments", "names none", "Choose at least one."))
-        if not now.metric:
+        if not now.metric and not self.editing:
             problems.append(Problem("Metric", "is empty", "Choose one."))
         if not now.x:
             problems.append(Problem("X axis", "is empty", "Choose at least one."))
@@ -62,19 +70,28 @@ class ComparisonPlan:
         return edit.put_comparison(notebook, now, self.at)
 
 
-def new(stored: Stored, description: Description, chosen: Sequence[str] = (), at: int | None = None) -> ComparisonPlan:
-    """A new one of the experiments `chosen`; of all, where none is."""
+def new(
+    stored: Stored,
+    description: Description,
+    chosen: Sequence[str] = (),
+    at: int | None = None,
+    recorded: Sequence[RunRecord] = (),
+) -> ComparisonPlan:
+    """A new one of the experiments `chosen`; of all, where none is. `recorded` are runs of the notebook."""
     runs = list(chosen) or [cell.name for cell in stored.notebook.experiments()]
-    offered = metrics(stored.notebook, description)
-    metric = names.main_metric(metrics(stored.notebook, description, runs)) or names.TRAIN_LOSS
+    known = metrics(stored.notebook, description, recorded)
+    metric = metrics(stored.notebook, description, recorded, runs)[0]
     name = edit.unique_name(stored.notebook, SUGGESTED)
-    return ComparisonPlan(stored, ComparisonCell("", name, runs, metric), offered, at)
+    cell = ComparisonCell("", name, runs, metric)
+    return ComparisonPlan(stored, cell, known, at, tags=[run.tags for run in recorded])
 
 
-def of_cell(stored: Stored, cell: ComparisonCell, description: Description) -> ComparisonPlan:
+def of_cell(
+    stored: Stored, cell: ComparisonCell, description: Description, recorded: Sequence[RunRecord] = ()
+) -> ComparisonPlan:
     """The plan for editing a comparison that the notebook has."""
-    offered = list(dict.fromkeys([cell.metric, *metrics(stored.notebook, description)]))
-    return ComparisonPlan(stored, cell, offered, editing=cell.name)
+    known = metrics(stored.notebook, description, recorded)
+    return ComparisonPlan(stored, cell, known, editing=cell.name, tags=[run.tags for run in recorded])
 
 
 def of_runs(
@@ -98,7 +115,8 @@ def of_runs(
         if chosen:
             cell = replace(shown, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
             left = [run.name or run.id[:8] for run in runs if not of[run.id]]
-            plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen)))
+            told = [run.tags for run in runs]
+            plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen), tags=told))
     return sorted(plans, key=lambda plan: len(plan.left_out))
 
 
@@ -112,8 +130,10 @@ def _experiment(run: RunRecord, notebook: str, nb: Notebook, description: Descri
     return next((cell.name for cell in nb.experiments() if config_hash(cell.config, description) == hashed), "")
 
 
-def metrics(nb: Notebook, description: Description, experiments: Sequence[str] = ()) -> list[str]:
-    """What the models of these experiments (of all, where none is named) are known to log, and the training loss."""
-    models = [cell.config.get("model") for cell in nb.experiments() if not experiments or cell.name in experiments]
-    infos = [named(model).info("models", description) for model in models]
-    return list(dict.fromkeys([*(metric for info in infos if info for metric in info.metrics), names.TRAIN_LOSS]))
+def metrics(
+    nb: Notebook, description: Description, runs: Sequence[RunRecord] = (), experiments: Sequence[str] = ()
+) -> list[str]:
+    """What these experiments (all, where none is named) have logged or are known to log, and the training loss."""
+    cells = [cell for cell in nb.experiments() if not experiments or cell.name in experiments]
+    told = {cell.name for cell in cells}
+    return offered_for([cell.config for cell in cells], [run for run in runs if run.cell in told], description)

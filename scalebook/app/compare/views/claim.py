@@ -6,9 +6,11 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.compare.components import claim
-from scalebook.app.shared.components import cell_menu, html, press
+from scalebook.app.shared.components import better, cell_menu, html, press
 from scalebook.app.shared.views import deleting, dialogs, placing
 from scalebook.app.shared.views.writing import in_conflict, write
+from scalebook.training.claims.evidence import needs_curve
+from scalebook.training.claims.judging import Judgement
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ClaimCell
 from scalebook.training.notebook.store import Stored
@@ -35,6 +37,17 @@ def show(stored: Stored, index: int, cell: ClaimCell) -> None:
             placing.act(intent, stored, index)
             st.rerun()
         claim.body(judgement)
+        if needs_curve(cell):
+            _better(stored, cell, judgement)
+
+
+def _better(stored: Stored, cell: ClaimCell, judgement: Judgement) -> None:
+    key = f"better-{cell.name}"
+    metric = judgement.cell.metric
+    if goal := better.draw(metric, judgement.direction, key, stored.stamp):
+        done = write(stored, lambda notebook: edit.say_better(notebook, cell, metric, goal))
+        state.clicks().settle(key, done=done is not None)
+        st.rerun()
 
 
 def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:

@@ -12,7 +12,7 @@ from scalebook.app.compare.views import editing
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import runs
 from scalebook.app.runs.services.labels import labels
-from scalebook.app.shared.components import axis_choice, html, number_box, page_head, press
+from scalebook.app.shared.components import axis_choice, better, html, number_box, page_head, press
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import links
 from scalebook.training.errors import ConfigError
@@ -20,11 +20,13 @@ from scalebook.training.files import yaml
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import compare_runs, meanings
 from scalebook.training.tracking import names
+from scalebook.training.tracking.directions import GOALS, Goal
 from scalebook.training.tracking.reading import RunRecord
 
 EVERY_S = 2.0
 OFFERED = 50
 SAVE = "compare-save"
+TURN = "compare-better"
 
 
 def show(run_ids: Sequence[str]) -> None:
@@ -67,7 +69,9 @@ def show(run_ids: Sequence[str]) -> None:
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
     with row:
         _save(
-            records, ComparisonCell("", "", [], metric, [look.axis], target, "log" if look.log_y else "linear"), metrics
+            records,
+            ComparisonCell("", "", [], metric, [look.axis], target, "log" if look.log_y else "linear", _said(metric)),
+            metrics,
         )
     live = any(record.ended is None for record in records)
     st.fragment(_body, run_every=EVERY_S if live else None)(records, [metric, *more], target, look, grouped)
@@ -126,6 +130,12 @@ def _choice(records: Sequence[RunRecord]) -> None:
         st.rerun()
 
 
+def _said(metric: str) -> Goal | None:
+    """What the address says is better of it."""
+    goal, _, name = st.query_params.get("better", "").partition(":")
+    return next((known for known in GOALS if known == goal and name == metric), None)
+
+
 def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """What each run's config says, of those whose config can be read."""
     by_run = {}
@@ -145,11 +155,17 @@ def _body(
     """A chart of each metric; the table is of the first, and the target is one of it."""
     ids, configs = [record.id for record in records], _configs(records)
     by_metric = [
-        compare_runs(resources.reader(), ids, metric, None if i else target, configs=configs, grouped=grouped)
+        compare_runs(
+            resources.reader(), ids, metric, None if i else target, configs=configs, grouped=grouped, goal=_said(metric)
+        )
         for i, metric in enumerate(metrics)
     ]
     for i, shown in enumerate(by_metric):
         comparison.curves(shown, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing)
     comparison.table(by_metric[0])
+    if goal := better.draw(metrics[0], by_metric[0].direction, TURN, metrics[0], said=True):
+        state.clicks().settle(TURN)
+        st.query_params["better"] = f"{goal}:{metrics[0]}"
+        st.rerun()
     st.header("What differs")
     comparison.differences(by_metric[0].differences, [row.experiment for row in by_metric[0].rows])

@@ -9,9 +9,11 @@ from scalebook.app.compare.components import comparison
 from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPARE
-from scalebook.app.shared.components import cell_menu, html, press
+from scalebook.app.shared.components import better, cell_menu, html, press
 from scalebook.app.shared.services import links
 from scalebook.app.shared.views import deleting, placing
+from scalebook.app.shared.views.writing import write
+from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import Comparison, compare
 from scalebook.training.notebook.store import Stored
@@ -41,7 +43,7 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
     runs = [run for row in compared.rows for run in row.run_ids]
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
-        html.draw(html.name(cell.name, f'<span class="sb-dim">{escape(cell.metric)}</span>'))
+        html.draw(html.name(cell.name, f'<span class="sb-dim">{escape(compared.metric)}</span>'))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
         if runs:
             st.page_link(COMPARE.script, label="Run by run", query_params={"runs": ",".join(runs)})
@@ -53,7 +55,7 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
             )
         if press.button("Edit", f"edit-{cell.name}", type="tertiary"):
             state.clicks().settle(f"edit-{cell.name}", done=False)
-            editing.ask([plans.of_cell(stored, cell, resources.description())])
+            editing.ask([plans.of_cell(stored, cell, resources.description(), editing.recorded(stored))])
         intent = cell_menu.draw(cell.name)
     if intent == "delete":
         deleting.confirm(stored, index, "comparison", cell.name, "The runs that it compares stay.")
@@ -71,6 +73,11 @@ def _body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> 
         )
     comparison.curves(compared, axis, log_y=cell.scale == "log", key=f"comparison-{cell.name}", height=340)
     comparison.table(compared)
+    key = f"better-{cell.name}"
+    if goal := better.draw(compared.metric, compared.direction, key, stored.stamp):
+        done = write(stored, lambda notebook: edit.say_better(notebook, cell, compared.metric, goal))
+        state.clicks().settle(key, done=done is not None)
+        st.rerun()
     if compared.differences:
         with st.expander("What differs in their configs"):
             comparison.differences(compared.differences, [row.experiment for row in compared.rows])

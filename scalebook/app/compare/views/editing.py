@@ -17,11 +17,17 @@ from scalebook.app.shared.components import draft_label
 from scalebook.app.shared.views import dialogs
 from scalebook.app.shared.views.writing import in_conflict, write
 from scalebook.training.notebook.store import Stored
+from scalebook.training.tracking.reading import RunRecord
 
 
 def ask(fresh: Sequence[ComparisonPlan], *, leads_there: bool = False) -> NoReturn:
     """Opens the dialog; several are of several notebooks. `leads_there`: what is saved is shown then."""
     _open([comparison_drafts.resumed(resources.workspace(), plan) for plan in fresh], fresh, leads_there)
+
+
+def recorded(stored: Stored) -> list[RunRecord]:
+    """The newest runs of the notebook, which say what they log."""
+    return resources.notebook_runs(stored.path.name).runs(notebook=stored.path.name)
 
 
 def _open(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], leads_there: bool) -> NoReturn:
@@ -42,7 +48,12 @@ def show_left(stored: Stored) -> None:
         asked = draft_label.draw(left_at, what, key=f"comparison-{i}", text=words)
         if asked == "continue":
             description = resources.description()
-            fresh = plans.of_cell(stored, cell, description) if cell else plans.new(stored, description, at=draft.at)
+            runs = recorded(stored)
+            fresh = (
+                plans.of_cell(stored, cell, description, runs)
+                if cell
+                else plans.new(stored, description, at=draft.at, recorded=runs)
+            )
             _open([replace(fresh, cell=draft.cell, of_runs=draft.of_runs, left_at=left_at)], [fresh], leads_there=False)
         elif asked == "discard":
             comparison_drafts.forget(workspace, draft)

@@ -18,4 +18,4 @@ def show(stored: Stored) -> None:
         if stored.notebook.experiments() and st.button(
             "Add a comparison", icon=":material/stacked_line_chart:", type="tertiary"
         ):
-            editing.ask([plans.new(stored, resources.description())])
+            editing.ask([plans.new(stored, resources.description(), recorded=editing.recorded(stored))])

@@ -9,6 +9,7 @@ from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
 from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs.services import experiments
 from scalebook.app.runs.services.experiments import LIVE, SeedView, virtual_copy
+from scalebook.app.runs.views import better
 from scalebook.app.shared.services import drafts, notebooks
 from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.services.words import plural
@@ -62,6 +63,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     real_server = load.strategy == "AsyncPS" and not load.is_virtual and not problems
     told = [*problems, *data_paths.problems(cell.config, description)]
     intent = experiment_cell.draw(cell.name, cell.repeats, line, seeds, told, stored.stamp, crowd, real_server)
+    better.show([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
         state.clicks().settle(clicked, done=_run(stored, cell))
@@ -75,7 +77,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     elif intent == "delete":
         deleting.confirm(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
     elif intent == "comparison":
-        editing.ask([plans.new(stored, description, [cell.name], index + 1)])
+        editing.ask([plans.new(stored, description, [cell.name], index + 1, editing.recorded(stored))])
     elif intent is not None:
         _change(intent, stored, index, cell)
         state.clicks().settle(clicked)

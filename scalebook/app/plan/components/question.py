@@ -32,8 +32,9 @@ class Asking:
     target: float | None = None
 
 
-def draw(asked: Mapping[str, Sequence[str]], *, trains: bool) -> Asking:
-    """The widgets; `asked` is what the address says, `trains`: there is a config, which may be trained to a target.
+def draw(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> Asking:
+    """The widgets; `asked` is what the address says, `trains`: there is a config, which may be trained to a target of
+    one of these `metrics`.
 
     ConfigError for what is no number, and for more than MOST_CURVES at once.
     """
@@ -59,7 +60,7 @@ def draw(asked: Mapping[str, Sequence[str]], *, trains: bool) -> Asking:
             key="shards", bind="query-params", accept_new_options=True, placeholder=shards_now,
             help="Into how many parts the parameters are divided, each with a server of its own.",
         )  # fmt: skip
-        metric, target = _target() if trains else ("", None)
+        metric, target = _target(metrics) if trains else ("", None)
     said = Asking(
         [count for count in WORKERS if count <= int(most)],
         list(rules) or ([] if trains else list(USUAL)),
@@ -74,7 +75,7 @@ def draw(asked: Mapping[str, Sequence[str]], *, trains: bool) -> Asking:
     return said
 
 
-def _target() -> tuple[str, float | None]:
+def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
     """A metric and a value of it; ("", None) where no value was written."""
     hint = (
         "Also train it with up to 16 virtual workers, under the first rule, link and number of shards: updates to the "
@@ -85,5 +86,7 @@ def _target() -> tuple[str, float | None]:
         raise ConfigError("target", f"{target!r} is not a number", "Give one, with a point where it has decimals.")
     if target is None:
         return "", None
-    metric = st.text_input("Metric", VAL_ACCURACY, key="metric", bind="query-params", help="One that the model logs.")
+    first = VAL_ACCURACY if VAL_ACCURACY in metrics else next(iter(metrics), "")
+    hint = f"One that the model logs: {', '.join(metrics)}." if metrics else "One that the model logs."
+    metric = st.text_input("Metric", first, key="metric", bind="query-params", help=hint)
     return metric.strip(), float(target)

@@ -16,12 +16,14 @@ from scalebook.training.config.identity import config_hash
 from scalebook.training.config.validate import require
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.notebook.offered import offered
 from scalebook.training.planning.asked import Asked, PlanRequest, measured
 from scalebook.training.planning.profile import Profile, as_mapping
 
 MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
 PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"
 EVERY_S = 1.0
+RECENT_RUNS = 5
 ABOUT = (
     "How fast a system would train with more workers, where adding them stops helping, and why. Simulates the "
     "timing with the real engine; nothing is trained."
@@ -39,7 +41,9 @@ def show(notebook: str, name: str) -> None:
         with right:
             st.header("Question")
             asking = question.draw(
-                {key: st.query_params.get_all(key) for key in ("rules", "shards")}, trains=profile is None
+                {key: st.query_params.get_all(key) for key in ("rules", "shards")},
+                _metrics(notebook, cell),
+                trains=profile is None,
             )
         if profile is None and cell is not None:
             known, hashed = None, config_hash(cell.config, resources.description())
@@ -54,6 +58,15 @@ def show(notebook: str, name: str) -> None:
     working = asked.running() is not None
     config = cell.config if cell is not None else None
     st.fragment(_standing, run_every=EVERY_S if working else None)(asked, config, name or "plan", working)
+
+
+def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
+    """What the experiment's runs have logged."""
+    choice = notebooks.pick(resources.workspace(), notebook) if cell is not None else None
+    if cell is None or choice is None:
+        return []
+    runs = resources.reader().runs(notebook=choice.path.name, cell=cell.name, limit=RECENT_RUNS)
+    return offered([cell.config], runs, resources.description())
 
 
 def _cell(notebook: str, name: str) -> ExperimentCell | None:

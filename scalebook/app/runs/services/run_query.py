@@ -163,7 +163,7 @@ def groups(records: Sequence[RunRecord], facet: str, columns: Sequence[str] = ()
 def _group(value: str, mine: Sequence[RunRecord], main: str | None, columns: Sequence[str]) -> RunGroup:
     states = Counter(record.outcome for record in mine)
     best = _values(mine, names.best(main)) if main else []
-    lower = main is None or directions.lower_is_better(main)
+    lower = main is None or directions.of_runs(main, None, [record.tags for record in mine]).lower
     return RunGroup(
         value=value,
         runs=len(mine),

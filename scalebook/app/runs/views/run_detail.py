@@ -12,7 +12,7 @@ from scalebook.app.runs.services import runs, since
 from scalebook.app.runs.services.experiments import copy_of
 from scalebook.app.runs.services.origins import origin
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.runs.views import remarks, run_files
+from scalebook.app.runs.views import better, remarks, run_files
 from scalebook.app.shared.components import axis_choice, charts, html, page_head
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import drafts, links
@@ -131,6 +131,7 @@ def _standing(run_id: str, was_live: bool) -> None:
     with st.container(key="live-standing"):
         run_detail.standing(view)
         run_detail.figures(view)
+        better.show([view], f"better-{view.id}")
 
 
 def _curves(run_id: str, look: CurveLook) -> None:

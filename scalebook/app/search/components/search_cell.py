@@ -113,6 +113,8 @@ def trouble(search: SearchView) -> None:
         st.warning(search.trouble, icon=":material/link_off:")
     elif search.state == "failed":
         st.error(f"**The search has failed.** {sentence(search.trouble)}", icon=":material/error:")
+    elif search.state == "finished" and search.result is not None and search.result.failed:
+        st.warning(sentence(search.result.cause), icon=":material/warning:")
     elif search.state == "stopped":
         st.info(f"{sentence(search.trouble or 'It was stopped')} Resume goes on where it was.")
 

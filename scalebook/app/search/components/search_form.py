@@ -1,6 +1,6 @@
 """The two steps of setting up a search: what is varied, and how. Each draws a body and returns what it says now."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
@@ -9,14 +9,14 @@ import streamlit as st
 
 from scalebook.app.search.components import search_dimension
 from scalebook.app.search.services.search_fields import SearchField, first_row
-from scalebook.app.search.services.search_setup import Body, objectives, with_objectives
-from scalebook.app.shared.components import html, number_box
+from scalebook.app.search.services.search_setup import Body, goal_of, objectives, with_objectives
+from scalebook.app.shared.components import better, html, number_box
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Field
 from scalebook.training.config.search.keys import PRUNERS, SAMPLERS, MethodChoice
 from scalebook.training.config.search.presets import PRESETS
 from scalebook.training.config.search.types import AMOUNTS
-from scalebook.training.tracking.directions import lower_is_better
+from scalebook.training.tracking.directions import Direction
 
 OWN: Final = ""
 """The card without a preset."""
@@ -137,11 +137,20 @@ def _scaling(before: str, key: str) -> str:
     )
 
 
-def second(body: Body, metrics: Sequence[str], key: str, virtual: bool) -> Body:
+@dataclass(frozen=True)
+class Offered:
+    """Metrics to choose an objective from, and what is better of one that says nothing of it."""
+
+    metrics: Sequence[str]
+    better: Callable[[str], Direction]
+    config: Mapping[str, Any]
+
+
+def second(body: Body, offered: Offered, key: str, virtual: bool) -> Body:
     """Step 2: objectives, how points are chosen, budget, the machine. `virtual`: as `SearchSpec.is_virtual`."""
     body = dict(body)
     st.header("What is best")
-    _objectives(body, metrics, key)
+    _objectives(body, offered, key)
     st.header("How points are chosen")
     left, right = st.columns(2)
     with left:
@@ -166,31 +175,31 @@ def second(body: Body, metrics: Sequence[str], key: str, virtual: bool) -> Body:
     return body
 
 
-def _objectives(body: Body, metrics: Sequence[str], key: str) -> None:
+def _objectives(body: Body, offered: Offered, key: str) -> None:
     names = objectives(body)
-    options = list(dict.fromkeys([*metrics, *AMOUNTS, *names]))
+    options = list(dict.fromkeys([*offered.metrics, *AMOUNTS, *names]))
+    told = {}
     left, middle, right = st.columns([2, 2, 1])
     with left:
         first = st.selectbox("Objective", options, options.index(names[0]) if names else 0, key=f"{key}.objective",
-                           format_func=_objective, help="By what a trial is judged.")  # fmt: skip
+                             accept_new_options=True, placeholder="Choose one, or type its name",
+                             help="By what a trial is judged. Or type the name of another metric.") or ""  # fmt: skip
+        if first and first not in AMOUNTS:
+            told[first] = better.choose(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
     with middle:
         others = [NOTHING, *(name for name in options if name != first)]
         second = names[1] if len(names) > 1 and names[1] != first else NOTHING
         other = st.selectbox("Second objective", others, others.index(second), key=f"{key}.objective2.{first}",
-                             format_func=lambda name: "none" if name == NOTHING else _objective(name),
+                             format_func=lambda name: "none" if name == NOTHING else name,
                              help="With a second objective the search looks for the front: the points that nothing "
                                   "beats in both.")  # fmt: skip
-    body["objective"] = with_objectives(body, [first] if other == NOTHING else [first, other])
+        if other != NOTHING and other not in AMOUNTS:
+            told[other] = better.choose(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
+    body["objective"] = with_objectives([first] if other == NOTHING else [first, other], told, offered.config)
     with right:
         target = body.get("target")
         hint = "A value of the metric. Seconds, samples and updates are then those it took to reach it."
         body["target"] = number_box.draw("Target", target, f"{key}.target", empty="none", hint=hint)
-
-
-def _objective(name: str) -> str:
-    if name in AMOUNTS:
-        return name
-    return f"{name} ({'lower' if lower_is_better(name) else 'higher'} is better)"
 
 
 def _sampler(body: Body, key: str) -> None:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, Final
 
 from scalebook.app.runs.services import runs
-from scalebook.app.shared.services import drafts, form
+from scalebook.app.shared.services import drafts
 from scalebook.app.shared.services.words import plural
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import Cost
@@ -17,6 +17,7 @@ from scalebook.training.config.search.keys import KEYS, without_defaults
 from scalebook.training.config.search.point import resolve, summary
 from scalebook.training.config.search.presets import preset_body
 from scalebook.training.config.search.space import Dimension
+from scalebook.training.config.search.types import AMOUNTS
 from scalebook.training.config.workload import Workload, workload
 from scalebook.training.durations import duration
 from scalebook.training.errors import ConfigError
@@ -25,8 +26,10 @@ from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.gpu_problems import computes_on_gpus
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook, SearchCell
-from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader
+from scalebook.training.notebook.offered import offered
+from scalebook.training.tracking import directions
+from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
 Body = dict[str, Any]
@@ -36,11 +39,12 @@ RECENT_RUNS: Final = 5
 EXAMPLES: Final = (0.0, 0.5, 1.0)
 
 
-def begun(experiment: str, config: Mapping[str, Any], description: Description) -> Body:
-    """A search over nothing yet."""
+def begun(experiment: str, config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()) -> Body:
+    """A search over nothing yet. `runs` are those of the experiment."""
+    name = metrics(config, description, runs)[0]
     return {
         "experiment": experiment,
-        "objective": metrics(config, description)[0],
+        "objective": with_objectives([name], {name: better(name, config, runs)}, config),
         "scaling": "strong",
         "space": {},
         "sampler": "tpe",
@@ -50,12 +54,23 @@ def begun(experiment: str, config: Mapping[str, Any], description: Description) 
     }
 
 
-def with_preset(body: Body, name: str, config: Mapping[str, Any], description: Description, machine: Machine) -> Body:
-    """What the preset says, for the same experiment."""
+def with_preset(
+    body: Body,
+    name: str,
+    config: Mapping[str, Any],
+    description: Description,
+    machine: Machine,
+    runs: Sequence[RunRecord] = (),
+) -> Body:
+    """What the preset says, for the same experiment, by the metric that `begun` takes."""
     gpus = machine.together if computes_on_gpus(workload(config, description), [machine]) else 0
     preset = preset_body(name, config, description, len(machine.cores), gpus)
+    new = begun("", config, description, runs)
+    if runs:
+        amounts = [item for item in objectives(preset) if item in AMOUNTS]
+        preset["objective"] = [new["objective"], *amounts] if amounts else new["objective"]
     kept: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
-    return tidy({**begun("", config, description), **preset, **kept, "preset": name})
+    return tidy({**new, **preset, **kept, "preset": name})
 
 
 def tidy(body: Mapping[str, Any]) -> Body:
@@ -63,11 +78,14 @@ def tidy(body: Mapping[str, Any]) -> Body:
     return without_defaults({key: body[key] for key in KEYS if key in body} | dict(body))
 
 
-def metrics(config: Mapping[str, Any], description: Description) -> list[str]:
-    """What a trial can be judged by, the model's main metric first."""
-    model = form.chosen(config, "model", "models", description)
-    own = list(model.metrics) if model and model.metrics else [names.VAL_LOSS]
-    return [*dict.fromkeys([*own, names.TRAIN_LOSS])]
+def metrics(config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()) -> list[str]:
+    """What a trial can be judged by, the main metric of the experiment's `runs`, or of its model, first."""
+    return offered([config], runs, description)
+
+
+def better(name: str, config: Mapping[str, Any], runs: Sequence[RunRecord]) -> Direction:
+    """What is better of an objective that says nothing of it."""
+    return directions.of_runs(name, None, [run.tags for run in runs], [config])
 
 
 def objectives(body: Mapping[str, Any]) -> list[str]:
@@ -77,11 +95,38 @@ def objectives(body: Mapping[str, Any]) -> list[str]:
     return [str(next(iter(item), "") if isinstance(item, Mapping) else item) for item in items if item]
 
 
-def with_objectives(body: Body, said: Sequence[str]) -> Any:
-    """What to write for the objectives `said`: what the cell has where that names them, goals included."""
-    if list(said) == objectives(body):
-        return body["objective"]
-    return said[0] if len(said) == 1 else list(said)
+def goal_of(body: Mapping[str, Any], name: str) -> Goal | None:
+    """What the body says is better of one of its objectives."""
+    written = body.get("objective")
+    items = written if isinstance(written, list | tuple) else [written]
+    return next((told[1] for item in items if (told := directions.named(item)) and told[0] == name), None)
+
+
+def turned(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
+    """The body with a person's word on what is better of one of its objectives."""
+    written = body.get("objective")
+    items = written if isinstance(written, list | tuple) else [written]
+    names = objectives(body)
+    items = [directions.written(name, goal) if said == name else item for said, item in zip(names, items, strict=True)]
+    return {**body, "objective": items[0] if len(items) == 1 else items}
+
+
+def with_objectives(said: Sequence[str], better: Mapping[str, Direction], config: Mapping[str, Any]) -> Any:
+    """What to write for the objectives `said`: with what is better of each in `better` where a person says it, or where
+    name and config alone tell something else."""
+    items = []
+    for name in said:
+        told = better.get(name)
+        alone = directions.of_runs(name, None, (), [config])
+        plain = told is None or (told.source != "said" and told.lower == alone.lower)
+        goal: Goal | None = None if plain or told is None else "min" if told.lower else "max"
+        items.append(directions.written(name, goal))
+    return items[0] if len(items) == 1 else items
+
+
+def recent(reader: RunReader, notebook: str, cell: str) -> list[RunRecord]:
+    """The newest runs of the experiment, which say what it logs."""
+    return reader.runs(notebook=notebook, cell=cell, limit=RECENT_RUNS) if cell else []
 
 
 def seconds_a_run(workspace: Workspace, reader: RunReader, notebook: str, cell: str) -> float | None:

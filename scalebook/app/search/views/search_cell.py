@@ -1,17 +1,24 @@
 """A search cell of a notebook, live while its search is."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import SEARCH
 from scalebook.app.search.components import search_cell
-from scalebook.app.search.services import searches
+from scalebook.app.search.services import search_setup, searches
 from scalebook.app.search.services.searches import Best, SearchView
+from scalebook.app.shared.components import better
 from scalebook.app.shared.views import deleting, placing
+from scalebook.app.shared.views.writing import write
 from scalebook.training.config import data_paths
 from scalebook.training.config.search.definition import read_search, search_problems
+from scalebook.training.config.search.types import AMOUNTS
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.gpu_problems import machines_of
+from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import SearchCell
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import launch
@@ -49,6 +56,7 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     stale = search is not None and not problems and searches.stale(search, cell.body, base, description)
     told = [*problems, *data_paths.problems(base or cell.body.get("config") or {}, description)]
     intent = search_cell.draw(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
+    _better(stored, cell, base or cell.body.get("config") or {})
     if intent is None:
         return
     clicked = f"{intent}-{cell.name}"
@@ -62,6 +70,18 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
         st.switch_page(SEARCH.script, query_params={"search": search.id})
     state.clicks().settle(clicked, done=_act(intent, stored, index, cell, search))
     st.rerun()
+
+
+def _better(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> None:
+    """Where it is a guess what is better of the first objective; turned, it is another search."""
+    name, key = next(iter(search_setup.objectives(cell.body)), ""), f"better-{cell.name}"
+    if not name or name in AMOUNTS or search_setup.goal_of(cell.body, name) is not None:
+        return
+    if goal := better.draw(name, search_setup.better(name, config, ()), key, stored.stamp):
+        body = search_setup.turned(cell.body, name, goal)
+        done = write(stored, lambda notebook: edit.put_search(notebook, cell.name, body))
+        state.clicks().settle(key, done=done is not None)
+        st.rerun()
 
 
 def _best(search: SearchView | None) -> Best | None:

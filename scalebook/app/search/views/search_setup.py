@@ -2,6 +2,7 @@
 
 import copy
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import launch
+from scalebook.training.tracking.reading import RunRecord
 
 OPENED = "searching"  # the notebook as it was when the form was opened
 LEFT, RIGHT = 11, 8
@@ -93,7 +95,8 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
     if experiment and stored.notebook.experiment(experiment) is None:
         return None
     first = next((experiment.name for experiment in stored.notebook.experiments()), "")
-    body = search_setup.begun(experiment or first, _base(stored.notebook, experiment or first), description)
+    runs = search_setup.recent(resources.reader(), choice.path.name, experiment or first)
+    body = search_setup.begun(experiment or first, _base(stored.notebook, experiment or first), description, runs)
     return state.reset_search_draft(source, body, "")
 
 
@@ -143,8 +146,8 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     key = f"search.{draft.version}"
     if draft.step == 2:
         config = _config(draft.body)
-        metrics, spec = search_setup.metrics(config or {}, description), _spec(draft.body, config, description)
-        said_ = search_form.second(copy.deepcopy(draft.base), metrics, key, spec is not None and spec.is_virtual)
+        offered, spec = _offered(choice, draft.body, description), _spec(draft.body, config, description)
+        said_ = search_form.second(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_virtual)
         body, name = search_setup.tidy(said_), draft.name
     else:
         name = _name(draft, key)
@@ -153,12 +156,23 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         said = search_form.first(copy.deepcopy(draft.base), fields, key)
         body = search_setup.tidy(said.body)
         if said.preset is not None:
-            _begin_with(said.preset, draft, body, description)
+            _begin_with(said.preset, draft, body, description, _runs(choice, body))
         elif said.changed:
             _anew(draft, body, name)
     _keep(draft, body, name)
     if (step := search_form.turn(draft.step, key)) != draft.step:
         _go(draft, step)
+
+
+def _offered(choice: NotebookChoice, body: Body, description: Description) -> search_form.Offered:
+    """What the experiment's runs have logged, and what they say of it."""
+    config, runs = _config(body) or {}, _runs(choice, body)
+    metrics = search_setup.metrics(config, description, runs)
+    return search_form.Offered(metrics, lambda name: search_setup.better(name, config, runs), config)
+
+
+def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
+    return search_setup.recent(resources.reader(), choice.path.name, str(body.get("experiment", "")))
 
 
 def _name(draft: SearchDraft, key: str) -> str:
@@ -185,14 +199,16 @@ def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
         st.rerun()
 
 
-def _begin_with(preset: str, draft: SearchDraft, body: Body, description: Description) -> None:
+def _begin_with(
+    preset: str, draft: SearchDraft, body: Body, description: Description, runs: Sequence[RunRecord]
+) -> None:
     """Take over all that the preset says; without a preset nothing changes."""
     if preset == search_form.OWN:
         body.pop("preset", None)
     else:
         config = _config(body) or {}
         try:
-            body = search_setup.with_preset(body, preset, config, description, this_machine())
+            body = search_setup.with_preset(body, preset, config, description, this_machine(), runs)
         except ConfigError as error:
             st.error(str(error), icon=":material/error:")
             return

@@ -33,7 +33,7 @@ def read_body(
     config = _config(body, base)
     space = read_space(raw.get("space"))
     body.problems += space.problems
-    objectives = _objectives(body, default_metric)
+    objectives = _objectives(body, default_metric, config)
     sampler, seed = _sampler(body)
     spec = SearchSpec(
         config=config,
@@ -65,7 +65,7 @@ def write_body(spec: SearchSpec) -> dict[str, Any]:
     if spec.rate is not None:
         rate = {"rule": spec.rate.rule, "per": spec.rate.per, "warmup_epochs": spec.rate.warmup_epochs}
         space["learning_rate"] = {**space["learning_rate"], **rate}
-    objectives = [_told_objective(objective) for objective in spec.objectives]
+    objectives = [_told_objective(objective, spec.config) for objective in spec.objectives]
     seeded = spec.sampler if spec.sampler_seed == 1 else {spec.sampler: {"seed": spec.sampler_seed}}
     body: dict[str, Any] = {
         "preset": spec.preset,
@@ -109,14 +109,14 @@ def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
     return {} if base is None else dict(base)
 
 
-def _objectives(body: Body, default: str | None) -> tuple[Objective, ...]:
+def _objectives(body: Body, default: str | None, config: Mapping[str, Any]) -> tuple[Objective, ...]:
     raw = body.raw.get("objective")
     raw = default if raw is None else raw
     if raw is None:
         body.wrong("objective", "is missing", "Name a metric, for example objective: val/loss.")
         return (Objective(names.TRAIN_LOSS, True),)
     items = raw if isinstance(raw, list) else [raw]
-    objectives = [objective for objective in (_objective(item) for item in items) if objective is not None]
+    objectives = [objective for objective in (_objective(item, config) for item in items) if objective is not None]
     if len(objectives) != len(items) or not objectives:
         body.wrong(
             "objective",
@@ -129,22 +129,20 @@ def _objectives(body: Body, default: str | None) -> tuple[Objective, ...]:
     return tuple(objectives[:2])
 
 
-def _objective(raw: Any) -> Objective | None:
-    if isinstance(raw, str) and raw.strip():
-        return Objective(raw, raw in AMOUNTS or directions.lower_is_better(raw))
-    if isinstance(raw, Mapping) and len(raw) == 1:
-        ((name, goal),) = raw.items()
-        if isinstance(name, str) and goal in ("min", "max"):
-            return Objective(name, goal == "min")
-    return None
+def _objective(raw: Any, config: Mapping[str, Any]) -> Objective | None:
+    named = directions.named(raw)
+    if named is None:
+        return None
+    name, goal = named
+    if goal is None and name in AMOUNTS:
+        return Objective(name, True)
+    return Objective(name, directions.of_runs(name, goal, (), [config]).lower, goal is not None)
 
 
-def _told_objective(objective: Objective) -> Any:
-    return (
-        objective.name
-        if _objective(objective.name) == objective
-        else {objective.name: "min" if objective.lower else "max"}
-    )
+def _told_objective(objective: Objective, config: Mapping[str, Any]) -> Any:
+    if not objective.said and _objective(objective.name, config) == objective:
+        return objective.name
+    return {objective.name: "min" if objective.lower else "max"}
 
 
 def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:

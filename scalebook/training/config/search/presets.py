@@ -177,7 +177,7 @@ def _rate(load: Workload) -> float:
 def _metric(config: Mapping[str, Any], description: Description) -> str:
     """The model's main one."""
     model = named(config.get("model")).info("models", description)
-    return model.metrics[0] if model is not None and model.metrics else names.VAL_LOSS
+    return model.metrics[0] if model is not None and model.metrics else names.TRAIN_LOSS
 
 
 def _warmup(config: Mapping[str, Any], description: Description) -> float:

@@ -8,7 +8,7 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.search.space_body import Read
 from scalebook.training.config.search.types import AMOUNTS, SearchSpec
 from scalebook.training.errors import Problem
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
 
 MOST_POINTS: Final = 100_000
 """Of a grid."""
@@ -32,6 +32,11 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
             if name not in AMOUNTS and name not in known:
                 what = f"names {name}, which {model.name} is not known to record"
                 problems.append(Problem("objective", what, suggestion(name, [*known, *AMOUNTS]), "warning"))
+    for objective in spec.objectives:
+        better = directions.of_runs(objective.name, None, (), [spec.config])
+        if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
+            remedy = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
+            problems.append(Problem("objective", f"is {objective.name}: {better.words}", remedy, "warning"))
     if spec.target is not None and not any(name in AMOUNTS for name in metrics):
         what = "has no effect: no objective says what it takes to get there"
         remedy = f"Write objective: [{metrics[0]}, seconds], or leave it out."

@@ -1,6 +1,6 @@
 """What a search is, once it has been read: see `scalebook.training.config.search.definition`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from scalebook.training.config.classes import ALIASES, mapping, named
@@ -16,10 +16,11 @@ AMOUNTS: Final = ("seconds", "samples", "updates")
 
 @dataclass(frozen=True)
 class Objective:
-    """`name` is a metric or one of `AMOUNTS`; `lower` whether the smaller value wins."""
+    """`name` is a metric or one of `AMOUNTS`; `lower`: the smaller value wins; `said`: the body says so itself."""
 
     name: str
     lower: bool
+    said: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,10 @@ from scalebook.training.search.folder import Driving, SearchFolder, SearchResult
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study
 from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking.directions import of_runs
 
 POLL_S: Final = 0.05
+MEND: Final = "Mend the cause in the experiment, then resume the search."
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3
@@ -53,6 +55,8 @@ class Driver:
         self.telling = Telling(folder, self.record)
         self.running: dict[int, Trial] = {}
         self.records: list[TrialRecord] = []
+        self._wrong: tuple[str, str] | None = None
+        """Why no further trial is of use, and what to do, as the first trials have shown."""
         self._news = True
         """Whether a trial has ended since the last look at all of them."""
         self._keeper = Keeper(folder.workspace)
@@ -68,15 +72,27 @@ class Driver:
                 self._look_at(trial)
             if self.folder.stop_file.exists():
                 return self._stop("stopped", "stopped on request")
+            if self._wrong is not None:
+                return self._stop("failed", *self._wrong)
             if (why := self.asking.hopeless()) is not None:
-                return self._stop("failed", why, "Mend the cause in the experiment, then resume the search.")
+                return self._stop("failed", why, MEND)
             self._submit()
             self._take_stock()
             if not self.running and not self.asking.more():
-                return SearchResult("finished", time.time(), self.asking.why_over())
+                return self._over()
             self._keep_watched()
             self.leaving.wait(POLL_S)
         return None
+
+    def _over(self) -> SearchResult:
+        """The end of its budget: failed where every trial has."""
+        failed = [record for record in self.records if record.state in ("failed", "infeasible")]
+        if failed and len(failed) == len(self.records):
+            cause = f"none of {len(failed)} trials finished; the last: {failed[-1].cause}"
+            return SearchResult("failed", time.time(), cause, MEND)
+        ran = [record for record in failed if record.runs]
+        some = f", {len(ran)} of them failed; the last: {ran[-1].cause}" if ran else ""
+        return SearchResult("finished", time.time(), f"{self.asking.why_over()}{some}", failed=len(ran))
 
     def finish(self, result: SearchResult) -> None:
         """Write the search's result to its folder and to MLflow."""
@@ -147,6 +163,8 @@ class Driver:
 
     def _report(self, trial: Trial, curve: CurveTail) -> None:
         metric, _ = quality(self.spec)
+        if not metric:
+            return
         points = [(point["samples"], point["metrics"][metric]) for point in curve.news() if metric in point["metrics"]]
         for samples, reached in points:
             self.study.report(trial.number, int(samples), float(reached))
@@ -171,6 +189,8 @@ class Driver:
     def _end(self, trial: Trial, outcome: TrialEnd) -> None:
         """Tell the study, then MLflow: in this order a driver that dies between them is made good by the next."""
         number = trial.number
+        if not any(record.state == "finished" for record in self.records):
+            self._wrong = self._wrong or self._mistaken(trial, outcome)
         self.study.note(number, seconds=outcome.seconds, spread=outcome.spread)
         if outcome.state == "finished":
             self.study.finish(number, outcome.values)
@@ -187,6 +207,23 @@ class Driver:
         self.telling.pace.note_end(trial)
         del self.running[number]
         self._news = True
+
+    def _mistaken(self, trial: Trial, outcome: TrialEnd) -> tuple[str, str] | None:
+        """What the first trial that ended says of the objectives: one that nothing logs, or whose other values are
+        better, as the run has recorded of its config or of torchmetrics."""
+        if outcome.unlogged:
+            remedy = f"Write an objective that the runs log instead of {outcome.unlogged}, or log it in the model."
+            return outcome.cause, remedy
+        if outcome.state != "finished":
+            return None
+        tags = self.record.tags(trial.runs[self.seeds[0]].id)
+        for objective in self.spec.objectives:
+            better = of_runs(objective.name, None, [tags])
+            if not objective.said and better.source == "recorded" and better.lower != objective.lower:
+                wanted = "min" if better.lower else "max"
+                cause = f"{better.plain} of {objective.name}, as its first run recorded; the search took the other way"
+                return cause, f"Write objective: {{{objective.name}: {wanted}}}."
+        return None
 
     def _stop(self, status: Literal["stopped", "failed"], cause: str, advice: str = "") -> SearchResult:
         """End the runs that go on; their trials stay open in the study and are run again when it is resumed."""

@@ -10,7 +10,7 @@ from scalebook.training.estimate import estimate
 from scalebook.training.failures import FailureClass
 from scalebook.training.jobs.folder import STOPPED, UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
-from scalebook.training.tracking import directions, names
+from scalebook.training.tracking import names
 
 PRUNED: Final = "pruned"
 """How the cause begins of a run that was ended because others are better."""
@@ -37,6 +37,8 @@ class TrialEnd:
     """What the trial's processes took beyond training, mean over the seeds, s."""
     failure: str = ""
     cause: str = ""
+    unlogged: str = ""
+    """The objective that its finished runs have not logged: no other trial will."""
 
 
 def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "infeasible", "failed"]:
@@ -90,8 +92,12 @@ def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> TrialEnd:
         if all(amount is not None and math.isfinite(amount) for amount in amounts):
             columns.append([amount for amount in amounts if amount is not None])
         elif objective.name not in names.AXES:
-            cause = f"no run of it recorded {objective.name}"
-            return TrialEnd("failed", failure=FailureClass.CONFIGURATION.value, cause=cause, seconds=seconds)
+            if any(_logs(job, objective.name) for job in jobs):
+                cause, unlogged = f"{objective.name} is no finite number", ""
+            else:
+                cause, unlogged = unlogged_words(objective.name, jobs), objective.name
+            failure = FailureClass.CONFIGURATION.value
+            return TrialEnd("failed", failure=failure, cause=cause, seconds=seconds, unlogged=unlogged)
         else:
             columns.append([math.inf])
     first = estimate(columns[0])
@@ -111,7 +117,11 @@ def value(job: JobFolder, objective: Objective, spec: SearchSpec) -> float | Non
         return None
     if objective.name not in names.AXES:
         metrics = progress.metrics
-        return metrics.get(names.best(objective.name), metrics.get(names.final(objective.name)))
+        if names.best(objective.name) not in metrics:
+            return metrics.get(names.final(objective.name))
+        curve = [point["metrics"].get(objective.name, math.nan) for point in CurveTail(job).news()]
+        values = [value for value in curve if not math.isnan(value)]  # the run's own best may be of the other direction
+        return (min if objective.lower else max)(values) if values else metrics[names.best(objective.name)]
     if spec.target is None:
         return float(getattr(progress, objective.name))
     return to_target(CurveTail(job).news(), objective.name, spec)
@@ -120,7 +130,7 @@ def value(job: JobFolder, objective: Objective, spec: SearchSpec) -> float | Non
 def to_target(curve: Sequence[Mapping[str, Any]], axis: str, spec: SearchSpec) -> float | None:
     """Where on `axis` the curve first is at the target or better; None where it never is."""
     metric, lower = quality(spec)
-    for point in curve:
+    for point in curve if metric else ():
         reached = point["metrics"].get(metric)
         if reached is not None and (reached <= spec.target if lower else reached >= spec.target):
             return float(point[axis])
@@ -128,9 +138,21 @@ def to_target(curve: Sequence[Mapping[str, Any]], axis: str, spec: SearchSpec) -
 
 
 def quality(spec: SearchSpec) -> tuple[str, bool]:
-    """The metric that curves, pruning and the target are about, and whether less of it is better."""
-    metric = next((objective.name for objective in spec.objectives if objective.name not in names.AXES), names.VAL_LOSS)
-    return metric, directions.lower_is_better(metric)
+    """The metric that curves, pruning and the target are about, and whether less of it is better; "" where the search
+    names amounts alone, which have no curve."""
+    found = next((objective for objective in spec.objectives if objective.name not in names.AXES), None)
+    return ("", True) if found is None else (found.name, found.lower)
+
+
+def unlogged_words(metric: str, jobs: Sequence[JobFolder]) -> str:
+    """What was logged instead, the closest name first."""
+    known = {name for job in jobs if (progress := job.progress()) for name in progress.metrics}
+    return names.unlogged(metric, known)
+
+
+def _logs(job: JobFolder, metric: str) -> bool:
+    progress = job.progress()
+    return progress is not None and (names.best(metric) in progress.metrics or names.final(metric) in progress.metrics)
 
 
 def _seconds(job: JobFolder) -> float | None:

@@ -36,6 +36,10 @@ class SearchRecord:
         """How the trial that a run belongs to ended, as the study says."""
         self.client.set_tag(run_id, names.TAG_TRIAL_STATE, state)
 
+    def tags(self, run_id: str) -> dict[str, str]:
+        """Of a trial's run."""
+        return dict(self.client.get_run(run_id).data.tags)
+
     def so_far(self, done: int, best: float | None) -> None:
         """The parent's curve: the best value by the number of trials that have ended."""
         self.client.log_metric(self.folder.id, names.SEARCH_ENDED, float(done), step=done)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scalebook.training.config.classes import named
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import SearchSpec
 from scalebook.training.config.search.keys import ALL
@@ -70,7 +71,7 @@ class TrialJobs:
         """A waiting job for one seed of the trial, which also goes into `trial.runs`."""
         asked = self.folder.request()
         config = resolve(spec, trial.point, self.description)
-        config["trainer"] = {**QUIET, **config.get("trainer", {})}
+        config["trainer"] = quiet(config.get("trainer", {}))
         trial_of = TrialOf(
             self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
             holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb,
@@ -86,6 +87,16 @@ class TrialJobs:
         )
         trial.runs[seed] = job
         return job
+
+
+def quiet(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the config says, with `QUIET` where it says nothing. Lightning refuses a ModelCheckpoint beside
+    `enable_checkpointing: false`."""
+    callbacks = trainer.get("callbacks")
+    listed = callbacks if isinstance(callbacks, list) else [callbacks]
+    keeps = any((named(callback).name or "").endswith("Checkpoint") for callback in listed)
+    left_out = {"enable_checkpointing"} if keeps else set()
+    return {**{key: value for key, value in QUIET.items() if key not in left_out}, **trainer}
 
 
 def side_by_side(spec: SearchSpec, description: Description, workspace: Workspace) -> int:

@@ -3,11 +3,12 @@ from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.rows import AXES, ExperimentRow
+from scalebook.training.tracking.directions import direction
 
 
 def compared(*best: Estimate | None, metric: str = "val/loss") -> Comparison:
     rows = [ExperimentRow(name, "finished", best=one) for name, one in zip("abc", best, strict=False)]
-    return Comparison("c", metric, None, ["updates"], rows, [], [])
+    return Comparison("c", metric, None, ["updates"], rows, [], [], direction(metric))
 
 
 def test_the_winner_depends_on_what_the_metric_means() -> None:

@@ -10,6 +10,7 @@ from scalebook.training.config.search.cost import Cost
 from scalebook.training.config.search.definition import read_search
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.notebook.parse import parse
+from scalebook.training.tracking.directions import Direction
 from scalebook.training.workspace import Workspace
 from tests.app.described import description
 from tests.app.recorded import config
@@ -40,7 +41,7 @@ def body(**changes: Any) -> dict[str, Any]:
 
 def test_a_search_begins_with_the_models_own_metric() -> None:
     assert search_setup.begun("first", config(), description())["objective"] == "val/bits_per_dim"
-    assert search_setup.metrics({}, description()) == ["val/loss", "train/loss"]
+    assert search_setup.metrics({}, description()) == ["train/loss"]
 
 
 def test_what_says_nothing_is_left_out_and_the_order_is_one_to_read() -> None:
@@ -54,8 +55,22 @@ def test_what_says_nothing_is_left_out_and_the_order_is_one_to_read() -> None:
 def test_goals_of_objectives_stay_while_their_names_do() -> None:
     told = {"objective": [{"val/iou": "max"}, "seconds"]}
     assert search_setup.objectives(told) == ["val/iou", "seconds"]
-    assert search_setup.with_objectives(told, ["val/iou", "seconds"]) == [{"val/iou": "max"}, "seconds"]
-    assert search_setup.with_objectives(told, ["val/loss"]) == "val/loss"
+    assert search_setup.goal_of(told, "val/iou") == "max"
+    assert search_setup.goal_of({"objective": "val/iou"}, "val/iou") is None
+    said, named = Direction(False, "said"), Direction(True, "name")
+    assert search_setup.with_objectives(["val/iou", "seconds"], {"val/iou": said}, {}) == [
+        {"val/iou": "max"},
+        "seconds",
+    ]
+    assert search_setup.with_objectives(["val/loss"], {"val/loss": named}, {}) == "val/loss"
+
+
+def test_what_runs_say_is_written_where_the_name_says_something_else() -> None:
+    recorded = Direction(False, "recorded")
+    assert search_setup.with_objectives(["anomaly"], {"anomaly": recorded}, {}) == {"anomaly": "max"}
+    assert search_setup.with_objectives(["val_r2"], {"val_r2": recorded}, {}) == "val_r2"
+    turned = search_setup.turned({"objective": ["anomaly", "seconds"], "trials": 3}, "anomaly", "max")
+    assert turned == {"objective": [{"anomaly": "max"}, "seconds"], "trials": 3}
 
 
 @pytest.mark.parametrize(
