@@ -14,13 +14,6 @@ from tests.app.recorded import record
 pytestmark = pytest.mark.long
 
 
-def test_an_empty_workspace_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
-    (workspace.root / "first-steps.md").unlink()
-    app = open_page()
-    assert "No notebook yet" in html(app)
-    assert [one.label for one in app.button] == ["New notebook"]
-
-
 def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
     (workspace.root / "first-steps.md").write_text("# Only words\n", encoding="utf-8")
     assert "No experiment yet" in html(open_page())
