@@ -61,6 +61,7 @@ def what_changed_is_told(tab: Page) -> None:
     expect(dialog.get_by_role("combobox", name="State")).to_have_value(re.compile("note “Question” changed"))
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
+    expect(tab.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
 
 
 def of_the_same_note(one: Page, other: Page, served: Served) -> None:
@@ -71,7 +72,7 @@ def of_the_same_note(one: Page, other: Page, served: Served) -> None:
     save(other)
     dialog = other.get_by_role("dialog")
     expect(dialog).to_contain_text("both edits change the same cell")
-    highlighted = dialog.locator("[data-testid='stBaseButton-primary']")
+    highlighted = dialog.locator("[data-testid='stBaseButton-primary']:visible")
     expect(highlighted).to_have_text("Keep both")
     highlighted.click()
     expect(dialog).to_have_count(0)
