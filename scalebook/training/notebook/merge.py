@@ -88,8 +88,8 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _opcodes(base: Sequence[_Piece], edited: Sequence[_Piece]) -> list[tuple[str, int, int, int, int]]:
-    texts = [[piece.text for piece in pieces] for pieces in (base, edited)]
-    return SequenceMatcher(None, *texts, autojunk=False).get_opcodes()
+    before, now = ([piece.text for piece in pieces] for pieces in (base, edited))
+    return SequenceMatcher(None, before, now, autojunk=False).get_opcodes()
 
 
 def _hunks(base: Sequence[_Piece], edited: Sequence[_Piece]) -> list[_Hunk]:
