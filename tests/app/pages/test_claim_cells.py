@@ -79,8 +79,8 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     assert select(app, "Compared with").value == "pixelcnn-async-2"
     assert app.button(key="claim-form-save").disabled
     assert red(app) == [
+        ":red[Target: is missing. Write the value of val/bits_per_dim to be reached.]",
         ":red[At most: is empty, and At least too. Fill in one of the two: it is the claim.]",
-        ":red[Target: is missing. Write the value of val/loss to be reached.]",
     ]
     box(app, "Target").set_value("2,5").run()
     assert red(app) == [":red[Target: '2,5' is not a number. Write one, with a point where it has decimals.]"]
@@ -102,10 +102,10 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     app.button(key="claim-form-save").click().run()
     assert not app.exception
     assert store.read(path).notebook.claims()[0].source == (
-        "```yaml claim=lower\nruns: [single]\nagainst: pixelcnn-async-2\nfigure: best\nmetric: val/loss\n"
+        "```yaml claim=lower\nruns: [single]\nagainst: pixelcnn-async-2\nfigure: best\nmetric: val/bits_per_dim\n"
         "at_most: 0.8\n```\n"
     )
-    assert "best val/loss: at most 0.8 x that of pixelcnn-async-2" in html(app)
+    assert "best val/bits_per_dim: at most 0.8 x that of pixelcnn-async-2" in html(app)
 
 
 def test_a_form_changes_of_a_claim_what_it_was_asked_to(open_page: Open, workspace: Workspace) -> None:

@@ -61,22 +61,18 @@ def _figure(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_rati
         figure = st.selectbox(FIELDS["figure"], options, options.index(before) if before in options else 0,
                               format_func=FIGURES.__getitem__, key=f"{key}-figure")  # fmt: skip
         slots["figure"] = st.empty()
-        least = number_box.draw(FIELDS["at_least"], written.get("at_least"), f"{key}-at_least", empty="no bound",
-                                hint=RATIO if is_ratio else OWN)  # fmt: skip
-        slots["at_least"] = st.empty()
     with right:
         metrics = list(dict.fromkeys([*plan.metrics, written.get("metric", "")]))
         metric = st.selectbox(FIELDS["metric"], metrics, metrics.index(written.get("metric", "")), key=f"{key}-metric",
                               accept_new_options=True, help="Or type the name of another one.")  # fmt: skip
         slots["metric"] = st.empty()
-        most = number_box.draw(FIELDS["at_most"], written.get("at_most"), f"{key}-at_most", empty="no bound",
-                               hint=RATIO if is_ratio else OWN)  # fmt: skip
-        slots["at_most"] = st.empty()
-    said = {"figure": figure, "metric": (metric or "").strip(), "at_least": least, "at_most": most}
-    if figure in AXES:
-        said["target"] = number_box.draw(FIELDS["target"], written.get("target"), f"{key}-target",
-                                         hint="The value of the metric that is to be reached.")  # fmt: skip
-        slots["target"] = st.empty()
+    said: dict[str, Any] = {"figure": figure, "metric": (metric or "").strip()}
+    places = [*([("target", "", "The value of the metric that is to be reached.")] if figure in AXES else []),
+              *((bound, "no bound", RATIO if is_ratio else OWN) for bound in ("at_least", "at_most"))]  # fmt: skip
+    for place, (field, empty, hint) in zip(st.columns(len(places)), places, strict=True):
+        with place:
+            said[field] = number_box.draw(FIELDS[field], written.get(field), f"{key}-{field}", empty=empty, hint=hint)
+            slots[field] = st.empty()
     return said
 
 

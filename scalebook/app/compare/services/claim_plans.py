@@ -90,16 +90,15 @@ class ClaimPlan:
 
 
 def new(stored: Stored, description: Description) -> ClaimPlan:
-    """A new one: the last experiment, compared with the first."""
+    """A new one: the last experiment, compared with the first of the same model, where there is another."""
     nb = stored.notebook
-    experiments = [cell.name for cell in nb.experiments()]
+    *before, last = nb.experiments()
+    alike = [cell.name for cell in before if cell.config.get("model") == last.config.get("model")]
     metrics = plans.metrics(nb, description)
-    written: dict[str, Any] = {
-        "runs": experiments[1:][-1:] or experiments[:1], "figure": "samples",
-        "metric": names.main_metric(metrics) or names.TRAIN_LOSS,
-    }  # fmt: skip
-    if len(experiments) > 1:
-        written["against"] = experiments[0]
+    metric = names.main_metric(plans.metrics(nb, description, [last.name])) or names.TRAIN_LOSS
+    written: dict[str, Any] = {"runs": [last.name], "figure": "samples", "metric": metric}
+    if alike:
+        written["against"] = alike[0]
     return ClaimPlan(stored, edit.unique_name(nb, SUGGESTED), written, metrics, searches=_searches(nb))
 
 
