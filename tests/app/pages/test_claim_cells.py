@@ -68,7 +68,7 @@ def box(app: AppTest, label: str) -> Any:
 
 
 def red(app: AppTest) -> list[str]:
-    return [one.value for one in app.caption if one.value.startswith(":red")]
+    return [line for one in app.caption for line in one.value.split("  \n") if line.startswith(":red")]
 
 
 def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, workspace: Workspace) -> None:

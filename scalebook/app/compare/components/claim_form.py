@@ -67,12 +67,18 @@ def _figure(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_rati
                               accept_new_options=True, help="Or type the name of another one.")  # fmt: skip
         slots["metric"] = st.empty()
     said: dict[str, Any] = {"figure": figure, "metric": (metric or "").strip()}
-    places = [*([("target", "", "The value of the metric that is to be reached.")] if figure in AXES else []),
-              *((bound, "no bound", RATIO if is_ratio else OWN) for bound in ("at_least", "at_most"))]  # fmt: skip
-    for place, (field, empty, hint) in zip(st.columns(len(places)), places, strict=True):
-        with place:
-            said[field] = number_box.draw(FIELDS[field], written.get(field), f"{key}-{field}", empty=empty, hint=hint)
+    aims = figure in AXES
+    hints = {"target": "The value of the metric that is to be reached."}
+    for place, field in zip(st.columns(3), ("target", "at_least", "at_most"), strict=True):
+        with place:  # always all three: what moves on a page forgets what is being typed into it
+            hint, off = hints.get(field, RATIO if is_ratio else OWN), field == "target" and not aims
+            empty = "" if field == "target" else "no bound"
+            said[field] = number_box.draw(
+                FIELDS[field], written.get(field), f"{key}-{field}", empty=empty, hint=hint, disabled=off
+            )
             slots[field] = st.empty()
+    if not aims:
+        del said["target"]
     return said
 
 
@@ -97,7 +103,7 @@ def _search(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], written
 def _tell(problems: Sequence[Problem], slots: Mapping[str, DeltaGenerator]) -> None:
     """Each below its field: mistakes in red, what only has no effect yet in grey."""
     lines: dict[str, list[str]] = {}
-    for problem in problems:
+    for problem in sorted(problems, key=lambda problem: problem.severity):  # errors first
         field = problem.key.partition(".")[0]
         field = field if field in slots else "name"
         words = f"{FIELDS[field]}: {problem.message.rstrip('.')}. {problem.remedy}"
