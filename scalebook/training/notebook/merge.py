@@ -87,7 +87,7 @@ def _paragraphs(text: str) -> Iterator[str]:
         yield "".join(lines)
 
 
-def _opcodes(base: Sequence[_Piece], edited: Sequence[_Piece]) -> list[tuple[str, int, int, int, int]]:
+def _opcodes(base: Sequence[_Piece], edited: Sequence[_Piece]) -> Sequence[tuple[str, int, int, int, int]]:
     before, now = ([piece.text for piece in pieces] for pieces in (base, edited))
     return SequenceMatcher(None, before, now, autojunk=False).get_opcodes()
 

@@ -68,7 +68,7 @@ class ClaimPlan:
                 values.pop(key, None)
             elif key not in values or not _is_same(values[key], value):
                 values[key] = value
-        return {key: values[key] for key in sorted(values, key=list(KEYS).index)} if not self.written else values
+        return {key: values[key] for key in sorted(values, key=list(KEYS).index)} if not self.editing else values
 
     def problems(self, said: Mapping[str, Any], name: str, description: Description) -> list[Problem]:
         """By the key of the field. Warnings do not keep it from being saved."""
