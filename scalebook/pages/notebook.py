@@ -3,8 +3,16 @@
 import streamlit as st
 
 from scalebook.app import resources
-from scalebook.app.navigation import COMPOSE
-from scalebook.app.notebook.views import adding, cells, earlier, exporting, managing, new_notebook, run_all
+from scalebook.app.notebook.views import (
+    adding,
+    cells,
+    earlier,
+    exporting,
+    first_minute,
+    heading,
+    managing,
+    run_all,
+)
 from scalebook.app.shared.components import html, page_head
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.views import arriving, dialogs, last_notebook, note, pulse
@@ -29,28 +37,13 @@ head = page_head.notebook(
     whole=stored is not None and opened is None,
     deleted=bool(lifecycle.deleted(workspace)),
 )
-if head.intent == "undo" and stored:
-    earlier.undo(stored)
-elif head.intent == "history" and stored:
-    earlier.ask(stored)
-elif head.intent == "new notebook":
-    new_notebook.ask()
-elif head.intent == "deleted":
-    managing.ask_deleted()
-elif head.intent in ("rename", "duplicate", "delete") and stored:
-    managing.act(head.intent, stored)
-elif head.intent == "new experiment" and chosen:
-    st.switch_page(COMPOSE.script, query_params={"notebook": chosen.name})
-elif head.picked and head.picked != (chosen.name if chosen else None):
-    st.query_params.from_dict({"notebook": head.picked})
-    st.rerun()
+heading.act(head, chosen, stored)
 
 if chosen is None and wanted:
     html.empty(f"There is no notebook called {wanted}", "Choose another one above, or make a new one.")
     managing.offer(wanted)
 elif chosen is None:
-    remedy = f"or bring some that come with Scalebook: scalebook notebook examples {workspace.root}"
-    html.empty("No notebook yet", f"Press New notebook, put a Markdown file into {workspace.root}, {remedy}.")
+    first_minute.show()
 if opened:
     stored, problem = opened, ""
 if problem:
@@ -59,8 +52,8 @@ if stored is not None:
     note.look_for_drafts(stored)
     together, standing = st.container(), run_all.Standing(resources.notebook_runs(stored.path.name))
     with st.container(key="document", gap="medium"):
-        if heading := notebooks.heading(stored.notebook):
-            st.title(heading)
+        if title := notebooks.heading(stored.notebook):
+            st.title(title)
         for index, cell in enumerate(stored.notebook.cells):
             cells.show(stored, index, cell, standing)
         note.show_new(stored, len(stored.notebook.cells))

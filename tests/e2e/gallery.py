@@ -81,6 +81,7 @@ OPENED: dict[str, tuple[str, list[str]]] = {
     "dialog-new-notebook": ("notebook", ["role=button[name='New notebook']"]),
     "dialog-rename": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Rename']"]),
     "dialog-delete-notebook": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Delete']"]),
+    "dialog-own-model": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Use my own model']"]),
     "dialog-history": ("notebook", [".st-key-notebook-history button"]),
     "dialog-comparison": ("compare", ["role=button[name='Save in a notebook']"]),
     "dialog-delete-cell": ("notebook", [".st-key-more-pixelcnn-async-2 button", "role=menuitem[name='Delete']"]),
@@ -152,6 +153,7 @@ class Gallery:
             "plan": "/plan?notebook=staleness&cell=pixelcnn-async-2&system=Form",
             "plan-measured": "/plan?notebook=staleness&cell=pixelcnn-async-2",
             "plan-yaml": "/plan?system=YAML",
+            "help": "/help",
         }
 
 

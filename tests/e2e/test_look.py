@@ -45,6 +45,7 @@ PAGES = {
     "plan": "Plan pixelcnn-async-2 · Does staleness hurt?",
     "plan-measured": "Plan pixelcnn-async-2 · Does staleness hurt?",
     "plan-yaml": "Plan",
+    "help": "Help",
 }
 TALL = ("notebook", "compose", "compose-cell", "runs", "run", "search-map", "search-table")
 """Where more stands below the fold, of which axe-core judges no colours."""

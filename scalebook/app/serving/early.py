@@ -27,6 +27,7 @@ NEEDED: Final[dict[tuple[str, str], Sequence[str]]] = {
     ("/search", "notebook"): (*BOXES, "ButtonGroup", "Radio"),
     ("/plan", ""): (CHARTS, *BOXES, "ButtonGroup", "Multiselect", "DownloadButton", "Checkbox"),
     ("/compare", ""): ("Multiselect",),
+    ("/help", ""): (),
     ("/compare", "runs"): (CHARTS, *BOXES, "Multiselect", "LinkButton", "ButtonGroup", "Checkbox", "Slider"),
 }
 """By path and a parameter of the address; without one, what the page needs when none of its parameters is there."""

@@ -7,9 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
-import scalebook
 from scalebook.training.commands.notebook_export import FORMATS, export
 from scalebook.training.commands.notebook_run import Wanted, run
 from scalebook.training.config.catalogue import describe
@@ -20,10 +18,9 @@ from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.check import CellProblem, check
+from scalebook.training.notebook.examples import copy_examples
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import Workspace
-
-EXAMPLES: Final = Path(scalebook.__file__).parent / "notebooks"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -72,18 +69,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _copy_examples(folder: Path) -> int:
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(str(folder), "is a file", "Name a folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    for source in sorted(EXAMPLES.glob("*.md")):
-        path = folder / source.name
-        try:
-            with path.open("xb") as file:
-                file.write(source.read_bytes())
-        except FileExistsError:
-            print(f"{path} is there already, and stays as it is")
-        else:
-            print(path)
+    for path, copied in copy_examples(folder).items():
+        print(path if copied else f"{path} is there already, and stays as it is")
     print(f"Open them by: scalebook ui {folder}")
     return 0
 

@@ -124,6 +124,20 @@ def put_search(nb: Notebook, name: str, body: Mapping[str, Any], at: int | None 
     return _changed(nb, index, _told(nb.cells[index]), values, text)
 
 
+def values_of(cell: Cell) -> dict[str, Any]:
+    """The YAML of a cell as it is written, to be changed and put back; empty for one that is broken."""
+    return dict(_told(cell))
+
+
+def put_claim(nb: Notebook, name: str, values: Mapping[str, Any], at: int | None = None) -> Notebook:
+    """The claim `name` with this YAML, like `put_experiment`."""
+    index = _index(nb, "claim", name)
+    body = "".join(f"{key}: {flow(value)}\n" for key, value in values.items())
+    if index is None:
+        return _new_cell(nb, "claim", name, body, at, values)
+    return _changed(nb, index, _told(nb.cells[index]), values, body)
+
+
 def rename(nb: Notebook, name: str, to: str) -> Notebook:
     """The experiment `name` under another name, in its cell and in every comparison, search and claim that names it."""
     nb = _renamed(nb, "experiment", name, to)
@@ -156,6 +170,11 @@ def _renamed_in_claim(nb: Notebook, claim: ClaimCell, name: str, to: str) -> Not
 def rename_comparison(nb: Notebook, name: str, to: str) -> Notebook:
     """The comparison `name` under another name; nothing else names it."""
     return _renamed(nb, "comparison", name, to)
+
+
+def rename_claim(nb: Notebook, name: str, to: str) -> Notebook:
+    """The claim `name` under another name; nothing else names it."""
+    return _renamed(nb, "claim", name, to)
 
 
 def _renamed(nb: Notebook, kind: Kind, name: str, to: str) -> Notebook:

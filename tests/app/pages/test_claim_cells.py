@@ -1,4 +1,8 @@
-"""A claim on the notebook's page: its verdict, and its text, edited."""
+"""A claim on the notebook's page: its verdict, its form, and its text, edited."""
+
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
 
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
@@ -13,6 +17,13 @@ runs: pixelcnn-async-2   # which
 figure: best
 metric: val/bits_per_dim
 at_most: 2.5
+```
+"""
+SEARCH = """```yaml search=batch
+experiment: pixelcnn-async-2
+objective: val/bits_per_dim
+space: {batch_size: [32, 64]}
+seeds: 5
 ```
 """
 
@@ -37,3 +48,92 @@ def test_a_claim_shows_its_verdict_and_is_edited_by_its_text(open_page: Open, wo
     assert "runs: pixelcnn-async-2   # which\n" in path.read_text(encoding="utf-8")
     assert "at_most: 2.0\n" in path.read_text(encoding="utf-8")
     assert 'sb-not-resolved">not resolved</span>' in html(app)
+
+
+SINGLE = TEXT.partition("```yaml")[2].replace("pixelcnn-async-2", "single").replace("rule: async", "rule: sync")
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    next(one for one in app.button if one.label == label).click().run()
+    assert not app.exception, app.exception[0].value
+    return app
+
+
+def select(app: AppTest, label: str) -> Any:
+    return next(one for one in (*app.selectbox, *app.multiselect) if one.label == label)
+
+
+def box(app: AppTest, label: str) -> Any:
+    return next(one for one in app.text_input if one.label == label)
+
+
+def red(app: AppTest) -> list[str]:
+    return [line for one in app.caption for line in one.value.split("  \n") if line.startswith(":red")]
+
+
+def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(f"{TEXT}\n```yaml{SINGLE}", encoding="utf-8")
+    app = press(open_page(), "Add a claim")
+    assert select(app, "Claim about").value == ["single"]
+    assert select(app, "Compared with").value == "pixelcnn-async-2"
+    assert app.button(key="claim-form-save").disabled
+    assert red(app) == [
+        ":red[Target: is missing. Write the value of val/bits_per_dim to be reached.]",
+        ":red[At most: is empty, and At least too. Fill in one of the two: it is the claim.]",
+    ]
+    box(app, "Target").set_value("2,5").run()
+    assert red(app) == [":red[Target: '2,5' is not a number. Write one, with a point where it has decimals.]"]
+    select(app, "Figure").set_value("best").run()
+    box(app, "At least").set_value("1").run()
+    box(app, "At most").set_value("0.8").run()
+    assert red(app) == [":red[At least: is 1, not below At most. Write a smaller number.]"]
+    box(app, "At least").set_value("").run()
+    box(app, "Name").set_value("single").run()
+    assert red(app) == [":red[Name: single is taken in this notebook. Choose another one.]"]
+    box(app, "Name").set_value("lower").run()
+    select(app, "Claim about").set_value(["pixelcnn-async-2"]).run()
+    assert red(app) == [
+        ":red[Claim about: names the same twice, or what it is judged against. Name each side once.]",
+    ]
+    select(app, "Claim about").set_value(["single"]).run()
+    assert red(app) == []
+    assert any("which has 2 seeds" in one.value for one in app.caption), "a warning, which may be saved"
+    app.button(key="claim-form-save").click().run()
+    assert not app.exception
+    assert store.read(path).notebook.claims()[0].source == (
+        "```yaml claim=lower\nruns: [single]\nagainst: pixelcnn-async-2\nfigure: best\nmetric: val/bits_per_dim\n"
+        "at_most: 0.8\n```\n"
+    )
+    assert "best val/bits_per_dim: at most 0.8 x that of pixelcnn-async-2" in html(app)
+
+
+def test_a_form_changes_of_a_claim_what_it_was_asked_to(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + CLAIM, encoding="utf-8")
+    app = press(open_page(), "Edit")  # of the note, which stays closed in the end
+    press(app, "Cancel")
+    app.button(key="edit-low-enough").click().run()
+    box(app, "At most").set_value("2.25").run()
+    box(app, "Name").set_value("lower").run()
+    app.button(key="claim-form-save").click().run()
+    assert not app.exception
+    assert path.read_text(encoding="utf-8") == TEXT + CLAIM.replace("2.5", "2.25").replace("low-enough", "lower")
+
+
+def test_a_part_of_a_search_is_typed_as_it_is_written(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(f"{TEXT}\n{SEARCH}", encoding="utf-8")
+    app = press(open_page(), "Add a claim")
+    select(app, "Claim about").set_value(["batch_size: 64"]).run()
+    select(app, "Figure").set_value("best").run()
+    box(app, "At most").set_value("1").run()
+    assert red(app) == [":red[Search: is missing: runs names parts of a search. Write search: NAME of a search cell.]"]
+    select(app, "Search").set_value("batch").run()
+    select(app, "Compared with").set_value("").run()
+    assert red(app) == []
+    app.button(key="claim-form-save").click().run()
+    (claim,) = store.read(path).notebook.claims()
+    assert claim.runs == [{"batch_size": 64}]
+    assert claim.against is None
+    assert claim.search == "batch"

@@ -1,12 +1,20 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from scalebook.app.plan.services.systems import from_fields
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.identity import config_hash
 from scalebook.training.notebook import store
+from scalebook.training.planning.asked import Asked, PlanRequest
+from scalebook.training.planning.profile import as_mapping
+from scalebook.training.tracking import names
 from scalebook.training.trust import trust
 from scalebook.training.workspace import Workspace
 from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, strategy_args
 from tests.app.pages.conftest import Open, codes, has_number, html, number
+from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
 
@@ -270,6 +278,40 @@ def test_the_noise_scale_is_a_switch(open_page: Open) -> None:
     assert not app.button(key="compose-run").disabled
 
 
+def test_virtual_workers_take_the_times_that_plan_measured_or_a_run_recorded(
+    open_page: Open, workspace: Workspace
+) -> None:
+    cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
+    profile = from_fields({"gradient": "20 ms", "spread": "0.5", "batch": "32", "parameters": "1 MB",
+                           "copying": "1 GB/s", "bandwidth": "", "latency": ""})  # fmt: skip
+    hashed = config_hash(cell.config, describe(workspace))
+    Asked(workspace, PlanRequest(None, hashed, [], [], [], [])).keep_profile(profile)
+    timed, untimed = record(workspace, seed=1), record(workspace, seed=2)
+    (workspace.jobs / timed.id / names.TIMINGS_JSON).write_text("{}", encoding="utf-8")
+    app = open_page("compose", notebook="first-steps", cell=cell.name)
+    next(one for one in app.toggle if one.label == "Virtual workers").set_value(True).run()
+
+    def clock() -> Any:
+        return config(app)["trainer"]["strategy"]["init_args"]["clock"]
+
+    def times() -> Any:
+        return next(one for one in app.selectbox if one.label == "Times")
+
+    planned, run = f"As Plan measured {cell.name}", f"As recorded in {cell.name} · seed 1 ({timed.id[:8]})"
+    assert times().options == ["A number", planned, run]
+    assert times().value == planned, "nothing is invented where it was measured"
+    assert clock()["gradient_s"] == {"kind": "gamma", "mean": 0.02, "cv": 0.5}
+    assert clock()["server_s"] == as_mapping(profile)["server"]
+    assert [one.value for one in app.error] == []
+    times().set_value(run).run()
+    recorded = {"kind": "recorded", "run": timed.id}
+    assert clock() == {"gradient_s": recorded, "server_s": recorded}
+    times().set_value("A number").run()
+    assert clock() == {"gradient_s": 0.1}
+    assert any("0.1 s is an example, not measured" in one.value for one in app.caption)
+    assert untimed.id[:8] not in str(times().options)
+
+
 def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")
@@ -287,14 +329,7 @@ def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> Non
     number(app, "Seconds per gradient").set_value("-1").run()
     assert any("less than 0" in one.value for one in app.error)
     assert all(off(app))
-    run = next(one for one in app.text_input if one.label == "Times as recorded in run")
-    run.set_value("abc").run()
-    recorded = {"kind": "recorded", "run": "abc"}
-    clock = config(app)["trainer"]["strategy"]["init_args"]["clock"]
-    assert clock == {"gradient_s": recorded, "server_s": recorded}
-    assert [one.value for one in app.error] == []
-    next(one for one in app.text_input if one.label == "Times as recorded in run").set_value("").run()
-    assert config(app)["trainer"]["strategy"]["init_args"]["clock"] == {"gradient_s": 0.1}
+    assert [one.options for one in app.selectbox if one.label == "Times"] == [["A number"]]
     next(one for one in app.toggle if one.label == "Virtual workers").set_value(False).run()
     trainer = config(app)["trainer"]
     assert trainer["devices"] == 64

@@ -12,13 +12,7 @@ from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
-
-
-def test_an_empty_workspace_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
-    (workspace.root / "first-steps.md").unlink()
-    app = open_page()
-    assert "No notebook yet" in html(app)
-    assert [one.label for one in app.button] == ["New notebook"]
+DECISIONS = {"Keep the file", "Keep both", "Replace the file by mine"}
 
 
 def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
@@ -152,11 +146,28 @@ def test_an_edit_made_meanwhile_is_not_overwritten_and_both_are_offered(open_pag
     next(one for one in app.button if one.label == "Save").click().run()
     assert path.read_text(encoding="utf-8") == theirs
     labels = [one.label for one in app.button]
-    assert {"Keep the file", "Keep both", "Use mine"} <= set(labels)
+    assert set(labels) >= DECISIONS
+    buttons = [one.proto for one in app.button if one.label in DECISIONS]
+    assert [one.label for one in buttons if one.type == "primary"] == ["Keep both"], "which undoes nothing"
     assert any("-Somebody else was here." in one.value and "+Mine." in one.value for one in app.code)
     next(one for one in app.button if one.label == "Keep both").click().run()
     assert path.read_text(encoding="utf-8") == theirs
     assert "Mine." in (workspace.root / "first-steps-2.md").read_text(encoding="utf-8")
+
+
+def test_an_edit_of_another_cell_made_meanwhile_is_merged(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    app = open_page()
+    next(one for one in app.button if one.label == "Edit").click().run()
+    theirs = TEXT.replace("max_epochs: 5", "max_epochs: 7")
+    path.write_text(theirs, encoding="utf-8")
+    app.text_area[0].set_value("# Question\n\nMine.\n\n").run()
+    next(one for one in app.button if one.label == "Save").click().run()
+    assert path.read_text(encoding="utf-8") == theirs.replace("Does staleness hurt?", "Mine.")
+    assert "Keep both" not in [one.label for one in app.button]
+    assert "Mine." in words(app)
+    press(app, "Undo")
+    assert path.read_text(encoding="utf-8") == theirs, "one's own edit is undone, not the other"
 
 
 def test_an_experiment_is_duplicated_under_a_free_name(open_page: Open, workspace: Workspace) -> None:
@@ -277,5 +288,5 @@ def test_a_card_says_what_its_cell_says_of_itself(open_page: Open, workspace: Wo
 def test_the_theme_is_switched_by_a_button_on_every_page(open_page: Open) -> None:
     for path in ("", "runs"):
         shown = html(open_page(path))
-        assert 'class="sb-theme" data-to="Dark" data-paths="/ /compose /runs /search /compare /plan"' in shown
+        assert 'class="sb-theme" data-to="Dark" data-paths="/ /compose /runs /search /compare /plan /help"' in shown
         assert 'aria-label="Switch to the dark theme"' in shown

@@ -6,13 +6,14 @@ import pytest
 
 from scalebook.training.commands import notebook
 from scalebook.training.errors import ConfigError
+from scalebook.training.notebook import examples
 
 
 def test_files_that_are_there_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "first-steps.md").write_text("mine")
     assert notebook.main(["examples", str(tmp_path)]) == 0
     assert (tmp_path / "first-steps.md").read_text() == "mine"
-    assert (tmp_path / "batch-size.md").read_bytes() == (notebook.EXAMPLES / "batch-size.md").read_bytes()
+    assert (tmp_path / "batch-size.md").read_bytes() == (examples.EXAMPLES / "batch-size.md").read_bytes()
     printed = capsys.readouterr().out
     assert f"{tmp_path / 'first-steps.md'} is there already" in printed
     assert f"scalebook ui {tmp_path}" in printed

@@ -1,11 +1,14 @@
 """A claim of a notebook: its verdict, which nobody writes, and its YAML, which anybody may edit."""
 
 from functools import partial
+from typing import NoReturn
 
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.compare.components import claim
+from scalebook.app.compare.components import claim, claim_form
+from scalebook.app.compare.services import claim_plans
+from scalebook.app.compare.services.claim_plans import ClaimPlan
 from scalebook.app.shared.components import better, cell_menu, html, press
 from scalebook.app.shared.views import deleting, dialogs, placing
 from scalebook.app.shared.views.writing import in_conflict, write
@@ -50,7 +53,37 @@ def _better(stored: Stored, cell: ClaimCell, judgement: Judgement) -> None:
         st.rerun()
 
 
+def ask_new(stored: Stored) -> NoReturn:
+    """Opens the dialog for a new one."""
+    plan = claim_plans.new(stored, resources.description())
+    dialogs.ask("New claim", partial(_form, plan), "large")
+
+
 def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
+    """As a form, or as its text; both keep what was typed while the other is looked at."""
+    form, text = st.tabs(["Form", "YAML"])
+    with form:
+        _form(claim_plans.of_cell(stored, cell, resources.description()))
+    with text:
+        _text(stored, index, cell)
+
+
+def _form(plan: ClaimPlan) -> None:
+    stored, description = plan.stored, resources.description()
+    name, said, fits = claim_form.draw(plan, lambda said, name: plan.problems(said, name, description))
+    wanted = claim_form.save(fits, f"{stored.path} {stored.stamp}")
+    if wanted is None:
+        return
+    if wanted:
+        done = write(stored, lambda notebook: plan.put(notebook, name, said), f"Saved {name}.")
+        state.clicks().settle(claim_form.SAVE, done=done is not None)
+        if done is None and not in_conflict():
+            return  # it has been said why; what was chosen stays
+    dialogs.close()
+    st.rerun()
+
+
+def _text(stored: Stored, index: int, cell: ClaimCell) -> None:
     """Its text; what cannot be read then says so in its place, and can be mended there."""
     height = min(500, max(180, 24 * (cell.source.count("\n") + 2)))
     text = st.text_area("Text", cell.source, height=height, key=f"claim-text-{cell.name}")

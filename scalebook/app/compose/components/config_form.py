@@ -13,6 +13,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from scalebook.app.compose.components import class_field, codec_bytes, fields, machines, rate_fields, virtual_workers
+from scalebook.app.compose.services.clock_sources import ClockSource
 from scalebook.app.shared.components import number_box
 from scalebook.app.shared.services import form
 from scalebook.app.shared.services.words import sentence
@@ -40,6 +41,8 @@ class ConfigForm:
     version: int
     gpus: str = ""
     """Which the machines have, in words; "" where they have none."""
+    clocks: Callable[[], Sequence[ClockSource]] = tuple
+    """Where the times of virtual workers can come from."""
     slots: dict[str, DeltaGenerator] = field(default_factory=dict)
     refused: list[Problem] = field(default_factory=list)
     """What is wrong with fields that the description does not know: workers, budget, seeds."""
@@ -192,7 +195,7 @@ class ConfigForm:
                 self._field(f"{above}.{argument.name}", argument)
         hidden = [*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS]
         if any(f"{above}.{argument.name}" == form.CLOCK for argument in info.fields):
-            hidden += virtual_workers.draw(self.config, self.last, self.description, self.key, self._slot)
+            hidden += virtual_workers.draw(self.config, self.last, self.description, self.key, self._slot, self.clocks)
         rest = [virtual_workers.real(field) for field in info.fields if field.name not in hidden]
         folded = [(f"{above}.{field.name}", field) for field in rest]
         if folded:

@@ -1,11 +1,13 @@
 """One switch for workers that one process plays, and how long each of them computes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import streamlit as st
 
+from scalebook.app.compose.services import clock_sources
+from scalebook.app.compose.services.clock_sources import ClockSource
 from scalebook.app.shared.components import number_box
 from scalebook.app.shared.services import form
 from scalebook.training.config.description import Description, Field
@@ -20,14 +22,20 @@ MEANING: Final = (
     "that you declare: 100 workers take as long as 100 machines would."
 )
 OFFER: Final = "To try more workers than this machine has: one process plays them all."
-RUN: Final = (
-    "The id of a run with real workers, or its beginning: gradients take what its workers' took, pushes what its "
-    "servers needed for them, tail and all. Empty: a number."
+TIMES: Final = (
+    "What Plan has measured of an experiment with this model and data; what a run with real workers has recorded, tail "
+    "and all; or a number."
 )
 SECONDS: Final = (
     "Virtual seconds that a worker takes for one. Stragglers, links, deaths and the servers' time: under `clock`, as "
     "YAML."
 )
+EXAMPLE: Final = (
+    "0.1 s is an example, not measured. **Plan**, on the card of an experiment with this model and data, measures it; "
+    "then it can be chosen here."
+)
+NUMBER: Final = ClockSource("A number", {})
+WRITTEN: Final = ClockSource("As the clock says", {})
 
 
 def draw(
@@ -36,11 +44,12 @@ def draw(
     description: Description,
     key: Callable[[str], str],
     slot: Callable[[str], None],
+    known: Callable[[], Sequence[ClockSource]],
 ) -> list[str]:
     """Draw it and write it into the config; the strategy's arguments that have no place beside it.
 
     `last`: what the page said before. `key` makes a widget's key of a name; `slot` leaves a place for the problems of
-    a dotted path.
+    a dotted path. `known`: where times can come from.
     """
     left, right = st.columns([2, 1], vertical_alignment="bottom")
     workers, before, clock = form.workers_of(config, description), form.is_virtual(config), form.CLOCK
@@ -52,28 +61,32 @@ def draw(
     if not said:
         return ["clock", "host"] if form.is_virtual(last) else ["clock"]  # a fold carries over what was there
     with left:
-        recorded = _run(config, key("recorded_run"))
+        source = _source(config, key("clock_source"), known(), is_new=not before)
     with right:
-        seconds: Any = form.get(config, f"{clock}.gradient_s")
-        if recorded:
-            slot(f"{clock}.server_s")
-        elif isinstance(seconds, dict):
-            st.caption(f"A gradient takes what `clock` says: {seconds.get('kind', 'a distribution')}.")
-        else:
+        if source is NUMBER:
+            seconds: Any = form.get(config, f"{clock}.gradient_s")
             gradient_s = number_box.draw("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
             form.put(config, f"{clock}.gradient_s", gradient_s)
+            if gradient_s == form.USUAL_GRADIENT_S:
+                st.caption(EXAMPLE)
+        else:
+            slot(f"{clock}.server_s")
         slot(clock)
         slot(f"{clock}.gradient_s")
     return ["clock", "host", "overlap"]
 
 
-def _run(config: form.Config, key: str) -> str:
-    """The run whose timings are taken, which is written into the config; "" for none."""
-    before = form.recorded_run(config)
-    run = st.text_input("Times as recorded in run", before, key=key, placeholder="id of a run", help=RUN).strip()
-    if run != before:
-        form.take_recorded(config, run)
-    return run
+def _source(config: form.Config, key: str, known: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
+    """Where the times come from, which is written into the config. A new clock begins with what Plan has measured."""
+    is_number = not isinstance(form.get(config, f"{form.CLOCK}.gradient_s"), dict)
+    before = clock_sources.chosen(config, known) or (NUMBER if is_number else WRITTEN)
+    options = list(dict.fromkeys([NUMBER.label, before.label, *(source.label for source in known)]))
+    by_label = {source.label: source for source in (*known, before, NUMBER)}
+    first = known[0] if is_new and known and known[0].is_measured else before
+    picked = by_label[st.selectbox("Times", options, options.index(first.label), key=key, help=TIMES)]
+    if picked is not before:
+        form.take_clock(config, picked.clock)
+    return picked
 
 
 def real(argument: Field) -> Field:

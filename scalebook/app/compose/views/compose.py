@@ -3,6 +3,7 @@
 import copy
 import shlex
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.compose.components import config_result
 from scalebook.app.compose.components.config_form import ConfigForm
+from scalebook.app.compose.services import clock_sources
+from scalebook.app.compose.services.clock_sources import ClockSource
 from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.shared.components import html
 from scalebook.app.shared.components import problems as problem_list
@@ -86,13 +89,25 @@ def show_missing(choice: NotebookChoice, cell_name: str) -> None:
 
 def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
     """The form; problems are shown at their fields."""
-    drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version, _gpus())
+    drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version, _gpus(),
+                       partial(_clocks, draft, description))  # fmt: skip
     typed, repeats = drawn.draw(draft.name, draft.repeats, lambda config: _suggested(config, description))
     name = typed or _suggested(drawn.config, description)
     own = {problem.key for problem in drawn.refused}
     known = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
     homeless = drawn.show_problems([*name_problems(draft, name), *known, *drawn.refused])
     return Edited(drawn.config, name, repeats, drawn.refused, homeless)
+
+
+def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
+    """Of the notebook that the experiment is for, and of all runs."""
+    choice = notebooks.pick(resources.workspace(), draft.source[0])
+    stored = notebooks.load(choice)[0] if choice else None
+    if stored is None:
+        return []
+    return clock_sources.sources(
+        resources.workspace(), stored.notebook, draft.config, resources.all_runs(), description
+    )
 
 
 def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:

@@ -4,13 +4,13 @@ import streamlit as st
 
 from scalebook.app import resources
 from scalebook.app.compare.services import plans
-from scalebook.app.compare.views import editing
+from scalebook.app.compare.views import claim, editing
 from scalebook.app.shared.views import note
 from scalebook.training.notebook.store import Stored
 
 
 def show(stored: Stored) -> None:
-    """Buttons for a note and, where there is something to compare, for a comparison; and comparisons left unsaved."""
+    """Buttons for a note and, where there is an experiment, for a comparison and a claim; comparisons left unsaved."""
     editing.show_left(stored)
     with st.container(horizontal=True):
         if st.button("Add a note", icon=":material/add:", type="tertiary"):
@@ -19,3 +19,5 @@ def show(stored: Stored) -> None:
             "Add a comparison", icon=":material/stacked_line_chart:", type="tertiary"
         ):
             editing.ask([plans.new(stored, resources.description(), recorded=editing.recorded(stored))])
+        if stored.notebook.experiments() and st.button("Add a claim", icon=":material/gavel:", type="tertiary"):
+            claim.ask_new(stored)

@@ -1,6 +1,7 @@
 """Earlier states of a notebook: one step back, or a look at all of them and a return to any."""
 
-from functools import partial
+from functools import lru_cache, partial
+from itertools import pairwise
 from typing import NoReturn
 
 import streamlit as st
@@ -8,12 +9,16 @@ import streamlit as st
 from scalebook.app import state
 from scalebook.app.shared.components import page_head, press
 from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.services.words import ago, plural
+from scalebook.app.shared.services.words import ago
 from scalebook.app.shared.views import dialogs, note
 from scalebook.app.shared.views.writing import attempt
 from scalebook.training.notebook import history, store
+from scalebook.training.notebook.changes import changes
 from scalebook.training.notebook.history import PastState
 from scalebook.training.notebook.store import Stored
+
+MOST_TOLD = 3
+"""Changes of one state that are told of."""
 
 
 def undo_from(stored: Stored | None) -> str | None:
@@ -41,12 +46,14 @@ def ask(stored: Stored) -> NoReturn:
 def _draw(stored: Stored) -> None:
     """The kept states except the present one, newest first, and the difference that returning to one would make."""
     now = stored.notebook.text
-    kept = [state for state in history.states(stored.path) if state.back is None]
+    every = history.states(stored.path)
+    before = dict(pairwise(every))
+    kept = [state for state in every if state.back is None]
     kept = [kept_state for kept_state in kept if kept_state.content() != now.encode("utf-8")]
     if not kept:
         st.markdown("There are none yet: each change that is saved here leaves one.")
         return
-    chosen = st.selectbox("State", kept, format_func=_words, key="earlier-state")
+    chosen = st.selectbox("State", kept, format_func=lambda one: _words(one, before.get(one)), key="earlier-state")
     text = chosen.content().decode("utf-8", "replace")
     st.caption("What a return to it would change in the file. The state that is there now stays in this list.")
     st.code(notebooks.difference(text, now, f"state {chosen.number}"), language="diff", height=320)
@@ -58,6 +65,16 @@ def _draw(stored: Stored) -> None:
             st.rerun()
 
 
-def _words(state_: PastState) -> str:
-    lines = state_.content().count(b"\n")
-    return f"{state_.number}, {ago(state_.changed_s)}: {plural(lines, 'line')}"
+def _words(state_: PastState, before: PastState | None) -> str:
+    """When it came, and what changed then."""
+    what = _changes(state_, before) if before else "the first that is kept"
+    return f"{state_.number}, {ago(state_.changed_s)}: {what}"
+
+
+@lru_cache(maxsize=4 * history.MOST)
+def _changes(state_: PastState, before: PastState) -> str:
+    """A state that is kept never changes."""
+    texts = (one.content().decode("utf-8", "replace") for one in (before, state_))
+    found = changes(*texts)
+    more = f", {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+    return "; ".join(found[:MOST_TOLD]) + more

@@ -9,9 +9,12 @@ import streamlit as st
 from scalebook.app.shared.components import press
 from scalebook.app.shared.services.notebooks import NotebookChoice
 
-HeadIntent = Literal["undo", "history", "new notebook", "new experiment", "rename", "duplicate", "delete", "deleted"]
+HeadIntent = Literal[
+    "undo", "history", "new notebook", "new experiment", "rename", "duplicate", "delete", "deleted", "own model"
+]
 UNDO = "notebook-undo"
 WHOLE: dict[str, HeadIntent] = {"Rename": "rename", "Duplicate": "duplicate", "Delete": "delete"}
+OWN_MODEL: dict[str, HeadIntent] = {"Use my own model": "own model"}
 DELETED: dict[str, HeadIntent] = {"Deleted notebooks": "deleted"}
 
 
@@ -32,7 +35,7 @@ def notebook(
     whole: bool = False,
     deleted: bool = False,
 ) -> NotebookHead:
-    """Picker, Undo and History, Export, a menu, New notebook, New experiment.
+    """Picker, Undo and History, Export, a menu, New notebook, New experiment; in an empty folder the menu alone.
 
     `undo` tells the state that Undo would go back from; None where it has nothing to go back to. `export` makes the
     HTML that is downloaded, when it is asked for; None where the notebook cannot be read. `whole`:
@@ -70,13 +73,13 @@ def notebook(
                 icon=":material/download:", type="tertiary",
                 help="One HTML file with text, configs, results and charts. It opens anywhere, and prints well.",
             )  # fmt: skip
-        menu = {**(WHOLE if whole else {}), **(DELETED if deleted else {})}
+        menu = {**(WHOLE if whole else {}), **(OWN_MODEL if choices else {}), **(DELETED if deleted else {})}
         if menu and (
             entry := st.menu_button("More", list(menu), key="notebook-more", type="tertiary",
                                     icon=":material/more_horiz:")
         ):  # fmt: skip
             intent = menu[entry]
-        if st.button("New notebook", icon=":material/note_add:", type="secondary" if chosen else "primary"):
+        if choices and st.button("New notebook", icon=":material/note_add:", type="secondary" if chosen else "primary"):
             intent = "new notebook"
         if chosen and st.button("New experiment", icon=":material/add:", type="primary"):
             intent = "new experiment"

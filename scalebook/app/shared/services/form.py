@@ -14,7 +14,6 @@ from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
 from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.workload import VIRTUAL, workload
-from scalebook.training.ps.policy.clock import RECORDED
 
 Config = dict[str, Any]
 BudgetKind = Literal["epochs", "updates", "time"]
@@ -180,14 +179,12 @@ def recorded_run(config: Mapping[str, Any]) -> str:
     return str(get(config, f"{CLOCK}.gradient_s.run") or "")
 
 
-def take_recorded(config: Config, run: str) -> None:
-    """Let gradients and pushes take what they took in this run; "": a number again, and no time."""
-    server_s, recorded = f"{CLOCK}.server_s", {"kind": RECORDED, "run": run}
-    put(config, f"{CLOCK}.gradient_s", dict(recorded) if run else USUAL_GRADIENT_S)
-    if get(config, server_s) is None or get(config, f"{server_s}.run") is not None:
-        drop(config, server_s)
-        if run:
-            put(config, server_s, recorded)
+def take_clock(config: Config, times: Mapping[str, Any]) -> None:
+    """Let gradients and pushes take `gradient_s` and `server_s` of these; without them a number again, and no time."""
+    put(config, f"{CLOCK}.gradient_s", times.get("gradient_s", USUAL_GRADIENT_S))
+    drop(config, f"{CLOCK}.server_s")
+    if "server_s" in times:
+        put(config, f"{CLOCK}.server_s", times["server_s"])
 
 
 def make_real(config: Config, workers: Any) -> None:

@@ -9,17 +9,34 @@ from scalebook.app.shared.services import notebooks
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.merge import merged
 from scalebook.training.notebook.store import EditedMeanwhile, Stored
 
 CONFLICT = "conflict"
+MOST_MEANWHILE = 5
+"""Other saves that one save is merged with, before it is left to the person."""
 
 
 def write(stored: Stored, change: Callable[[Notebook], Notebook], said: str = "Saved.") -> Stored | None:
     """Apply `change` to the notebook as it was seen, and save; None when it could not be, which is then on the page.
 
-    A file edited meanwhile is never overwritten: `show_conflict` will offer both.
+    A file edited meanwhile is never overwritten: an edit of another cell is merged, else `show_conflict` offers both.
     """
-    return attempt(lambda: store.save(stored, change(stored.notebook)), said)
+    return attempt(lambda: _save(stored, change(stored.notebook)), said)
+
+
+def _save(stored: Stored, mine: Notebook) -> Stored:
+    """Merged with what was saved meanwhile; EditedMeanwhile where that cannot be."""
+    seen, mine_now = stored, mine
+    for _ in range(MOST_MEANWHILE):
+        try:
+            return store.save(seen, mine_now)
+        except EditedMeanwhile as conflict:
+            both = merged(stored.notebook, mine, conflict.on_disk.notebook)
+            if both is None:
+                raise EditedMeanwhile(mine, conflict.on_disk) from conflict
+            seen, mine_now = conflict.on_disk, both
+    return store.save(seen, mine_now)
 
 
 def attempt(act: Callable[[], Stored], said: str) -> Stored | None:
@@ -53,24 +70,24 @@ def show_conflict() -> None:
 def _dialog(conflict: EditedMeanwhile) -> None:
     mine, theirs = conflict.mine, conflict.on_disk
     st.markdown(
-        f"`{theirs.path.name}` has changed on disk since you opened it here. Nothing has been overwritten. "
-        "This is what your version would change in it:"
+        f"`{theirs.path.name}` was saved elsewhere since you opened it here, and both edits change the same cell. "
+        "Nothing has been overwritten. This is what your version would change in the file:"
     )
     st.code(notebooks.difference(mine.text, theirs.notebook.text), language="diff", height=320)
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Keep the file", help="Yours stays among the earlier states."):
+        if st.button("Keep the file", help="Your version is kept in History."):
             store.give_up(theirs, mine)
-            _close("Kept the file as it is. Yours is among its earlier states.")
-        if st.button("Keep both", help="Yours is written to a new notebook beside it."):
-            path = store.save_beside(theirs, mine)
-            _close(f"Yours is in {path.name}.")
-        if st.button("Use mine", type="primary", help="The edit on disk stays among the earlier states."):
+            _close("Kept the file as it is. Your version is in History.")
+        if st.button("Replace the file by mine", help="Undoes the other edit, which is kept in History."):
             try:
                 store.save(theirs, mine)
             except EditedMeanwhile as again:
                 state.remember(CONFLICT, again)
                 st.rerun()
-            _close("Yours is in the file now.")
+            _close("The file is your version now. The other edit is in History.")
+        if st.button("Keep both", type="primary", help="Your version becomes a new notebook beside this one."):
+            path = store.save_beside(theirs, mine)
+            _close(f"Your version is in {path.name}.")
 
 
 def _close(said: str) -> None:

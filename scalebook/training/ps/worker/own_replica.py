@@ -24,7 +24,11 @@ class OwnReplica(Replica):
         """Have these versions as the base without becoming them; returns bytes as `take`."""
         self._held = list(versions)
         if self._pulls is not None:
-            return self._know(self._pulls, versions)
+            self.arrive()  # frames are decoded to where copies begin
+            return [
+                self._pulls.take(number, shard.views[newest.buffer], self.frozen)
+                for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True))
+            ]
         return self._sizes if not self.frozen else [self._bytes_of(shard, self.frozen) for shard in self._shards]
 
     def stepped(self) -> None:

@@ -1,0 +1,1 @@
+"""Plain Python between the pages and the files: no Streamlit in here."""

@@ -1,0 +1,80 @@
+"""An empty folder: what can be begun there, without a terminal."""
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from scalebook.app.notebook.views import own_model
+from scalebook.training.jobs import supervising
+from scalebook.training.notebook.examples import EXAMPLES
+from scalebook.training.trust import trusted
+from scalebook.training.workspace import SETTINGS, Workspace
+from tests.app.pages.conftest import Open, codes, html, words
+
+OWN = """
+import lightning as L
+open(__file__ + ".ran", "w")
+class Net(L.LightningModule): pass
+class Points(L.LightningDataModule): pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def _empty(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace.root / "first-steps.md").unlink()
+    monkeypatch.setattr(supervising, "ensure", lambda _: None)
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    next(one for one in app.button if one.label == label).click().run()
+    assert not app.exception, app.exception[0].value
+    return app
+
+
+def test_an_empty_folder_says_what_scalebook_is_and_offers_three_beginnings(open_page: Open) -> None:
+    app = open_page()
+    assert "An experiment notebook for PyTorch Lightning models" in words(app)
+    assert [one.label for one in app.button] == ["Add the examples", "New notebook", "Use my own model"]
+
+
+def test_the_examples_are_added_by_one_click(open_page: Open, workspace: Workspace) -> None:
+    app = press(open_page(), "Add the examples")
+    names = {path.name for path in EXAMPLES.glob("*.md")}
+    assert {path.name for path in workspace.notebooks()} == names
+    assert app.selectbox[0].label == "Notebook"
+    assert len(app.selectbox[0].options) == len(names)
+
+
+@pytest.mark.usefixtures("forked_descriptions")
+def test_a_module_of_the_folder_is_named_and_not_run_before_it_is_trusted(
+    open_page: Open, workspace: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "nets.py").write_text(OWN, encoding="utf-8")
+    app = press(open_page(), "Use my own model")
+    assert "model: Net · data: Points" in html(app)
+    app.button(key="use-nets").click().run()
+    assert not app.exception
+    assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == 'modules = ["nets"]\n'
+    assert "This folder wants to run code of its own" in words(app)
+    assert f"module nets, from {tmp_path / 'nets.py'}" in "".join(codes(app))
+    assert not trusted(workspace)
+    assert not (tmp_path / "nets.py.ran").exists()
+    app = press(app, "Use my own model")
+    assert app.button(key="use-nets").label == "Named"
+    assert app.button(key="use-nets").disabled
+
+
+def test_a_template_is_written_and_a_taken_name_refused_in_the_dialog(open_page: Open, tmp_path: Path) -> None:
+    app = press(press(open_page(), "Use my own model"), "Write it")
+    assert (tmp_path / f"{own_model.SUGGESTED}.py").exists()
+    assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == f'modules = ["{own_model.SUGGESTED}"]\n'
+    app = press(press(app, "Use my own model"), "Write it")
+    assert "my_model is there already. Choose another name" in app.error[0].value
+
+
+def test_help_is_a_page_of_the_frame_and_shows_the_readme(open_page: Open) -> None:
+    shown = words(open_page("help"))
+    assert "[Claims](#claims)" in shown
+    assert "scalebook plan -c x.yaml" in shown
+    assert "](docs/" not in shown
