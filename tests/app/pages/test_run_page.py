@@ -216,7 +216,7 @@ def test_a_run_shows_what_it_takes_of_the_machine(open_page: Open, workspace: Wo
             file.write(json.dumps(asdict(sample)) + "\n")
     drawn = {one["layout"]["title"]["text"]: one["data"] for one in charts(open_page("runs", run=job.id))}
     assert drawn["CPU cores busy"][0]["y"] == [1.5] * 3
-    assert drawn["memory, MB"][0]["y"] == [500.0, 501.0, 502.0]
+    assert drawn["memory of all its processes, MB"][0]["y"] == [500.0, 501.0, 502.0]
     assert drawn["GPU busy, %"][0]["y"] == [50.0] * 3
     assert drawn["GPU temperature, °C"][0]["x"] == [0.0, 2.0, 4.0]
 
