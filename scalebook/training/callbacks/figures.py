@@ -129,7 +129,7 @@ def gradients(times: Sequence[WorkerTimes], updates: int) -> dict[str, float]:
     return {names.GRADIENTS_PER_UPDATE: computed / max(1, updates)} if computed else {}
 
 
-class Memory:
+class PeakMemory:
     """The most that this process has held: allocated on its GPU, or its proportional set size (PSS), in which n
     processes have 1/n of a page that they share, as on the page of a run. The PSS is a sample, not the kernel's account
     of a peak, which would have every shared page in full (RSS)."""

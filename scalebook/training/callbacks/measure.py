@@ -15,7 +15,7 @@ from scalebook.training.callbacks.counted import CountedHere
 from scalebook.training.callbacks.figures import (
     MB,
     STEPS,
-    Memory,
+    PeakMemory,
     Window,
     by_worker,
     gradients,
@@ -75,7 +75,7 @@ class Measure(Callback):
         self._validating_since: float | None = None
         self._validation_s = 0.0
         self._window = Window()
-        self._memory = Memory()
+        self._memory = PeakMemory()
         self._told: set[str] = set()  # figures that have said something
         self._last_loss: Tensor | None = None
         self._directions_told = False

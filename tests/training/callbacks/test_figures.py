@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scalebook.training.callbacks.figures import (
-    Memory,
+    PeakMemory,
     Window,
     by_worker,
     gradients,
@@ -98,7 +98,7 @@ def test_rates_on_a_virtual_clock_wait_for_steps_enough() -> None:
 
 
 def test_memory_is_the_proportional_set_of_this_process() -> None:
-    cpu, memory = torch.device("cpu"), Memory()
+    cpu, memory = torch.device("cpu"), PeakMemory()
     before = memory.peak(cpu)
     assert abs(before - psutil.Process().memory_full_info().pss) < 5e6
     held = torch.ones(25_000_000)
@@ -125,7 +125,7 @@ def test_pages_shared_with_others_are_counted_once() -> None:
 
 def test_memory_on_a_gpu_is_what_is_allocated_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 7 if device.index == 1 else 0)
-    assert Memory().peak(torch.device("cuda", 1)) == 7
+    assert PeakMemory().peak(torch.device("cuda", 1)) == 7
 
 
 def test_best_and_final_know_which_way_is_better_and_pass_over_nan() -> None:
