@@ -17,8 +17,8 @@ BROWSER_MAY_USE = tuple(
         "modules", "claims", "notebook", "planning.answer", "planning.asked", "planning.chart", "planning.links",
         "planning.profile", "planning.quantities", "planning.question", "planning.reliability", "planning.target",
         "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search",
-        "tracking.directions", "tracking.names", "tracking.own_metrics", "tracking.reading", "tracking.schema", "trust",
-        "workspace",
+        "tracking.directions", "tracking.names", "tracking.own_metrics", "tracking.reading", "tracking.schema",
+        "tracking.worker_figures", "trust", "workspace",
     )
 )  # fmt: skip
 LAYERS = {

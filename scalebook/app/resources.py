@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from scalebook.app.runs.services import artifacts, push_record
+from scalebook.app.runs.services import artifacts, push_record, worker_files
 from scalebook.app.runs.services.kept_reader import KeptReader, NotebookRuns
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.search.services import search_view
@@ -33,6 +33,7 @@ from scalebook.training.search.folder import ENDED, SearchFolder, broken_searche
 from scalebook.training.search.study import study
 from scalebook.training.search.study.trials import TrialRecord, at_rest, at_work
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
+from scalebook.training.tracking.worker_figures import WorkerFigures
 from scalebook.training.workspace import Workspace, sqlite_address
 
 log = logging.getLogger(__name__)
@@ -193,6 +194,25 @@ def pushes(view: RunView) -> PushRecord | None:
 @st.cache_resource(max_entries=1000, show_spinner=False)
 def _ended_pushes(tracking_uri: str, run_id: str) -> PushRecord | None:
     return push_record.in_store(_reader(tracking_uri), run_id)
+
+
+def worker_figures(view: RunView) -> WorkerFigures:
+    """Of each of its workers; from the job's folder where it is here, else from the store. Nothing of one process."""
+    if view.workers < 2:
+        return WorkerFigures()
+    if view.job is not None and (state := worker_files.state_of(view.job.path)) is not None:
+        return _living_figures(view.job.path, *state)
+    return _ended_figures(workspace().tracking_uri(), view.id) if view.ended else WorkerFigures()
+
+
+@st.cache_resource(max_entries=20, show_spinner=False)
+def _living_figures(folder: Path, changed_ns: int, size: int) -> WorkerFigures:
+    return worker_files.in_folder(folder)
+
+
+@st.cache_resource(max_entries=100, show_spinner=False)
+def _ended_figures(tracking_uri: str, run_id: str) -> WorkerFigures:
+    return worker_files.in_store(_reader(tracking_uri), run_id)
 
 
 def samples_picture(record: RunRecord) -> bytes | None:

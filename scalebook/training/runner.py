@@ -26,6 +26,7 @@ from scalebook.training.files.room import EXIT_NO_ROOM, is_full
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import MLFLOW_STATUS, JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.leaving import leave
 from scalebook.training.jobs.parts import parts_of
 from scalebook.training.memory_limit import memory_limit
 from scalebook.training.modules import import_modules
@@ -214,8 +215,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
         from mlflow.entities import RunTag
 
         client = client_after_fork(job.request().tracking_uri)
-        if job.log.exists():
-            client.log_artifact(job.id, str(job.log))
+        leave(client, job)
         tags = {
             names.TAG_STATUS: result.status,
             names.TAG_FAILURE: result.failure,

@@ -14,10 +14,11 @@ from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.counted import CountedHere
 from scalebook.training.callbacks.figures import (
     MB,
+    STEPS,
+    PeakMemory,
     Window,
     by_worker,
     gradients,
-    memory_bytes,
     moved,
     pushes,
     shares,
@@ -29,6 +30,7 @@ from scalebook.training.ps.coordination.measures import Counts
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Goal, told
 from scalebook.training.tracking.logger import Axes, RunLogger
+from scalebook.training.tracking.worker_figures import WorkerFile, of_worker
 
 FIRST_EVENT_S: Final = 0.1
 LONGEST_EVENT_S: Final = 10.0
@@ -39,6 +41,10 @@ FIGURES_S: Final = 1.0
 """Least time between two points of throughput, shares, staleness and memory."""
 
 
+ABOUT: Final = 0.05
+"""Gradients an update are 1 but for those under way at the end."""
+
+
 class Measure(Callback):
     """Counts and times the steps of this worker; worker 0 also records, for all of them.
 
@@ -46,8 +52,12 @@ class Measure(Callback):
     step, and 0.3 ms an event. On a GPU `compute` includes whatever the step waits for, since nothing here synchronises.
     """
 
-    def __init__(self, clock: DataClock, modes: Mapping[str, Goal] | None = None) -> None:
-        """`modes`: whether less or more of a metric is better, where the config says it."""
+    def __init__(
+        self, clock: DataClock, modes: Mapping[str, Goal] | None = None, workers: WorkerFile | None = None
+    ) -> None:
+        """`modes`: whether less or more of a metric is better, where the config says it. `workers`: where figures of
+        single workers go."""
+        self.workers = workers
         self.clock = clock
         self.measured: Measured | None = None
         self.summary = MetricSummary(modes)
@@ -65,6 +75,8 @@ class Measure(Callback):
         self._validating_since: float | None = None
         self._validation_s = 0.0
         self._window = Window()
+        self._memory = PeakMemory()
+        self._told: set[str] = set()  # figures that have said something
         self._last_loss: Tensor | None = None
         self._directions_told = False
         self._restored: dict[str, Any] = {}
@@ -106,6 +118,7 @@ class Measure(Callback):
         self.measured = strategy if isinstance(strategy, Measured) else CountedHere(trainer)
         if self._restored and isinstance(self.measured, CountedHere):
             self.measured.add_samples(self._restored["samples"] // trainer.world_size)
+        self._window = Window(STEPS if self.measured.is_virtual else 0)
         self._idle_of_others = self._waited(trainer)
         self._updates_before = self.counts().updates if self._restored else 0
 
@@ -179,7 +192,7 @@ class Measure(Callback):
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._settle(trainer)
+        self._settle(trainer, last=True)
 
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -215,7 +228,7 @@ class Measure(Callback):
             points |= total.rates(trained_s, counts, self._rates_per_worker())
             points |= self._state(trainer)
             points |= by_worker(self.measured.worker_times(), self.measured.staleness(), self.measured.pushes())
-        self._record(trainer, points)
+        self._record(trainer, points, last=True)
         self._mark_own(trainer)
 
     @override
@@ -248,13 +261,13 @@ class Measure(Callback):
         before: float = self._restored.get("bytes", 0.0)
         return moved_bytes + before
 
-    def _settle(self, trainer: Trainer) -> None:
+    def _settle(self, trainer: Trainer, last: bool = False) -> None:
         """Tell `measured` this worker's time since the last call; what the strategy spent itself is not compute."""
         assert self.measured is not None
         waited = self._waited(trainer)
         self.measured.add_time("compute", max(0.0, self._busy - (waited - self._idle_of_others)))
         self.measured.add_time("data", self.clock.seconds - self._data_told)
-        self.measured.note_memory(memory_bytes(trainer.strategy.root_device))
+        self.measured.note_memory(self._memory.peak(trainer.strategy.root_device, at_once=last))
         self._busy, self._data_told, self._idle_of_others = 0.0, self.clock.seconds, waited
 
     def _waited(self, trainer: Trainer) -> float:
@@ -296,7 +309,6 @@ class Measure(Callback):
     def _state(self, trainer: Trainer) -> dict[str, float]:
         assert self.measured is not None
         updates = self.counts().updates - self._updates_before
-        trained_s = self._training_seconds(self._now()) - (self._begun or 0.0)
         times, apart = self.measured.worker_times(), self.measured.buffers_apart()
         return {
             **shares(times),
@@ -305,17 +317,28 @@ class Measure(Callback):
             **pushes(self.measured.pushes()),
             **({} if apart is None else {names.BUFFERS_APART: apart}),
             **({names.REAL_SECONDS: self.real_seconds()} if self.measured.is_virtual else {}),
-            names.PEAK_MEMORY_MB: memory_bytes(trainer.strategy.root_device) / MB,
-            **moved(self.measured.moved_bytes(), updates, trained_s),
+            names.PEAK_MEMORY_MB: self._memory.peak(trainer.strategy.root_device) / MB,
+            **moved(self.measured.moved_bytes(), updates),
         }
 
-    def _record(self, trainer: Trainer, points: dict[str, float]) -> None:
+    def _record(self, trainer: Trainer, points: dict[str, float], last: bool = False) -> None:
         points = {metric: value for metric, value in points.items() if not math.isnan(value)}
+        of_workers = {metric: points.pop(metric) for metric in list(points) if of_worker(metric) is not None}
         self.latest.update(points)
+        axes = self.axes()
+        if self.workers is not None and of_workers:
+            self.workers.add(axes.points(), of_workers, last)
+        points = {metric: value for metric, value in points.items() if self._tells(metric, value)}
         if points:
-            step = self.axes().updates
             for logger in trainer.loggers:
-                logger.log_metrics(points, step=step)
+                logger.log_metrics(points, step=axes.updates)
+
+    def _tells(self, metric: str, value: float) -> bool:
+        """Whether a figure of ours has ever said something but what it says in most runs."""
+        ours = metric.startswith(("perf/", "ps/")) and metric not in names.TOLD
+        if not ours or abs(value - names.QUIET.get(metric, 0.0)) > names.QUIET.get(metric, 0.0) * ABOUT:
+            self._told.add(metric)
+        return metric in self._told
 
 
 def _ours(trainer: Trainer) -> list[RunLogger]:

@@ -55,7 +55,7 @@ class UsageMeter:
             return
         self._due = now + max(EVERY_S, (now - self._began) / 1000)
         taken = self.started.executor.taken(self.started.handle)
-        if taken is None:
+        if taken is None or not taken.memory_mb:  # it ends just now
             return
         before, self._before = self._before, (taken.cpu_s, now)
         if before is None:

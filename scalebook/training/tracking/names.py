@@ -39,24 +39,25 @@ DATA_SHARE: Final = "perf/data_share"
 SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
 REAL_SECONDS: Final = "perf/real_seconds"  # of a run whose own seconds are virtual, since its first batch began
 GRADIENTS_PER_UPDATE: Final = "perf/gradients_per_update"  # of all workers, by optimizer; with a parameter server
-PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # of worker 0, and by worker: resident set, or allocated on its GPU
-BYTES_PER_UPDATE: Final = "perf/bytes_per_update"  # gradients handed in and parameters taken, counted, by all workers
-PUSHED_PER_UPDATE: Final = "perf/bytes_pushed_per_update"  # of these, what was handed in, as it travelled
-PULLED_PER_UPDATE: Final = "perf/bytes_pulled_per_update"
-PUSHED_PER_SECOND: Final = "perf/bytes_pushed_per_second"  # mean since the first batch
-PULLED_PER_SECOND: Final = "perf/bytes_pulled_per_second"
+PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # of worker 0, and by worker: its PSS, or what is allocated on its GPU
+PUSHED_PER_UPDATE: Final = "perf/bytes_pushed_per_update"  # gradients handed in by all workers, as they travelled
+PULLED_PER_UPDATE: Final = "perf/bytes_pulled_per_update"  # parameters taken
 
 # Runs with a parameter server
 STALENESS_MEAN: Final = "ps/staleness_mean"  # updates between the version pulled and the version pushed to
-STALENESS_P50: Final = "ps/staleness_p50"
 STALENESS_P95: Final = "ps/staleness_p95"
-STALENESS_MAX: Final = "ps/staleness_max"
 STALENESS_SECONDS: Final = "ps/staleness_seconds"  # mean age of the parameters that a gradient was computed from
 DRIFT: Final = "ps/drift"  # mean ||w - w_base||: how far the parameters moved meanwhile; where norms are measured
 BUFFERS_APART: Final = "ps/buffers_apart"  # largest distance of a worker's from their mean, in parts of its norm,
 # before they are brought together; where training changes others than running statistics of normalisation
 DROPPED: Final = "ps/dropped"  # gradients that rule or damping refused
 DUPLICATES: Final = "ps/duplicates"  # pushes that came a second time and were not applied again
+
+QUIET: Final[Mapping[str, float]] = {GRADIENTS_PER_UPDATE: 1.0}
+"""What a figure of `perf/` or `ps/` says where there is nothing to tell; of others 0. It is recorded when it says else.
+"""
+TOLD: Final = frozenset({STALENESS_MEAN})
+"""Recorded whatever they say: 0 is an answer."""
 
 # Gradient noise scale, where it is measured (scalebook.training.callbacks.noise_scale)
 NOISE_SCALE: Final = "noise/scale"  # B_simple, samples
@@ -70,6 +71,8 @@ RATE_LARGEST: Final = "rates/largest"  # the largest that still trains
 LARGEST_BATCH: Final = "batch/largest"  # samples of one worker that fit into memory
 LARGEST_GLOBAL: Final = "batch/largest_global"
 
+
+SYSTEM: Final = "system/"  # what a run takes of its machine, as MLflow itself names it; step: the number of the sample
 
 BEST: Final = "best/"
 """Of what a run logged while validating, and of nothing else."""
@@ -88,7 +91,7 @@ def final(metric: str) -> str:
 
 
 def per_worker(metric: str, worker: int) -> str:
-    """`metric` of one worker."""
+    """`metric` of one worker, which stands in `workers.jsonl`."""
     return f"worker_{worker}/{metric}"
 
 
@@ -141,6 +144,7 @@ SEARCH_ENDED: Final = "search/trials"
 CONFIG_ARTIFACT: Final = "config.yaml"
 SEARCH_ARTIFACT: Final = "search.yaml"
 STALENESS_JSON: Final = "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
+WORKERS_JSONL: Final = "workers.jsonl"  # figures of single workers (worker_figures.py)
 PUSHES_JSON: Final = "pushes.json"  # the same counts, pushes by worker and shard, and each worker's seconds
 TIMINGS_JSON: Final = "timings.json"  # seconds of gradients by worker, and of a push at a shard; clocks are made of it
 STALENESS_PICTURE: Final = "staleness.png"

@@ -27,6 +27,7 @@ from scalebook.training.jobs.usage import Usage
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
+from scalebook.training.tracking.worker_figures import WorkerFile
 from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.app.pages.conftest import Open, codes, html, number, words
@@ -217,7 +218,7 @@ def test_a_run_shows_what_it_takes_of_the_machine(open_page: Open, workspace: Wo
             file.write(json.dumps(asdict(sample)) + "\n")
     drawn = {one["layout"]["title"]["text"]: one["data"] for one in charts(open_page("runs", run=job.id))}
     assert drawn["CPU cores busy"][0]["y"] == [1.5] * 3
-    assert drawn["memory, MB"][0]["y"] == [500.0, 501.0, 502.0]
+    assert drawn["memory of all its processes, MB"][0]["y"] == [500.0, 501.0, 502.0]
     assert drawn["GPU busy, %"][0]["y"] == [50.0] * 3
     assert drawn["GPU temperature, °C"][0]["x"] == [0.0, 2.0, 4.0]
 
@@ -271,6 +272,22 @@ def test_a_living_run_shows_what_its_workers_did_so_far(open_page: Open, workspa
     write_pushes(job.path, 60, 3)
     app.run()
     assert html(app).count('<td class="num">420</td>') == 9
+
+
+def test_throughput_is_read_from_the_file_of_workers(open_page: Open, workspace: Workspace) -> None:
+    """In the job's folder where that is here, among the artifacts else; before the metrics of earlier versions."""
+    job = record(workspace)
+    file, rate = WorkerFile(job.path), names.per_worker(names.SAMPLES_PER_SECOND, 1)
+    for updates in (40, 80):
+        file.add({names.UPDATES: updates, names.SAMPLES: 32 * updates, names.SECONDS: 1}, {rate: 7.0 + updates})
+
+    def drawn() -> Any:
+        return next(line for line in charts(open_page("runs", run=job.id))[-1]["data"] if line["name"] == "worker 1")
+
+    assert (drawn()["x"], drawn()["y"]) == ([40, 80], [47, 87])
+    open_store(workspace).log_artifact(job.id, str(file.path))
+    file.path.unlink()
+    assert drawn()["y"] == [47, 87]
 
 
 def test_who_came_and_left_is_told(open_page: Open, workspace: Workspace) -> None:

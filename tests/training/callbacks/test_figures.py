@@ -1,9 +1,20 @@
 import math
+import os
 
+import psutil
 import pytest
 import torch
 
-from scalebook.training.callbacks.figures import Window, by_worker, gradients, memory_bytes, pushes, shares, staleness
+from scalebook.training.callbacks.figures import (
+    PeakMemory,
+    Window,
+    by_worker,
+    gradients,
+    pss_bytes,
+    pushes,
+    shares,
+    staleness,
+)
 from scalebook.training.callbacks.metric_summary import MetricSummary
 from scalebook.training.ps.coordination.measures import Counts, PushMeasures, StalenessHistogram, WorkerTimes
 from scalebook.training.tracking import names
@@ -34,7 +45,7 @@ def test_staleness_of_a_known_histogram() -> None:
     counts[0, 0], counts[1, 1], counts[1, 10] = 50, 48, 2
     found = staleness(StalenessHistogram(counts))
     assert found[names.STALENESS_MEAN] == pytest.approx(0.68)
-    assert (found[names.STALENESS_P50], found[names.STALENESS_P95], found[names.STALENESS_MAX]) == (0, 1, 10)
+    assert found[names.STALENESS_P95] == 1
     assert staleness(None) == {}
 
 
@@ -72,13 +83,49 @@ def test_gradients_are_those_of_all_workers_for_an_update() -> None:
     assert gradients([WorkerTimes(3.0, 1.0, 1.0, 0.0, 3, 5)], 5) == {}, "where nobody counts them"
 
 
-def test_memory_is_that_of_this_process() -> None:
-    assert 50e6 < memory_bytes(torch.device("cpu")) < 20e9
+def test_rates_on_a_virtual_clock_wait_for_steps_enough() -> None:
+    """16 workers of a step of 16 samples each 0.1 s: 160 a second by each, wherever a window ends."""
+    window, found = Window(fewest=20), []
+    window.begin(0.0, Counts(0, 0), {})
+    for now in (0.35, 0.75, 2.05, 2.2, 4.35):
+        steps = int(now / 0.1)
+        workers = {worker: Counts(steps, 16 * steps) for worker in range(16)}
+        found.append(window.rates(now, Counts(16 * steps, 256 * steps), workers))
+    assert [bool(rates) for rates in found] == [False, False, True, False, True]
+    for rates in found:
+        assert all(value == pytest.approx(160, rel=0.05) for name, value in rates.items() if "samples" in name[-20:]
+                   and name.startswith("worker_"))  # fmt: skip
+
+
+def test_memory_is_the_proportional_set_of_this_process() -> None:
+    cpu, memory = torch.device("cpu"), PeakMemory()
+    before = memory.peak(cpu)
+    assert abs(before - psutil.Process().memory_full_info().pss) < 5e6
+    held = torch.ones(25_000_000)
+    assert memory.peak(cpu) == before, "not looked at again so soon"
+    assert memory.peak(cpu, at_once=True) > before + 90e6
+    del held
+    assert memory.peak(cpu, at_once=True) > before + 90e6, "the most so far"
+
+
+def test_pages_shared_with_others_are_counted_once() -> None:
+    """Of 100 MB that parent and child share, each has half: the resident set of each would have all."""
+    held = torch.ones(25_000_000)
+    read_end, write_end = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(write_end, str(pss_bytes()).encode())
+        os._exit(0)
+    told = int(os.read(read_end, 100))
+    os.waitpid(child, 0)
+    os.close(read_end)
+    os.close(write_end)
+    assert told < psutil.Process().memory_info().rss - 40e6
+    assert held[0] == 1
 
 
 def test_memory_on_a_gpu_is_what_is_allocated_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 7 if device.index == 1 else 0)
-    assert memory_bytes(torch.device("cuda", 1)) == 7
+    assert PeakMemory().peak(torch.device("cuda", 1)) == 7
 
 
 def test_best_and_final_know_which_way_is_better_and_pass_over_nan() -> None:

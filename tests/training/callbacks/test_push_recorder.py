@@ -25,6 +25,7 @@ from scalebook.training.ps.coordination.measures import (
 )
 from scalebook.training.ps.policy.took import took
 from scalebook.training.tracking import names
+from scalebook.training.tracking.worker_figures import WorkerFile, parsed
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 
 
@@ -91,7 +92,8 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
             seen.append(json.loads((tmp_path / names.PUSHES_JSON).read_text())["counts"])
 
     fit = trainer(
-        Measure(clock), Look(tmp_path), strategy=strategy, logger=kept, profiler=clock, max_epochs=1
+        Measure(clock, workers=WorkerFile(tmp_path)), Look(tmp_path), strategy=strategy, logger=kept, profiler=clock,
+        max_epochs=1,
     )  # fmt: skip
     fit.fit(OneWeight(), loader())
     assert seen == [[[i, 0, 0], [0, i, 0]] for i in (1, 2, 3, 4)]
@@ -115,14 +117,17 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     last = kept.points[-1][1]
     assert (last[names.DROPPED], last[names.DUPLICATES], last[names.STALENESS_SECONDS]) == (3, 1, 0.5)
     assert last[names.BUFFERS_APART] == 0.25
-    assert last["worker_1/perf/data_share"] == 0.5
-    assert last["worker_1/ps/staleness_mean"] == 1
-    assert last["worker_0/ps/dropped"] == 1
-    assert last["worker_1/perf/peak_memory_mb"] == 5
+    workers = parsed((tmp_path / names.WORKERS_JSONL).read_bytes())
+    assert workers.last["worker_1/perf/data_share"] == 0.5
+    assert workers.last["worker_1/ps/staleness_mean"] == 1
+    assert workers.last["worker_0/ps/dropped"] == 1
+    assert workers.last["worker_1/perf/peak_memory_mb"] == 5
+    assert len(workers.points["worker_0/ps/dropped"]) == 1, "by worker only once, at the end"
+    assert len(workers.points["worker_0/perf/samples_per_second"]) > 1
+    assert not any(name.startswith("worker_") for _, points in kept.points for name in points), "no metrics of MLflow's"
     assert names.DRIFT not in last, "worker 0 has none"
     live = [points for _, points in kept.points[:-1] if names.DROPPED in points]
     assert live
-    assert not any("worker_1/ps/dropped" in points for points in live), "by worker only once, at the end"
 
 
 def test_strategies_that_count_nothing_leave_nothing(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """One run: how it stands, what went wrong, its curves, its files."""
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Literal
@@ -111,16 +112,13 @@ def figures(view: RunView) -> None:
         ("gradients per update", _several(metrics.get(names.GRADIENTS_PER_UPDATE)), 3),
         ("mean staleness", metrics.get(names.STALENESS_MEAN), 3),
         ("dropped", metrics.get(names.DROPPED) or None, 1),
-        ("peak memory, MB", metrics.get(names.PEAK_MEMORY_MB), 3),
+        (f"peak memory{' of worker 0' if view.workers > 1 else ''}, MB", metrics.get(names.PEAK_MEMORY_MB), 3),
     ]
-    directions = (
-        ("pushed", names.PUSHED_PER_UPDATE, names.PUSHED_PER_SECOND),
-        ("pulled", names.PULLED_PER_UPDATE, names.PULLED_PER_SECOND),
-    )
-    for way, per_update, per_second in directions:
-        if metrics.get(per_update):
-            pairs.append((f"kB {way} per update", metrics[per_update] / 1e3, 3))
-            pairs.append((f"MB/s {way}", _scaled(metrics.get(per_second), 1e-6), 3))
+    rate = metrics.get(names.UPDATES_PER_SECOND, math.nan)
+    for way, name in (("pushed", names.PUSHED_PER_UPDATE), ("pulled", names.PULLED_PER_UPDATE)):
+        if metrics.get(name):
+            pairs.append((f"kB {way} per update", metrics[name] / 1e3, 3))
+            pairs.append((f"MB/s {way}", None if math.isnan(rate) else metrics[name] * rate / 1e6, 3))
     shown = [(label, figure(value, digits)) for label, value, digits in pairs if value is not None]
     if shown:
         html.facts(shown)
@@ -129,10 +127,6 @@ def figures(view: RunView) -> None:
 def _several(each: float | None) -> float | None:
     """Nothing where an update is one gradient, but for those under way at the end."""
     return None if each is None or round(each, 1) == 1 else each
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def curves(shown: Sequence[MetricCurve], look: CurveLook, live: bool, tags: Mapping[str, str]) -> None:

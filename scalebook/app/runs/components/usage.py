@@ -25,9 +25,10 @@ def over_time(samples: Sequence[Usage]) -> None:
         return
     st.header("CPU and memory")
     seconds = [sample.seconds for sample in samples]
+    memory = [sample.memory_mb for sample in samples]
     shown = [
         ("CPU cores busy", [Series("CPU cores", seconds, [sample.cores for sample in samples], charts.PALETTE[0])]),
-        ("memory, MB", [Series("memory", seconds, [sample.memory_mb for sample in samples], charts.PALETTE[0])]),
+        ("memory of all its processes, MB", [Series("memory", seconds, memory, charts.PALETTE[0])]),
     ]
     uuids = list(dict.fromkeys(gpu.uuid for sample in samples for gpu in sample.gpus))
     for title, field, times in (("GPU busy, %", "busy", 100.0), ("GPU memory, MB", "memory_mb", 1.0),

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from scalebook.training.files.reading import MOST_OWN_BYTES
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.trust import within
@@ -16,9 +17,11 @@ def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
 
 
 def read(reader: RunReader, run_id: str, name: str) -> bytes | None:
-    """A file of the run's root folder; 1 ms in a local store, a request or two at a server."""
+    """A file of the run's root folder; 1 ms in a local store, a request or two at a server. None also of one with more
+    than MOST_OWN_BYTES."""
     client = reader.client
-    if leads_out(reader, run_id) or not any(artifact.path == name for artifact in client.list_artifacts(run_id)):
+    sizes = {} if leads_out(reader, run_id) else {one.path: one.file_size or 0 for one in client.list_artifacts(run_id)}
+    if sizes.get(name, MOST_OWN_BYTES + 1) > MOST_OWN_BYTES:
         return None
     with tempfile.TemporaryDirectory(prefix="scalebook-") as folder:
         return Path(client.download_artifacts(run_id, name, folder)).read_bytes()

@@ -144,8 +144,9 @@ def options(records: Iterable[RunRecord], facet: str) -> list[str]:
 
 
 def metrics(records: Iterable[RunRecord]) -> list[str]:
-    """All metrics that any of the runs has, without those of single workers."""
-    return sorted({name for record in records for name in record.metrics if not name.startswith("worker_")})
+    """All metrics that any of the runs has, without those of single workers and of the machine."""
+    others = ("worker_", names.SYSTEM)
+    return sorted({name for record in records for name in record.metrics if not name.startswith(others)})
 
 
 def groups(records: Sequence[RunRecord], facet: str, columns: Sequence[str] = ()) -> list[RunGroup]:

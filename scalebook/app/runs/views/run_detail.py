@@ -12,6 +12,7 @@ from scalebook.app.runs.services import runs, since
 from scalebook.app.runs.services.experiments import copy_of
 from scalebook.app.runs.services.origins import origin
 from scalebook.app.runs.services.runs import RunView
+from scalebook.app.runs.services.worker_files import with_workers
 from scalebook.app.runs.views import better, remarks, run_files
 from scalebook.app.shared.components import axis_choice, charts, html, page_head
 from scalebook.app.shared.components.axis_choice import CurveLook
@@ -57,7 +58,8 @@ def show(run_id: str) -> None:
 
 def _load(run_id: str) -> RunView:
     workspace = resources.workspace()
-    return runs.view(workspace, resources.reader().run(run_id), resources.waiting_reasons)
+    view = runs.view(workspace, resources.reader().run(run_id), resources.waiting_reasons)
+    return with_workers(view, resources.worker_figures(view))
 
 
 def _head(view: RunView) -> None:
@@ -142,7 +144,10 @@ def _curves(run_id: str, look: CurveLook) -> None:
         metrics = chosen or _main_metrics(view)
         all_rates = runs.rates(view.record)
         rates = all_rates[:LINES]
-        curves = resources.curves(view.record, list(dict.fromkeys([*metrics, *rates])))
+        figures = resources.worker_figures(view)
+        asked = list(dict.fromkeys([*metrics, *rates]))
+        curves = resources.curves(view.record, [metric for metric in asked if metric not in figures.last])
+        curves += [figures.curve(run_id, metric) for metric in asked if metric in figures.last]
         own = [curve for curve in curves if curve.metric in metrics]
         if own and in_one:
             run_detail.together(own, look, view.record.tags)
