@@ -35,11 +35,26 @@ class SkipError(Exception):
 
 @dataclass(frozen=True)
 class Check:
-    """`body` is given the machine and an empty folder; returns what it found in a few words, raises what is wrong."""
+    """`body` is given the machine and an empty folder; returns what it found in a few words, raises what is wrong.
+
+    `point`: of the list in `tests/gpu/__init__.py`, 0 of none. `gpus`: how many it needs, where there is CUDA. `cuda`:
+    why it cannot be made on a CPU.
+    """
 
     name: str
     body: Callable[[Machine, Path], str]
     limit_s: float = 90.0
+    point: int = 0
+    gpus: int = 1
+    cuda: str = ""
+
+    def lacking(self, machine: Machine) -> str:
+        """Why it is not made on this machine; nothing where it is."""
+        if machine.device == "cpu":
+            return self.cuda
+        if not machine.gpus:
+            return machine.name
+        return f"needs {self.gpus} GPUs, here is {machine.gpus}" if machine.gpus < self.gpus else ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +73,8 @@ class Outcome:
 def run_check(check: Check, machine: Machine, limit_s: float) -> Outcome:
     """Run it. `limit_s` is what is left of the time of all: a check that hangs is ended, and its stacks are told."""
     started = time.monotonic()
+    if lacking := check.lacking(machine):
+        return Outcome(check.name, "skipped", lacking)
     limit_s = min(check.limit_s, limit_s)
     if limit_s <= 0:
         return Outcome(check.name, "skipped", "no time was left")
