@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy, dropout
 from torch.optim import SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
+from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.codecs import Bf16, Int8
 from scalebook.training.ps.policy.local import DiLoCo, Elastic, LocalSGD
 from scalebook.training.strategies import AsyncPS
@@ -58,7 +59,7 @@ def virtual_runs_repeat(machine: Machine, folder: Path) -> str:
     states = []
     for _ in range(2):
         model = seeded(Chancy)
-        strategy = AsyncPS(workers=WORKERS, host="virtual")
+        strategy = AsyncPS(workers=WORKERS, host="virtual", clock=ClockSettings(gradient_s=0.05))
         make_trainer(machine, folder, strategy, deterministic=True).fit(model, pictures())
         states.append({name: value.cpu() for name, value in model.state_dict().items()})
     one, other = states
