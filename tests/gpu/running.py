@@ -4,7 +4,7 @@ import faulthandler
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,19 +65,34 @@ class Outcome:
     status: Literal["passed", "failed", "skipped"]
     told: str
     seconds: float = 0.0
+    point: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def line(self) -> str:
+        return f"{self.status:8} {self.seconds:6.1f} s  {self.name}: {self.told}"
+
+
+def closing(outcomes: Sequence[Outcome]) -> str:
+    """The last lines: how many of each, and what was not run and why."""
+    by_status: dict[str, list[Outcome]] = {"passed": [], "failed": [], "skipped": []}
+    for one in outcomes:
+        by_status[one.status].append(one)
+    lines = [", ".join(f"{len(those)} {status}" for status, those in by_status.items())]
+    if skipped := by_status["skipped"]:
+        lines += ["Not run:", *(f"    {one.name}: {one.told}" for one in skipped)]
+    return "\n".join(lines)
 
 
 def run_check(check: Check, machine: Machine, limit_s: float) -> Outcome:
     """Run it. `limit_s` is what is left of the time of all: a check that hangs is ended, and its stacks are told."""
     started = time.monotonic()
     if lacking := check.lacking(machine):
-        return Outcome(check.name, "skipped", lacking)
+        return Outcome(check.name, "skipped", lacking, point=check.point)
     limit_s = min(check.limit_s, limit_s)
     if limit_s <= 0:
-        return Outcome(check.name, "skipped", "no time was left")
+        return Outcome(check.name, "skipped", "no time was left", point=check.point)
     with TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
         try:
@@ -89,7 +104,7 @@ def run_check(check: Check, machine: Machine, limit_s: float) -> Outcome:
             told, status = f"{lost} after {time.monotonic() - started:.0f} s of {limit_s:.0f}\n{_tail(log)}", "failed"
         except Exception as error:  # noqa: BLE001  # whatever it is, the other checks go on
             told, status = f"{type(error).__name__}: {error}\n{error.__cause__ or ''}\n{_tail(log)}", "failed"
-    return Outcome(check.name, status, told, time.monotonic() - started)
+    return Outcome(check.name, status, told, time.monotonic() - started, check.point)
 
 
 def _logged(check: Check, machine: Machine, folder: Path, log: Path, limit_s: float) -> str:
