@@ -24,6 +24,7 @@ from torch.optim import SGD
 
 from benchmarks.gpu_model import resnet50
 from scalebook.training.ps import Joined, Settings, SharedRun, join, serve
+from scalebook.training.ps.policy.settings import HostName
 from scalebook.training.strategies.processes import run_workers
 
 SHARING: Final = (1, 2, 4)
@@ -38,7 +39,7 @@ STEPS: Final = {"cuda": 60, "cpu": 3}  # of one process, and of DDP
 DEADLINE_S: Final = 60.0
 WARM_UP: Final = 3  # steps
 REPEATS: Final = 5  # of a copy, the best counts
-START_S: Final = {"cuda": 12.0, "cpu": 4.0}  # of a part, at most: processes, CUDA, page-locking, the warm-up
+START_S: Final = {"cuda": 12.0, "cpu": 1.5}  # of a part, at most: processes, CUDA, page-locking, the warm-up
 LONGEST_S: Final = 8.0
 HELD: Final = 4
 """Times the parameters, on the device, of a worker: itself, gradients, and what is copied from and to."""
@@ -142,13 +143,8 @@ def _pushes(device: str, case: Case, seconds: float) -> float:
             parameter.grad = torch.ones_like(parameter)
         return model, lambda: None
 
-    return _together(
-        device,
-        case.workers,
-        task,
-        seconds,
-        Settings(shards=case.shards, host="process" if case.shards > 1 else "inline"),
-    )
+    host: HostName = "process" if case.shards > 1 else "inline"
+    return _together(device, case.workers, task, seconds, Settings(shards=case.shards, host=host))
 
 
 def _together(device: str, workers: int, task: Task, seconds: float, settings: Settings) -> float:
@@ -172,9 +168,11 @@ def _together(device: str, workers: int, task: Task, seconds: float, settings: S
         serve(run, number, DEADLINE_S, [SGD([Parameter(torch.zeros(shape)) for shape in shapes], lr=0.01)])
 
     try:
-        return sum(
-            map(float, run_workers(workers, body, servers=run.servers, serve=serve_one if run.servers else None))
-        )
+        if run.servers:
+            rates = run_workers(workers, body, servers=run.servers, serve=serve_one, threads=1)
+        else:
+            rates = run_workers(workers, body)  # which share the cores
+        return float(sum(rates))
     finally:
         run.close()
 
