@@ -96,7 +96,7 @@ mutants: $(VENV)/.dev ## mistakes made on purpose, each of which some test must 
 clients: $(VENV)/.dev ## ordinary programs of people's libraries, an hour and more; they are installed in ~/.cache/scalebook/clients
 	$(BIN)/python -m tests.clients
 
-gpu: ## what only a GPU can show, in 8 minutes, by .venv or, without one, by PYTHON; needs torch and Lightning alone
+gpu: ## what only a GPU can show, in 6 minutes or so, by .venv or, without one, by PYTHON; needs torch and Lightning alone
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu
 
 wheel-test: ## the wheel in an empty environment, with what it needs from the package index; some minutes

@@ -120,5 +120,8 @@ def _logged(check: Check, machine: Machine, folder: Path, log: Path, limit_s: fl
 
 
 def _tail(log: Path) -> str:
+    """The last lines; where it met its deadline, the first of where it stood then, the innermost calls."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    return "\n".join(f"    {line}" for line in lines[-TAIL:])
+    ended = next((number for number, line in enumerate(lines) if line.startswith("Timeout (")), None)
+    shown = lines[-TAIL:] if ended is None else lines[ended : ended + TAIL]
+    return "\n".join(f"    {line}" for line in shown)
