@@ -142,7 +142,12 @@ def _twice(size: int, device: Any) -> Any:
 
 WRONG: dict[str, tuple[Any, str, Any, str]] = {
     "big and torn": (torn, "RATE", 1.0, "inline: "),
-    "parent clean: before each fork": (forks.driver, "cuda_has_begun", lambda: True, "CUDA had begun before the fork"),
+    "parent clean: before each fork": (
+        "tests.gpu.forks.driver",
+        "cuda_has_begun",
+        lambda: True,
+        "CUDA had begun before the fork",
+    ),
     "times: computing is computing": (inline.InlineHost, "push", _slow_push, "computing is 0."),
     "pinned bytes are planned": (carrier, "landing", _twice, "MB page-locked"),
     "virtual: twice the same bits": (ways, "seeded", lambda kind: kind(), "two runs differ in net.0.weight"),
