@@ -12,7 +12,7 @@ OUTCOMES := .pytest_cache/outcomes
 # What both lanes of `make test` need alike (tests/prepared.py).
 PREPARED := $(CURDIR)/.pytest_cache/prepared
 
-.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough fuzz mutants clients gpu wheel-test bench clean
+.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough fuzz mutants clients gpu gpu-app wheel-test bench clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -96,8 +96,11 @@ mutants: $(VENV)/.dev ## mistakes made on purpose, each of which some test must 
 clients: $(VENV)/.dev ## ordinary programs of people's libraries, an hour and more; they are installed in ~/.cache/scalebook/clients
 	$(BIN)/python -m tests.clients
 
-gpu: ## what only a GPU can show, in 8 minutes, by .venv or, without one, by PYTHON; needs torch and Lightning alone
+gpu: ## what only a GPU can show, in 6 minutes or so, by .venv or, without one, by PYTHON; needs torch and Lightning alone
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu
+
+gpu-app: programs ## a job on a GPU, the pages that show it, the notebook First steps in a browser; 3 minutes on a machine with a GPU
+	$(BIN)/python -m tests.gpu_app
 
 wheel-test: ## the wheel in an empty environment, with what it needs from the package index; some minutes
 	$(PYTHON) -m tests.wheel

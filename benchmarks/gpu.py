@@ -1,109 +1,158 @@
-"""What the parameter server costs and gains on one GPU: `python -m benchmarks.gpu [--device cpu] [--json FILE]`.
+"""What the parameter server costs and gains on GPUs: `python -m benchmarks.gpu [--device cpu] [--json FILE]`.
 
-ResNet-50 on random images. Updates a second of 1, 2 and 4 workers that share the GPU against one process that steps on
-it; what a push and a pull take, against copies of as many bytes. Needs torch and Lightning alone.
+Pushes (the update and the pull included) against copies alone of as many bytes, down and up; and ResNet-50 on random
+images: 1, 2 and 4 workers that share one GPU against one process that steps on it, and DDP. Needs torch and Lightning
+alone. `python -m tests.gpu` measures this too.
 """
 
 import argparse
 import json
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.nn import Module
+from torch import Tensor, distributed
+from torch.nn import Module, Parameter
 from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 from benchmarks.gpu_model import resnet50
-from scalebook.training.ps import Joined, Settings, SharedRun, join
+from scalebook.training.ps import Joined, Settings, SharedRun, join, serve
+from scalebook.training.ps.policy.settings import HostName
 from scalebook.training.strategies.processes import run_workers
 
-WORKERS: Final = (1, 2, 4)
-DEADLINE_S: Final = 120.0
+SHARING: Final = (1, 2, 4)
+"""Workers that train ResNet-50 on one GPU."""
+SIZES_MB: Final = {"cuda": (100, 1000), "cpu": (1, 4)}
+SHARDS: Final = (1, 8)
+WORKERS: Final = (1, 8, 2, 4)
+"""In this order: what matters most comes first, where time runs out."""
+TENSORS: Final = 8  # of a model that is pushed, so that 8 shards have one each
+IMAGES: Final = {"cuda": (32, 128), "cpu": (2, 32)}  # of a batch; pixels of a side
+STEPS: Final = {"cuda": 60, "cpu": 3}  # of one process, and of DDP
+DEADLINE_S: Final = 60.0
 WARM_UP: Final = 3  # steps
-REPEATS: Final = 5  # of each copy, the best counts
-PARTS: Final = len(WORKERS) + 2  # that the time is divided by: a system each, the copies
-START_S: Final = 15.0  # of a part, at most: processes, CUDA, memory, the warm-up
-SIZES: Final = {"cuda": (32, 128), "cpu": (2, 32)}  # images of a batch; pixels of a side
+REPEATS: Final = 5  # of a copy, the best counts
+START_S: Final = {"cuda": 12.0, "cpu": 1.5}  # of a part, at most: processes, CUDA, page-locking, the warm-up
+LONGEST_S: Final = 8.0
+HELD: Final = 4
+"""Times the parameters, on the device, of a worker: itself, gradients, and what is copied from and to."""
 
 
-def measured(device: str, limit_s: float) -> dict[str, Any]:
-    """All figures, in less than `limit_s` seconds; this process does not touch the GPU."""
-    seconds = min(10.0, max(1.0, limit_s / PARTS - START_S))
-    alone = run_workers(1, lambda _: _one_process(device, seconds))[0]
-    rates = {"one process": alone} | {f"AsyncPS x {n}": _together(device, n, seconds) for n in WORKERS}
-    batch, side = SIZES[device]
-    return {
-        "model": {"parameters": sum(p.numel() for p in resnet50().parameters()), "batch": batch, "side": side},
-        "updates_per_s": rates,
-        "copies": run_workers(1, lambda _: _copies(device))[0],
-    }
+Task = Callable[[str], tuple[Module, Callable[[], None]]]
+"""Given a device: a model, and what puts gradients into it."""
 
 
-def table(figures: dict[str, Any]) -> str:
-    """Markdown."""
-    model, rates, copies = figures["model"], figures["updates_per_s"], figures["copies"]
-    lines = [
-        f"ResNet-50, {model['parameters'] / 1e6:.1f} M parameters, batches of {model['batch']} x {model['side']}²\n",
-        "| system | updates/s | of one process |", "|---|---:|---:|",
-    ]  # fmt: skip
-    lines += [f"| {name} | {rate:.2f} | {rate / rates['one process']:.2f} |" for name, rate in rates.items()]
-    lines += ["", "| what | ms | GB/s |", "|---|---:|---:|"]
-    lines += [f"| {name} | {1000 * s:.1f} | {copies['bytes'] / s / 1e9:.1f} |" for name, s in copies["seconds"].items()]
-    return "\n".join(lines)
+class Case(NamedTuple):
+    """Of pushes: so many workers, on one device; several shards have a server process each."""
+
+    mb: int
+    shards: int
+    workers: int
 
 
-def _task(device: str) -> tuple[Module, Callable[[], None]]:
-    """A model, and what puts gradients into it."""
+def cases(device: str) -> Iterator[Case]:
+    """The most telling first."""
+    for workers, mb, shards in product(WORKERS, SIZES_MB[device], SHARDS):
+        yield Case(mb, shards, workers)
+
+
+def measured(device: str, gpus: int, limit_s: float, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """All figures, or, where `limit_s` is over, which there are not, by name. This process does not touch the GPU.
+
+    `keep` is given what there is by then, time and again.
+    """
+    until = time.monotonic() + limit_s
+    model = {"parameters": sum(p.numel() for p in resnet50().parameters()), "images": IMAGES[device]}
+    figures: dict[str, Any] = {"model": model, "copies": {}, "pushes": [], "updates_per_s": {}}
+    for mb in SIZES_MB[device]:
+        figures["copies"][str(mb)] = run_workers(1, partial(_copy, device, mb), threads=1)[0]
+    systems = _systems(device, gpus)
+    parts = len(systems) + len(list(cases(device)))
+
+    def seconds() -> float:
+        """For the next part."""
+        left = until - time.monotonic()
+        return 0.0 if left < START_S[device] else min(LONGEST_S, max(0.2, (left - START_S[device]) / parts))
+
+    for case in cases(device):
+        share = seconds()
+        why = _too_large(device, case) if share else "no time was left"
+        row: dict[str, Any] = case._asdict()
+        if not why:
+            rate = _pushes(device, case, share)
+            row |= {"per_s": rate, "of_copies": rate * figures["copies"][str(case.mb)]}
+        figures["pushes"].append(row | ({"skipped": why} if why else {}))
+        parts -= 1
+        keep(figures)
+    for name, system in systems.items():
+        figures["updates_per_s"][name] = system(share) if (share := seconds()) else None
+        parts -= 1
+        keep(figures)
+    return figures
+
+
+# --- pushes ----------------------------------------------------------------------------------------------------------
+
+
+def _copy(device: str, mb: int, _worker: int) -> float:
+    """Seconds of a copy to the host and one from it, page-locked."""
+    size = mb * 10**6
+    there = torch.empty(size, dtype=torch.uint8, device=device)
+    here = torch.zeros(size, dtype=torch.uint8, pin_memory=device == "cuda")
+    took = []
+    for _ in range(REPEATS):
+        _synchronise(device)
+        started = time.perf_counter()
+        here.copy_(there)
+        there.copy_(here)
+        _synchronise(device)
+        took.append(time.perf_counter() - started)
+    return min(took)
+
+
+def _too_large(device: str, case: Case) -> str:
+    """Why this machine has no room for it."""
+    host = case.mb * (2 * case.workers + 3)  # versions, and where gradients land
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    has = int(lines["MemAvailable"].split()[0]) // 1000
+    if host > has // 2:
+        return f"needs {host / 1000:.0f} GB of the host's memory, {has / 1000:.0f} are free"
     if device == "cuda":
-        torch.cuda.set_device(0)
-    torch.manual_seed(0)
-    batch, side = SIZES[device]
-    model, images = resnet50().to(device), torch.rand(batch, 3, side, side, device=device)
-    labels = torch.randint(1000, (batch,), device=device)
+        free = int(run_workers(1, lambda _: torch.cuda.mem_get_info(0)[0])[0]) // 10**6
+        if HELD * case.mb * case.workers > 0.9 * free:
+            return f"needs {HELD * case.mb * case.workers / 1000:.0f} GB of the GPU, {free / 1000:.0f} are free"
+    return ""
 
-    def backward() -> None:
+
+def _pushes(device: str, case: Case, seconds: float) -> float:
+    """Pushes a second of all workers, each with its update and the pull after it."""
+
+    def task(place: str) -> tuple[Module, Callable[[], None]]:
+        model = Module()
+        for number in range(TENSORS):
+            values = torch.zeros(case.mb * 10**6 // 4 // TENSORS, device=place)
+            model.register_parameter(f"tensor_{number}", Parameter(values))
         for parameter in model.parameters():
-            parameter.grad = None
-        torch.autograd.backward(cross_entropy(model(images), labels))
+            parameter.grad = torch.ones_like(parameter)
+        return model, lambda: None
 
-    return model, backward
-
-
-def _rate(device: str, step: Callable[[], object], seconds: float) -> tuple[int, float]:
-    """Steps after the warm-up, and how long they took."""
-    for _ in range(WARM_UP):
-        step()
-    _synchronise(device)
-    steps, started = 0, time.perf_counter()
-    while time.perf_counter() < started + seconds:
-        step()
-        steps += 1
-    _synchronise(device)
-    return steps, time.perf_counter() - started
+    host: HostName = "process" if case.shards > 1 else "inline"
+    return _together(device, case.workers, task, seconds, Settings(shards=case.shards, host=host))
 
 
-def _one_process(device: str, seconds: float) -> float:
-    model, backward = _task(device)
-    optimizer = SGD(model.parameters(), lr=0.01)
-
-    def step() -> None:
-        backward()
-        optimizer.step()
-
-    steps, took = _rate(device, step, seconds)
-    return steps / took
-
-
-def _together(device: str, workers: int, seconds: float) -> float:
+def _together(device: str, workers: int, task: Task, seconds: float, settings: Settings) -> float:
     """Updates a second of all workers; each measures from its own warm-up on, and all begin together."""
-    run = SharedRun(workers, Settings())
+    run = SharedRun(workers, settings)
 
-    def body(worker: int) -> tuple[int, float]:
-        model, backward = _task(device)
+    def body(worker: int) -> float:
+        model, backward = task(device)
         joined = _joined(run, worker, model)
 
         def step() -> None:
@@ -114,11 +163,18 @@ def _together(device: str, workers: int, seconds: float) -> float:
         joined.finish()
         return rate
 
+    def serve_one(number: int) -> None:
+        shapes = [p.shape for p in task("cpu")[0].parameters()]
+        serve(run, number, DEADLINE_S, [SGD([Parameter(torch.zeros(shape)) for shape in shapes], lr=0.01)])
+
     try:
-        shares: list[tuple[int, float]] = run_workers(workers, body)
+        if run.servers:
+            rates = run_workers(workers, body, servers=run.servers, serve=serve_one, threads=1)
+        else:
+            rates = run_workers(workers, body)  # which share the cores
+        return float(sum(rates))
     finally:
         run.close()
-    return sum(steps / took for steps, took in shares)
 
 
 def _joined(run: SharedRun, worker: int, model: Module) -> Joined:
@@ -128,43 +184,86 @@ def _joined(run: SharedRun, worker: int, model: Module) -> Joined:
     return joined
 
 
-def _copies(device: str) -> dict[str, Any]:
-    """Seconds of a push and its parts, and of plain copies of as many bytes."""
-    run = SharedRun(1, Settings())
-    model, backward = _task(device)
-    joined = _joined(run, 0, model)
-    (client,) = joined.clients
-    size = sum(p.numel() * p.element_size() for p in model.parameters())
-    there = torch.empty(size, dtype=torch.uint8, device=device)
-    here, beside = (torch.zeros(size, dtype=torch.uint8) for _ in range(2))
-    seconds = {
-        "push and pull, the update included": _best(device, client.push, backward),
-        "gradients to the host": _best(device, lambda: client.host.bring(client.replica.gradients()), backward),
-        "pull": _best(device, client.pull),
-        "a copy to the host": _best(device, lambda: here.copy_(there)),
-        "a copy from the host": _best(device, lambda: there.copy_(here)),
-        "a copy within the host": _best(device, lambda: here.copy_(beside)),
-    }
+def _rate(device: str, step: Callable[[], object], seconds: float) -> float:
+    """Steps a second, after the warm-up."""
+    for _ in range(WARM_UP):
+        step()
+    _synchronise(device)
+    steps, started = 0, time.perf_counter()
+    while time.perf_counter() < started + seconds:
+        step()
+        steps += 1
+    _synchronise(device)
+    return steps / (time.perf_counter() - started)
+
+
+# --- ResNet-50 -------------------------------------------------------------------------------------------------------
+
+
+def _systems(device: str, gpus: int) -> dict[str, Callable[[float], float]]:
+    """What trains ResNet-50: given seconds, returns updates a second. DDP's update is of as many batches as workers."""
+
+    def together(workers: int, seconds: float) -> float:
+        return _together(device, workers, _task, seconds, Settings())
+
+    def plain(workers: int, _seconds: float) -> float:
+        return _ddp(device, workers)
+
+    found: dict[str, Callable[[float], float]] = {"one process": partial(plain, 0)}
+    found |= {f"AsyncPS x {workers}, one device": partial(together, workers) for workers in SHARING}
+    found |= {f"DDP x {workers}": partial(plain, workers) for workers in sorted({1, max(1, gpus)})}
+    return found
+
+
+def _task(device: str) -> tuple[Module, Callable[[], None]]:
+    """A model, and what puts gradients into it."""
+    model, images = _resnet(device)
+    return model, lambda: _backward(model, images)
+
+
+def _resnet(device: str, number: int = 0) -> tuple[Module, Tensor]:
+    """And a batch for it."""
+    place = torch.device(device, number) if device == "cuda" else torch.device(device)
     if device == "cuda":
-        pinned: Tensor = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        seconds["a copy to the host, page-locked"] = _best(device, lambda: pinned.copy_(there))
-        seconds["a copy from the host, page-locked"] = _best(device, lambda: there.copy_(pinned))
-    joined.finish()
-    run.close()
-    return {"bytes": size, "seconds": seconds}
+        torch.cuda.set_device(place)
+    torch.manual_seed(0)
+    batch, side = IMAGES[device]
+    return resnet50().to(place), torch.rand(batch, 3, side, side, device=place)
 
 
-def _best(device: str, what: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
-    """Seconds of the fastest of some; `before` each of them, and not counted."""
-    took = []
-    for _ in range(REPEATS):
-        before()
-        _synchronise(device)
-        started = time.perf_counter()
-        what()
-        _synchronise(device)
-        took.append(time.perf_counter() - started)
-    return min(took)
+def _backward(model: Module, images: Tensor) -> None:
+    model.zero_grad(set_to_none=True)
+    labels = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+    torch.autograd.backward(cross_entropy(model(images), labels))
+
+
+def _ddp(device: str, workers: int) -> float:
+    """Steps a second of plain torch; 0 workers: one process without DDP."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def body(worker: int) -> float:
+            model, images = _resnet(device, worker)
+            started = 0.0
+            if workers:
+                backend = "nccl" if device == "cuda" else "gloo"
+                distributed.init_process_group(
+                    backend, init_method=f"file://{folder}/store", rank=worker, world_size=workers
+                )
+                model = DistributedDataParallel(model)
+            optimizer = SGD(model.parameters(), lr=0.01)
+            for number in range(WARM_UP + STEPS[device]):
+                if number == WARM_UP:
+                    _synchronise(device)
+                    started = time.perf_counter()
+                _backward(model, images)
+                optimizer.step()
+            _synchronise(device)
+            took = time.perf_counter() - started
+            if workers:
+                distributed.destroy_process_group()
+            return STEPS[device] / took
+
+        return float(run_workers(max(1, workers), body, threads=1)[0])
 
 
 def _synchronise(device: str) -> None:
@@ -172,17 +271,50 @@ def _synchronise(device: str) -> None:
         torch.cuda.synchronize()
 
 
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def table(figures: dict[str, Any]) -> str:
+    """Markdown. What was not measured says why."""
+    lines = ["| copies alone, down and up | ms | GB/s |", "|---|---:|---:|"]
+    for mb, seconds in figures["copies"].items():
+        lines.append(f"| {mb} MB | {1000 * seconds:.1f} | {2 * float(mb) / 1000 / seconds:.1f} |")
+    lines += [
+        "",
+        "| parameters | shards | workers | pushes and pulls/s | of copies alone |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for row in sorted(figures["pushes"], key=lambda row: (row["mb"], row["shards"], row["workers"])):
+        told = (
+            f"{row['per_s']:.1f} | {row['of_copies']:.0%}" if "per_s" in row else f"not measured: {row['skipped']} | -"
+        )
+        lines.append(f"| {row['mb']} MB | {row['shards']} | {row['workers']} | {told} |")
+    model, rates = figures["model"], figures["updates_per_s"]
+    batch, side = model["images"]
+    lines += [
+        "", f"ResNet-50, {model['parameters'] / 1e6:.1f} M parameters, batches of {batch} x {side}², SGD:", "",
+        "| system | updates/s | of one process |", "|---|---:|---:|",
+    ]  # fmt: skip
+    for name, rate in rates.items():
+        of_one = "-" if not (rate and rates["one process"]) else f"{rate / rates['one process']:.2f}"
+        lines.append(f"| {name} | {'not measured: no time was left' if rate is None else f'{rate:.2f}'} | {of_one} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--limit-s", type=float, default=150.0)
+    parser.add_argument("--limit-s", type=float, default=120.0)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    figures = measured(given.device, given.limit_s)
-    print(table(figures))
-    if given.json is not None:
-        given.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    gpus = run_workers(1, lambda _: torch.cuda.device_count())[0] if given.device == "cuda" else 0
+
+    def keep(figures: dict[str, Any]) -> None:
+        if given.json is not None:
+            given.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+    print(table(measured(given.device, gpus, given.limit_s, keep)))
 
 
 if __name__ == "__main__":

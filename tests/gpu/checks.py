@@ -19,7 +19,7 @@ from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
 from scalebook.training.strategies import DDP, AsyncPS
 from scalebook.training.strategies.processes import run_workers
 from tests.gpu.models import Dyadic, Pictures, exact_weights, flat, make_trainer, numbers, pictures
-from tests.gpu.running import Check, Machine, SkipError
+from tests.gpu.running import Check, Machine
 
 STEPS: Final = 10
 SCALE: Final = 2.0**10
@@ -123,8 +123,6 @@ def _pictures_model(bad_batch: int | None = None) -> Pictures:
 
 def memory_is_pinned(machine: Machine, folder: Path) -> str:
     """The run's memory and where gradients land are page-locked in each of two workers."""
-    if machine.device != "cuda":
-        raise SkipError("page-locked memory is CUDA's")
     run = SharedRun(2, Settings())
 
     def body(worker: int) -> list[bool]:
@@ -232,8 +230,6 @@ def ddp(machine: Machine, folder: Path) -> str:
 
 def ddp_two_devices(machine: Machine, folder: Path) -> str:
     """DDP of two workers, a device each."""
-    if machine.device == "cuda" and machine.gpus < 2:
-        raise SkipError(f"needs 2 GPUs, here is {machine.gpus}")
     return _ddp(machine, folder, 2)
 
 
@@ -247,8 +243,6 @@ def _ddp(machine: Machine, folder: Path, workers: int) -> str:
 
 def used_cuda_is_told(machine: Machine, folder: Path) -> str:
     """A process that has used CUDA cannot fork workers: an error that says so, not a hang."""
-    if machine.device != "cuda":
-        raise SkipError("only CUDA does not survive a fork")
     torch.zeros(1, device="cuda")
     told = ""
     try:
@@ -263,12 +257,12 @@ CHECKS: Final = [
     Check("AsyncPS: sums are exact", sums_are_exact, 150.0),
     Check("AsyncPS: steps equal one process", steps_equal_one_process),
     Check("AsyncPS: retraces a plain Trainer", retraces_a_plain_trainer),
-    Check("AsyncPS: memory is pinned", memory_is_pinned),
+    Check("AsyncPS: memory is pinned", memory_is_pinned, cuda="page-locked memory is CUDA's"),
     Check("AsyncPS: four workers share a device", workers_share_a_device),
     Check("AsyncPS: float16 with loss scaling", half_precision_scales),
     Check("AsyncPS: bfloat16", bfloat16_learns),
     Check("checkpoints go everywhere", checkpoints_go_everywhere),
     Check("DDP: one device", ddp),
-    Check("DDP: two devices", ddp_two_devices),
-    Check("CUDA used before the fork is told", used_cuda_is_told),
+    Check("DDP: two devices", ddp_two_devices, gpus=2),
+    Check("CUDA used before the fork is told", used_cuda_is_told, cuda="only CUDA does not survive a fork"),
 ]

@@ -27,16 +27,29 @@ NEVER: Final = 10**6
 
 
 class KillOnce(Callback):
-    """Before its `batch`-th batch worker `worker` notes the time and calls `what`; once, also where it is restarted."""
+    """Before its `batch`-th batch worker `worker` notes the time and calls `what`; once, also where it is restarted.
+
+    The others wait for that where they have had as many batches: else they might have taken all that there are.
+    """
 
     def __init__(self, worker: int, batch: int, note: Path, what: Callable[[Trainer], None]) -> None:
         self.worker, self.batch, self.note, self.what, self.count = worker, batch, note, what, 0
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if trainer.global_rank == self.worker and self.count == self.batch and not self.note.exists():
+        if trainer.global_rank != self.worker and self.count >= self.batch:
+            await_true(self.note.exists, f"worker {self.worker} has not come to batch {self.batch}")
+        elif trainer.global_rank == self.worker and self.count == self.batch and not self.note.exists():
             self.note.write_text(str(time.time()))
             self.what(trainer)
         self.count += 1
+
+
+def await_true(what: Callable[[], bool], otherwise: str, seconds: float = 60.0) -> None:
+    """Within so many seconds, or AssertionError."""
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, otherwise
+        time.sleep(0.01)
 
 
 def kill_this(_trainer: Trainer) -> None:
@@ -66,7 +79,7 @@ def losses_are_made_good(machine: Machine, folder: Path) -> str:
 
 def death_is_told(machine: Machine, folder: Path) -> str:
     """Worker 0 is killed: `WorkerLost` within seconds, no process left, the device's memory free again."""
-    free = _free(machine)
+    free = free_share(machine)
     took: dict[str, float] = {}
     strategies: dict[str, tuple[Strategy, int]] = {
         "AsyncPS x 2": (AsyncPS(workers=2), 1),
@@ -87,7 +100,7 @@ def death_is_told(machine: Machine, folder: Path) -> str:
         assert "SIGKILL" in str(told), told
         assert took[name] < TOLD_S, f"{name}: told after {took[name]:.1f} s"
         assert descendants(os.getpid()) == [], name
-    _await_free(machine, free)
+    await_free(machine, free)
     return ", ".join(f"{name}: {seconds:.1f} s" for name, seconds in took.items())
 
 
@@ -106,7 +119,7 @@ class Greedy(Dyadic):
 
 def out_of_memory_is_typed(machine: Machine, folder: Path) -> str:
     """It ends the run as what it is, with what to do, whatever the strategy; and the memory is free again."""
-    free = _free(machine)
+    free = free_share(machine)
     causes = []
     devices = 1 if machine.device == "cuda" else 2
     for name, strategy, count in (("AsyncPS", AsyncPS(workers=2), 1), ("DDP", DDP(), devices)):
@@ -121,11 +134,11 @@ def out_of_memory_is_typed(machine: Machine, folder: Path) -> str:
             assert "batch_size" in failure.advice
             causes.append(failure.cause)
         assert descendants(os.getpid()) == [], name
-    _await_free(machine, free)
+    await_free(machine, free)
     return causes[0][:100]
 
 
-def _free(machine: Machine) -> float:
+def free_share(machine: Machine) -> float:
     """Share of the first GPU's memory that is free, asked in a process of its own; 1 where there is none."""
     if machine.device == "cpu":
         return 1.0
@@ -137,10 +150,12 @@ def _free(machine: Machine) -> float:
     return float(run_workers(1, ask)[0])
 
 
-def _await_free(machine: Machine, before: float) -> None:
-    until = time.monotonic() + BACK_S
-    while (now := _free(machine)) < before - FREE:
-        assert time.monotonic() < until, f"of the GPU's memory {before:.0%} was free before, and {now:.0%} is"
+def await_free(machine: Machine, before: float) -> None:
+    await_true(
+        lambda: free_share(machine) >= before - FREE,
+        f"of the GPU's memory {before:.0%} was free before, and {free_share(machine):.0%} is",
+        BACK_S,
+    )
 
 
 CHECKS: Final = [

@@ -61,7 +61,7 @@ class Pictures(LightningModule):
 
     def __init__(self, bad_batch: int | None = None) -> None:
         super().__init__()
-        self.bad_batch = bad_batch
+        self.bad_batch, self.lr = bad_batch, 0.003
         self.net = Sequential(
             Conv2d(1, 8, 3, padding=1), BatchNorm2d(8), ReLU(), MaxPool2d(2), Conv2d(8, 16, 3, padding=1),
             BatchNorm2d(16), ReLU(), MaxPool2d(2), Flatten(), Linear(16 * 16, 4),
@@ -75,7 +75,7 @@ class Pictures(LightningModule):
         self.log("val/loss", cross_entropy(self.net(batch[0]).float(), batch[1]))
 
     def configure_optimizers(self) -> Optimizer:
-        return Adam(self.parameters(), lr=0.003)
+        return Adam(self.parameters(), lr=self.lr)
 
 
 def pictures() -> DataLoader[Any]:

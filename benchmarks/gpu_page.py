@@ -1,0 +1,84 @@
+"""What was run on GPUs, as a page: `python -m benchmarks.gpu_page [FILE ...]` writes docs/gpu.md.
+
+From what `make gpu` has written: the files given are kept in docs/figures/gpu, one for each kind of GPU, and the page
+is of all that lie there.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.gpu import table
+from tests.gpu import POINTS
+
+ROOT: Final = Path(__file__).parents[1]
+KEPT: Final = ROOT / "docs" / "figures" / "gpu"
+PAGE: Final = ROOT / "docs" / "gpu.md"
+HEAD: Final = """# On a GPU
+
+Written by `python -m benchmarks.gpu_page gpu.json`, from what `make gpu` has written on a machine with a GPU: what only
+such a machine shows, and figures. What shards on GPUs would be is in [device-resident.md](device-resident.md).
+"""
+NOTHING: Final = """
+**Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, but for what is CUDA's
+(`python -m tests.gpu --device cpu`), and copies that end late and out of order are emulated in `make test`.
+"""
+
+
+def page(results: Sequence[dict[str, Any]]) -> str:
+    """Of what was found on each kind of GPU, newest first."""
+    newest = sorted(results, key=lambda result: str(result["date"]), reverse=True)
+    parts = [section(result) for result in newest] or [NOTHING]
+    points = "\n".join(f"{number}. {what}" for number, what in POINTS.items())
+    return f"{HEAD}{''.join(parts)}\n## What is checked\n\nBeside exact sums, checkpoints and deaths:\n\n{points}\n"
+
+
+def section(result: dict[str, Any]) -> str:
+    """Of one kind of GPU."""
+    checks = result["checks"]
+    counts = [f"{sum(one['status'] == s for one in checks)} {s}" for s in ("passed", "failed", "skipped")]
+    lines = [
+        "", f"## {result['gpus']} x {result['device']}, {result['date']}", "",
+        f"Driver {result['driver']}, torch {result['torch']}, {result['cores']} cores. {', '.join(counts)}.", "",
+    ]  # fmt: skip
+    others = [one for one in checks if one["status"] != "passed"]
+    lines += [f"- {one['status']}: {one['name']}: {str(one['told']).splitlines()[0]}" for one in others]
+    if "figures" in result:
+        lines += ["", table(result["figures"])]
+    else:
+        lines += ["", "No figures were measured."]
+    return "\n".join(lines) + "\n"
+
+
+def keep(path: Path, kept: Path = KEPT) -> Path:
+    """Put a result beside the others, in the place of an older one of that GPU. ValueError for one without a GPU."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    if not result["gpus"]:
+        raise ValueError(f"{path}: it is of no GPU ({result['device']}). Give what `make gpu` has written on one.")
+    name = re.sub(r"[^a-z0-9]+", "-", f"{result['gpus']}-{result['device']}".lower()).strip("-")
+    kept.mkdir(parents=True, exist_ok=True)
+    target = kept / f"{name}.json"
+    target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return target
+
+
+def read(kept: Path = KEPT) -> list[dict[str, Any]]:
+    """All results that are kept."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(kept.glob("*.json"))]
+
+
+def main() -> None:
+    """Keep what is given, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_page", description=__doc__)
+    parser.add_argument("results", type=Path, nargs="*")
+    for path in parser.parse_args().results:
+        print(keep(path))
+    PAGE.write_text(page(read()), encoding="utf-8")
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The suite of pages for machines with a GPU: what of it a stand-in for NVML can show, and that what is wrong fails."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalebook.training.jobs.gpus import GpuReading
+from scalebook.training.jobs.usage import Usage
+from tests import gpu_app
+from tests.e2e.conftest import ROOT
+from tests.fake_nvml import Put, eight
+from tests.gpu.running import Machine
+
+FAKE = """
+import sys
+from tests.fake_nvml import FakeNvml, eight
+sys.modules[__name__] = FakeNvml(eight()[:{count}])
+"""
+"""In the place of pynvml, in each process that is started."""
+BUILD = """
+from scalebook.training.jobs import gpus
+gpus.cpu_build = lambda: None
+"""
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["tests.gpu_app", *words])
+    with pytest.raises(SystemExit) as ended:
+        gpu_app.main()
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_without_a_gpu_each_is_skipped_by_name(
+    nvml: Put, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nvml()
+    said = printed(monkeypatch, capsys).partition("Not run:")[2]
+    assert [check.name for check in gpu_app.CHECKS if f"{check.name}: no GPU: this machine has none" not in said] == []
+
+
+def test_without_chromium_each_is_skipped_by_name(
+    nvml: Put, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nvml(eight()[:1])
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    said = printed(monkeypatch, capsys).partition("Not run:")[2]
+    assert [check.name for check in gpu_app.CHECKS if f"{check.name}: no Chromium: none of" not in said] == []
+
+
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.thorough), 8])
+def test_the_device_page_shows_gpus(count: int, nvml: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(eight()[:count])
+    fakes = tmp_path / "fakes"
+    fakes.mkdir()
+    (fakes / "pynvml.py").write_text(FAKE.format(count=count))
+    (fakes / "sitecustomize.py").write_text(BUILD)
+    monkeypatch.setenv("PYTHONPATH", f"{fakes}{os.pathsep}{ROOT}")
+    told = gpu_app.device_page_shows_gpus(gpu_app.found(), tmp_path)
+    assert told == f"{count} rows; 0 · NVIDIA H100 37% 0.0 of 79.6 64"
+
+
+def test_usage_without_the_gpu_fails() -> None:
+    def sample(*readings: GpuReading) -> Usage:
+        return Usage(1.0, 1.0, 100.0, list(readings))
+
+    good = [sample(GpuReading("GPU-0", 0.5, 900.0, 60.0)), sample(GpuReading("GPU-0", 0.75, 800.0, 60.0))]
+    assert gpu_app.used(good, "GPU-0") == "2 samples, 900 MB and 75% busy at most"
+    with pytest.raises(AssertionError, match="of 2 samples none is of GPU-1"):
+        gpu_app.used(good, "GPU-1")
+    with pytest.raises(AssertionError, match="none of its memory was taken"):
+        gpu_app.used([sample(GpuReading("GPU-0", 0.5, 0.0, 60.0))], "GPU-0")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(400)
+def test_first_steps_in_a_browser(tmp_path: Path) -> None:
+    """It asks for CPUs, so it runs here as there."""
+    told = gpu_app.first_steps_in_a_browser(Machine("cpu", 0, "CPU"), tmp_path)
+    assert told.startswith("12 runs of 6 experiments; accuracy 0.9")
