@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scalebook.training.claims.choosing import Shown, best_of, tried
+from scalebook.training.claims.choosing import Shown, best_of, by_others, tried
 from scalebook.training.claims.crossing import crossing
 from scalebook.training.claims.intervals import Amount
 from scalebook.training.config.complete import seeds_from
@@ -144,11 +144,7 @@ class Witness:
             return _without(side, "no point of it has finished with all seeds")
         lower, space = lower_is_better(cell), ran.spec.space
         chosen = best_of(trials, shown, lower, space)
-        left_out = {}
-        for place, seed in enumerate(ran.seeds):
-            others = {number: [*seeds[:place], *seeds[place + 1 :]] for number, seeds in shown.items()}
-            by_others = best_of(trials, others, lower, space) if len(ran.seeds) > 1 else chosen
-            left_out[seed] = shown[by_others.number][place].amount
+        left_out = dict(zip(ran.seeds, by_others(trials, shown, lower, space), strict=True))
         told = self._finished(cell, label, chosen, ran.seeds)
         return replace(
             told,

@@ -1,6 +1,5 @@
 """The verdict on a claim. It follows from the intervals over seeds, by the rule below, and from nothing else."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal

@@ -44,7 +44,8 @@ def test_pairs_that_do_not_rise_and_fall_together_are_not_taken_as_pairs() -> No
     found, apart = ratio_interval(these, others), ratio_interval(these, seeds(3, 1, 2, first=9))
     assert found == apart
     assert found is not None
-    assert (found.paired, found.degrees) == (False, pytest.approx(4))
+    assert not found.paired
+    assert found.degrees == pytest.approx(4)
 
 
 def test_the_interval_spans_what_seeds_say_that_do_not_choose() -> None:
