@@ -17,7 +17,7 @@ from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.app.shared.services import links
 from scalebook.training.claims.evidence import Witness
-from scalebook.training.claims.judging import Judgement, judge
+from scalebook.training.claims.judging import Judgement, judge_all
 from scalebook.training.config import catalogue
 from scalebook.training.config.description import Description
 from scalebook.training.config.model_parameters import find_out
@@ -158,14 +158,14 @@ def look_at_all_runs_anew() -> None:
 
 def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
     """The verdict on a claim, by the runs of this workspace as they stand; of another store at most CLAIM_TTL_S old."""
-    return _judgement(stored, cell, stored.path.name, stored.notebook.text, cell.name, _stamps(workspace().database))
+    judged = _judgements(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
+    return judged[cell.name]
 
 
-@st.cache_resource(ttl=CLAIM_TTL_S, max_entries=100, show_spinner=False)
-def _judgement(
-    _stored: Stored, _cell: ClaimCell, notebook: str, text: str, name: str, changed: Sequence[int]
-) -> Judgement:
-    return judge(Witness(workspace(), reader(), notebook, _stored.notebook, description()), _cell)
+@st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
+def _judgements(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Judgement]:
+    """Of all claims of a notebook, since each verdict is corrected for their number."""
+    return judge_all(Witness(workspace(), reader(), notebook, _stored.notebook, description()))
 
 
 def mlflow_address() -> str | None:

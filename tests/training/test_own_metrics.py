@@ -9,7 +9,7 @@ import pytest
 
 from scalebook.app.runs.services.turning import turn
 from scalebook.training.claims.evidence import Witness
-from scalebook.training.claims.judging import judge
+from scalebook.training.claims.judging import judge_all
 from scalebook.training.claims.table import text
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
@@ -218,13 +218,13 @@ def test_a_guess_is_said_and_a_persons_word_stands_in_the_cell(lab: Lab, name: s
 def test_a_claim_takes_the_best_value_in_the_direction_that_it_says(lab: Lab) -> None:
     nb = lab.stored.notebook
     (cell,) = nb.claims()
-    guessed = judge(Witness(lab.workspace, lab.reader, "lab.md", nb, lab.description), cell)
+    guessed = judge_all(Witness(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
     assert guessed.direction == Direction(True, "guess")
     assert "Lower is better of val_odd: a guess, nothing says so. If not, write metric: {val_odd: max}." in text(
         guessed
     )
     nb = edit.say_better(nb, cell, "val_odd", "max")
-    said = judge(Witness(lab.workspace, lab.reader, "lab.md", nb, lab.description), nb.claims()[0])
+    said = judge_all(Witness(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
     amounts = [[one.value for one in rows.rows[0].evidence.amounts.values()] for rows in (guessed, said)]
     curves = [lab.reader.curve(run, "val_odd").values for run in said.rows[0].evidence.run_ids]
     assert amounts == [[min(curve) for curve in curves], [max(curve) for curve in curves]]

@@ -39,6 +39,19 @@ def best_of(
     return min((trial for trial in trials if trial.number in shown), key=mark)
 
 
+def by_others(
+    trials: Sequence[TrialRecord], shown: Mapping[int, Sequence[Shown]], lower: bool, space: Sequence[Dimension]
+) -> list[Amount]:
+    """Of each seed, in their order, what it took at the point that the other seeds choose, by `best_of`."""
+    seeds = len(next(iter(shown.values())))
+    found = []
+    for place in range(seeds):
+        others = {number: [*seen[:place], *seen[place + 1 :]] for number, seen in shown.items()}
+        chosen = best_of(trials, others, lower, space)
+        found.append(shown[chosen.number][place].amount)
+    return found
+
+
 def tried(dimension: Dimension, trials: Sequence[TrialRecord]) -> list[float]:
     """The values that were tried, in order; none of a dimension that has no order."""
     return sorted({trial.point[dimension.name] for trial in trials}) if dimension.ordered else []

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scalebook.training.claims.choosing import Shown, best_of, tried
+from scalebook.training.claims.choosing import Shown, best_of, by_others, tried
+from scalebook.training.claims.crossing import crossing
 from scalebook.training.claims.intervals import Amount
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
@@ -17,7 +18,7 @@ from scalebook.training.notebook.cells import ClaimCell, Notebook
 from scalebook.training.notebook.claim_check import canonical
 from scalebook.training.notebook.offered import unnamed
 from scalebook.training.notebook.results import results
-from scalebook.training.notebook.rows import best, first_at
+from scalebook.training.notebook.rows import best
 from scalebook.training.search import launch
 from scalebook.training.search.folder import ENDED, SearchFolder
 from scalebook.training.search.study.reading import read
@@ -34,14 +35,16 @@ class Evidence:
 
     label: str
     amounts: Mapping[int, Amount] = field(default_factory=dict)
+    left_out: Mapping[int, Amount] = field(default_factory=dict)
+    """By seed, at the point that the other seeds choose; empty where there is no choice."""
     run_ids: Sequence[str] = ()
     lacking: str = ""
     point: str = ""
     """Of a part of a search, the point that stands for it, in words."""
     chosen: str = ""
-    """Out of what that was chosen, and by which seeds."""
+    """Out of what that was chosen."""
     none_reached: bool = False
-    """With those seeds none of the points reached the target."""
+    """None of the points reached the target."""
     at_edge: str = ""
     """Dimensions of which the chosen value is the first or last one tried."""
     is_virtual: bool = False
@@ -80,11 +83,8 @@ class Witness:
                 self._experiment(cell, side) if isinstance(side, str) else _without(side, ran) for side in cell.sides
             ]
         parts = {flow(side): self._matching(cell, side, ran) for side in cell.sides if isinstance(side, dict)}
-        choosing = cell.choose_by if any(len(part) > 1 for part in parts.values()) else 0
         return [
-            self._experiment(cell, side)
-            if isinstance(side, str)
-            else self._part(cell, side, ran, parts[flow(side)], choosing)
+            self._experiment(cell, side) if isinstance(side, str) else self._part(cell, side, ran, parts[flow(side)])
             for side in cell.sides
         ]
 
@@ -159,37 +159,46 @@ class Witness:
             record for record in ran.records if all(record.point.get(name) == value for name, value in part.items())
         ]
 
-    def _part(
-        self, cell: ClaimCell, side: Mapping[str, Any], ran: _Ran, trials: Sequence[TrialRecord], choosing: int
-    ) -> Evidence:
-        """The point with the best mean over the seeds that choose stands for the side, by the seeds that are left."""
+    def _part(self, cell: ClaimCell, side: Mapping[str, Any], ran: _Ran, trials: Sequence[TrialRecord]) -> Evidence:
+        """The point with the best mean over the seeds stands for the side."""
         if not trials or any(trial.state in ("waiting", "running") for trial in trials):
             done = sum(trial.state not in ("waiting", "running") for trial in trials)
             return _without(side, f"{done} of {len(trials)} points tried" if trials else "the search has no such point")
-        if len(trials) > 1 and not choosing:
-            return _without(side, f"has {len(trials)} points, and choose_by is 0, so none of them can be chosen")
-        choose, judge = ran.seeds[:choosing], ran.seeds[choosing:]
-        shown = {trial.number: found for trial in trials if (found := self._shown(cell, trial, choose)) is not None}
-        if not shown:
-            return _without(side, "no point of it has finished with the seeds that choose")
-        chosen = best_of(trials, shown, self._lower(cell), ran.spec.space)
-        runs = self._runs(chosen, judge)
-        lacking = ""
-        if len(runs) < len(judge):
-            lacking = f"{len(runs)} of {len(judge)} seeds finished; {chosen.failure or chosen.state}: {chosen.cause}"
         part = canonical(self.nb, cell, side, self.description)
-        told = self._told(cell, summary(ran.spec, part), runs, lacking)
-        seeds = f"seed{'s' if len(choose) > 1 else ''} {', '.join(map(str, choose))}"
-        words = f"of {len(trials)}, by {seeds}" if choose and len(trials) > 1 else ""
-        missed = bool(words) and all(seed.amount.censored for seed in shown[chosen.number])
-        point, edge = summary(ran.spec, chosen.point), _at_edge(ran, chosen, trials)
-        return replace(told, point=point, chosen=words, none_reached=missed, at_edge=edge)
+        label, choice = summary(ran.spec, part), len(trials) > 1
+        if not choice:
+            told = self._finished(cell, label, trials[0], ran.seeds)
+            return replace(told, point=summary(ran.spec, trials[0].point))
+        shown = {trial.number: found for trial in trials if (found := self._shown(cell, trial, ran.seeds)) is not None}
+        if not shown:
+            return _without(side, "no point of it has finished with all seeds")
+        lower, space = self._lower(cell), ran.spec.space
+        chosen = best_of(trials, shown, lower, space)
+        left_out = dict(zip(ran.seeds, by_others(trials, shown, lower, space), strict=True))
+        told = self._finished(cell, label, chosen, ran.seeds)
+        return replace(
+            told,
+            left_out=left_out,
+            point=summary(ran.spec, chosen.point),
+            chosen=f"of {len(shown)}"
+            if len(shown) == len(trials)
+            else f"of {len(shown)} that finished, of {len(trials)}",
+            none_reached=all(seed.amount.censored for seed in shown[chosen.number]),
+            at_edge=_at_edge(ran, chosen, trials),
+        )
 
-    def _shown(self, cell: ClaimCell, trial: TrialRecord, choose: Sequence[int]) -> list[Shown] | None:
-        """What it showed with the seeds that choose; None where one of them is missing."""
-        runs = self._runs(trial, choose).values()
+    def _finished(self, cell: ClaimCell, label: str, trial: TrialRecord, seeds: Sequence[int]) -> Evidence:
+        runs = self._runs(trial, seeds)
+        lacking = ""
+        if len(runs) < len(seeds):
+            lacking = f"{len(runs)} of {len(seeds)} seeds finished; {trial.failure or trial.state}: {trial.cause}"
+        return self._told(cell, label, runs, lacking)
+
+    def _shown(self, cell: ClaimCell, trial: TrialRecord, seeds: Sequence[int]) -> list[Shown] | None:
+        """What it showed with each seed; None where one of them is missing."""
+        runs = self._runs(trial, seeds).values()
         found = [Shown(amount, self._best(cell, run)) for run in runs if (amount := self._amount(cell, run))]
-        return found if len(found) == len(choose) else None
+        return found if len(found) == len(seeds) else None
 
     def _lower(self, cell: ClaimCell) -> bool:
         """Of the figure that is claimed."""
@@ -226,7 +235,8 @@ class Witness:
             silent = f"{len(runs) - len(amounts)} runs recorded no {cell.metric if needs_curve(cell) else cell.figure}"
             lacking = f"{lacking}; {silent}".removeprefix("; ")
         is_virtual = any(names.is_virtual(run.tags) for run in runs.values())
-        return Evidence(label, amounts, [run.id for run in runs.values()], lacking, is_virtual=is_virtual)
+        run_ids = [run.id for run in runs.values()]
+        return Evidence(label, amounts, run_ids=run_ids, lacking=lacking, is_virtual=is_virtual)
 
     def _amount(self, cell: ClaimCell, run: RunRecord) -> Amount | None:
         if not needs_curve(cell):
@@ -239,10 +249,7 @@ class Witness:
             return None if value is None else Amount(value)
         if not curve.values or cell.target is None or cell.figure not in ("updates", "samples", "seconds", "bytes"):
             return None
-        at = first_at(curve, cell.figure, cell.target, lower)
-        if not curve.axis(cell.figure):
-            return None
-        return Amount(curve.axis(cell.figure)[-1], censored=True) if at is None else Amount(at)
+        return crossing(*curve.on(cell.figure), cell.target, lower)
 
 
 def needs_curve(cell: ClaimCell) -> bool:

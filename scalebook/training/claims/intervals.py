@@ -1,4 +1,4 @@
-"""95 % intervals over seeds: of a mean, and of a ratio of two, with runs among them that never got to the target."""
+"""Confidence intervals over seeds: of a mean, and of a ratio of two, with runs among them that missed the target."""
 
 import math
 import statistics
@@ -6,85 +6,185 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.estimate import t_975
-
 FEWEST: Final = 3
 """Seeds (of a ratio: on each side, or pairs) below which there is no interval."""
+LEVEL: Final = 0.95
+ROUNDING: Final = 1e-12
+"""In parts of a figure, what is no difference."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """What one run took or reached. `censored`: it ended at `value` without the target, so it takes more."""
+    """What one run took or reached.
+
+    `censored`: it ended at `value` without the target, so it takes more. `at_once`: its first validation, at `value`,
+    was there already, so it takes that or less.
+    """
 
     value: float
     censored: bool = False
+    at_once: bool = False
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """An estimate and where the true value lies with 95 % confidence. `paired`: both sides had the same seeds."""
+    """An estimate, and the interval that holds the true value at a level of confidence that is asked for.
 
-    value: float
-    low: float
-    high: float
+    `first` and `last` are the smallest and the largest estimate (equal, but where seeds choose and judge), `error` the
+    standard error, `degrees` its degrees of freedom; all three of logarithms where `logs`.
+    """
+
+    estimate: float
+    first: float
+    last: float
+    error: float
+    degrees: float
     n: int
     """Seeds, or pairs of them; without pairs those of the smaller side."""
+    logs: bool = False
     paired: bool = False
+    """Both sides had the same seeds, and what they took rose and fell together."""
+    no_low: bool = False
+    no_high: bool = False
+
+    @property
+    def value(self) -> float:
+        return math.exp(self.estimate) if self.logs else self.estimate
+
+    @property
+    def low(self) -> float:
+        """The lower end at 95 %."""
+        return self.ends(LEVEL)[0]
+
+    @property
+    def high(self) -> float:
+        """The upper end at 95 %; infinite where a run took more than is known."""
+        return self.ends(LEVEL)[1]
+
+    def ends(self, level: float) -> tuple[float, float]:
+        """Both ends at a level of confidence, 0 to below 1."""
+        half = quantile(0.5 + level / 2, self.degrees) * self.error if self.error else 0.0
+        low, high = self.first - half, self.last + half
+        if self.logs:
+            low, high = math.exp(low), math.exp(high)
+        return (0.0 if self.logs else -math.inf) if self.no_low else low, math.inf if self.no_high else high
+
+    def chance_above(self, bound: float) -> float:
+        """The chance (one-sided) of an estimate so far above `bound` if the truth were there; 1 where none is above."""
+        return self._chance(bound, self.first, 1) if not self.no_low else 1.0
+
+    def chance_below(self, bound: float) -> float:
+        """Likewise below `bound`."""
+        return self._chance(bound, self.last, -1) if not self.no_high else 1.0
+
+    def _chance(self, bound: float, end: float, sign: int) -> float:
+        if self.logs:
+            bound = math.log(bound) if bound > 0 else -math.inf
+        beyond = sign * (end - bound)
+        if not beyond > ROUNDING * max(1.0, abs(bound)):
+            return 1.0
+        if not self.error:
+            return 0.0
+        from scipy.special import stdtr  # type: ignore[import-untyped]  # ships no types
+
+        return float(stdtr(self.degrees, -beyond / self.error))
 
 
-def mean_interval(amounts: Sequence[Amount]) -> Confidence | None:
+def mean_interval(amounts: Sequence[Amount], left_out: Sequence[Amount] = ()) -> Confidence | None:
     """The mean, by Student's t with n - 1 degrees of freedom (Student 1908); None for fewer than FEWEST amounts.
 
     A run that was censored counts with what it took until its end: this is the restricted mean (Irwin 1949; Royston and
-    Parmar 2013), which the mean is not below, so the lower end holds and the upper one is infinite.
+    Parmar 2013), which the mean is not below, so the lower end holds and the upper one is infinite. One that was there
+    at once leaves the lower end open. `left_out` as in `ratio_interval`.
     """
     values = [amount.value for amount in amounts]
     if len(values) < FEWEST:
         return None
-    mean, half = statistics.fmean(values), t_975(len(values) - 1) * _error(values)
-    censored = any(amount.censored for amount in amounts)
-    return Confidence(mean, mean - half, math.inf if censored else mean + half, len(values))
+    mean, n = statistics.fmean(values), len(values)
+    held = statistics.fmean(amount.value for amount in left_out) if left_out else mean
+    every = [*amounts, *left_out]
+    return Confidence(
+        mean, min(mean, held), max(mean, held), _error(values), n - 1, n,
+        no_low=any(amount.at_once for amount in every),
+        no_high=any(amount.censored for amount in every),
+    )  # fmt: skip
 
 
-def ratio_interval(these: Mapping[int, Amount], others: Mapping[int, Amount]) -> Confidence | None:
+def ratio_interval(
+    these: Mapping[int, Amount],
+    others: Mapping[int, Amount],
+    left_out: tuple[Mapping[int, Amount], Mapping[int, Amount]] | None = None,
+) -> Confidence | None:
     """How many times the `others` (by seed) `these` take: the ratio of geometric means, its interval made on logs.
 
-    Where FEWEST seeds are on both sides the ratios of these pairs are taken (Student's t, n - 1 degrees of freedom),
-    else both sides by themselves (Welch 1947). None for fewer than FEWEST, and for values that are not above 0.
-    Censored runs as in `mean_interval`: among `these` they leave the ratio without an upper end, among the `others`
-    without a lower one.
+    Both sides by themselves (Welch 1947), or the ratios of pairs with the same seed where the pairs are seen to
+    correlate (Student's t of the correlation, one-sided, 5 %): with few seeds a pair that does not correlate only
+    costs degrees of freedom. None for fewer than FEWEST, and for values that are not above 0. Censored runs as in
+    `mean_interval`: among `these` they leave the ratio without an upper end, among the `others` without a lower one.
+
+    `left_out`: where the points of the sides were chosen by the same seeds, what each seed says of the points that the
+    others choose (cross-fitting: Stone 1974). Choosing by all seeds flatters a side, choosing by one seed less burdens
+    it; the interval spans both estimates.
     """
-    amounts = [*these.values(), *others.values()]
-    if any(not (amount.value > 0 and math.isfinite(amount.value)) for amount in amounts):
+    sides = (these, others, *(left_out or ()))
+    if any(not (amount.value > 0 and math.isfinite(amount.value)) for side in sides for amount in side.values()):
         return None
-    both = sorted(set(these) & set(others))
-    if len(both) >= FEWEST:
-        logs = [math.log(these[seed].value / others[seed].value) for seed in both]
-        mean, half, n = statistics.fmean(logs), t_975(len(logs) - 1) * _error(logs), len(logs)
-    elif min(len(these), len(others)) >= FEWEST:
-        mine, theirs = ([math.log(amount.value) for amount in side.values()] for side in (these, others))
-        mean = statistics.fmean(mine) - statistics.fmean(theirs)
-        half, n = _welch(mine, theirs), min(len(mine), len(theirs))
+    if min(len(these), len(others)) < FEWEST:
+        return None
+    mine, theirs = (_logs(side) for side in (these, others))
+    estimate, n = statistics.fmean(mine.values()) - statistics.fmean(theirs.values()), min(len(mine), len(theirs))
+    paired = set(mine) == set(theirs) and _correlate(mine, theirs)
+    if paired:
+        error, degrees = _error([mine[seed] - theirs[seed] for seed in mine]), float(n - 1)
     else:
-        return None
-    paired = len(both) >= FEWEST
-    seeds = both if paired else []
-    missed = any(these[seed].censored for seed in seeds or these)
-    base_missed = any(others[seed].censored for seed in seeds or others)
-    low = 0.0 if base_missed else math.exp(mean - half)
-    high = math.inf if missed else math.exp(mean + half)
-    return Confidence(math.exp(mean), low, high, n, paired)
+        error, degrees = _welch([*mine.values()], [*theirs.values()])
+    ends = [estimate]
+    if left_out and all(left_out):
+        held, held_theirs = (statistics.fmean(_logs(side).values()) for side in left_out)
+        ends.append(held - held_theirs)
+    above, below = [these, *(left_out or ())[:1]], [others, *(left_out or ())[1:]]
+    return Confidence(
+        estimate, min(ends), max(ends), error, degrees, n, logs=True, paired=paired,
+        no_low=_any(above, "at_once") or _any(below, "censored"),
+        no_high=_any(above, "censored") or _any(below, "at_once"),
+    )  # fmt: skip
+
+
+def quantile(share: float, degrees: float) -> float:
+    """Of Student's t, also for degrees of freedom that are no whole number."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, share))
+
+
+def _logs(side: Mapping[int, Amount]) -> dict[int, float]:
+    return {seed: math.log(amount.value) for seed, amount in side.items()}
+
+
+def _any(sides: Sequence[Mapping[int, Amount]], what: str) -> bool:
+    return any(getattr(amount, what) for side in sides for amount in side.values())
 
 
 def _error(values: Sequence[float]) -> float:
-    """Standard error of the mean."""
-    return statistics.stdev(values) / math.sqrt(len(values))
+    """Standard error of the mean; 0 where the values differ by rounding alone."""
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return error if error > ROUNDING * max(abs(value) for value in values) else 0.0
 
 
-def _welch(mine: Sequence[float], theirs: Sequence[float]) -> float:
-    """Half the interval of the difference; degrees of freedom by Welch and Satterthwaite, rounded down."""
+def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
+    """Whether they rise and fall together, more than one in twenty unrelated pairs of sides seem to."""
+    seeds = sorted(mine)
+    x, y = [mine[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+    if not (_error(x) and _error(y)):
+        return False
+    r = statistics.correlation(x, y)
+    degrees = len(seeds) - 2
+    return r >= 1 or r * math.sqrt(degrees / (1 - r * r)) > quantile(0.95, degrees)
+
+
+def _welch(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """Standard error of the difference of the means, and its degrees of freedom by Welch and Satterthwaite."""
     a, b = _error(mine) ** 2, _error(theirs) ** 2
     if a + b == 0:
-        return 0.0
-    degrees = (a + b) ** 2 / (a**2 / (len(mine) - 1) + b**2 / (len(theirs) - 1))
-    return t_975(max(1, math.floor(degrees + 1e-9))) * math.sqrt(a + b)
+        return 0.0, float(min(len(mine), len(theirs)) - 1)
+    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / (len(mine) - 1) + b**2 / (len(theirs) - 1))

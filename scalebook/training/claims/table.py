@@ -61,19 +61,22 @@ def remarks(judgement: Judgement) -> list[str]:
         "count with what they took until their end, so the true figure is larger."
         for row in censored
     ]
+    at_once = [row for row in judgement.rows if any(amount.at_once for amount in row.evidence.amounts.values())]
+    said += [
+        f"{row.evidence.label}: the first validation of a run was at the target already, so it took that or less; "
+        "validate more often."
+        for row in at_once
+    ]
     chosen = [row.evidence for row in judgement.rows if row.evidence.chosen]
     if chosen:
         how = " and ".join(dict.fromkeys(side.chosen for side in chosen))
-        said.append(f"Each at its own best point ({how}); the other seeds judge.")
+        said.append(f"Each at its own best point ({how}). The seeds choose and judge; the interval spans both.")
     if nearest := [side.label for side in chosen if side.none_reached]:
-        said.append(
-            f"No point reached the target with the seeds that choose, so the nearest to it: {', '.join(nearest)}."
-        )
-    edges = [f"{side.label} ({side.at_edge})" for side in chosen if side.at_edge]
-    if edges:
-        said.append(f"At the edge of what was tried, so the best point may lie beyond: {', '.join(edges)}.")
+        said.append(f"No point reached the target, so the nearest to it: {', '.join(nearest)}.")
     if any(row.claimed is not None and row.claimed.paired for row in judgement.rows):
         said.append("Ratios are of pairs with the same seed; geometric means.")
+    if judgement.beside > 1:
+        said.append(_family(judgement))
     virtual = {row.evidence.is_virtual for row in judgement.rows if row.evidence.amounts}
     if len(virtual) > 1 and judgement.cell.figure not in ("updates", "samples", "best"):
         said.append("Virtual seconds stand beside measured ones.")
@@ -95,6 +98,15 @@ def text(judgement: Judgement) -> str:
     title = f"{judgement.cell.name}: {judgement.statement}\n{judgement.verdict.upper()}"
     said = [*guess(judgement), *remarks(judgement)]
     return "\n".join([title, "", *lines, *(["", *said] if said else [])])
+
+
+def _family(judgement: Judgement) -> str:
+    if judgement.verdict == judgement.alone:
+        return f"Verdicts are corrected for the {judgement.beside} claims of this notebook (Holm)."
+    return (
+        f"By itself it would be {judgement.alone}; beside the other claims of this notebook, {judgement.beside} in "
+        "all, it is not clear enough (Holm)."
+    )
 
 
 def _points(judgement: Judgement) -> list[str]:

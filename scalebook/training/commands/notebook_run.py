@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from scalebook.training.claims.evidence import Witness
-from scalebook.training.claims.judging import judge
+from scalebook.training.claims.judging import judge_all
 from scalebook.training.claims.table import text
 from scalebook.training.commands.run_lines import RunLines
 from scalebook.training.config.classes import named
@@ -228,7 +228,12 @@ def say_claims(path: Path, nb: Notebook, description: Description, ran: Containe
     """
     workspace = Workspace(path.resolve().parent)
     witness = Witness(workspace, RunReader(workspace.tracking_uri()), path.name, nb, description)
-    for cell in nb.claims():
-        if cell.search in ran or any(side in ran for side in cell.sides if isinstance(side, str)):
-            out.write(f"\n{text(judge(witness, cell))}\n")
+    concerned = {
+        cell.name
+        for cell in nb.claims()
+        if cell.search in ran or any(side in ran for side in cell.sides if isinstance(side, str))
+    }
+    for name, judgement in judge_all(witness).items() if concerned else ():
+        if name in concerned:
+            out.write(f"\n{text(judgement)}\n")
     out.flush()

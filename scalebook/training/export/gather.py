@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.claims.evidence import Witness
+from scalebook.training.claims.judging import judge_all
 from scalebook.training.config.description import Description
 from scalebook.training.export.claims import claim_blocks
 from scalebook.training.export.comparisons import comparison_blocks
@@ -36,6 +37,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
     nb, name = stored.notebook, stored.path.name
     blocks: list[Block] = []
     runs: list[RunRecord] = []
+    judged = judge_all(Witness(workspace, reader, name, nb, description))
     for cell in nb.cells:
         if isinstance(cell, Note):
             blocks.append(Written(cell.source))
@@ -46,7 +48,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
         elif isinstance(cell, ComparisonCell):
             blocks += comparison_blocks(reader, name, nb, cell, description)
         elif isinstance(cell, ClaimCell):
-            blocks += claim_blocks(Witness(workspace, reader, name, nb, description), cell)
+            blocks += claim_blocks(judged[cell.name])
         elif isinstance(cell, BrokenCell):
             blocks.append(CellHead(cell.kind, cell.name, ["cannot be read"]))
             blocks += [Remark(cell.message, trouble=True), SourceText("Text", cut(cell.source), "", folded=False)]

@@ -79,6 +79,8 @@ def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
     for key in content:
         if key not in KEYS[kind]:
             near = difflib.get_close_matches(str(key), KEYS[kind], 1)
+            if kind == "claim" and key == "choose_by":
+                raise ConfigError(key, "is no key of a claim any more: all seeds choose, and judge", "Take it out.")
             in_config = kind == "experiment" and key in yaml.TOP_KEYS
             remedy = "Indent it below `config:`." if in_config else f"Known keys: {', '.join(KEYS[kind])}."
             raise ConfigError(

@@ -86,8 +86,7 @@ class ClaimCell:
     """A fenced `yaml claim=NAME` cell: a figure of `runs`, as a multiple of that of `against` or as it is, has bounds.
 
     `figure` is what it takes to bring `metric` to `target` (updates, samples, seconds), the best value of `metric`, or
-    a rate. `search` is the search that sides of the second kind are parts of; its first `choose_by` seeds choose each
-    side's point, and only the others are judged by. 0: each side is a single point, and all seeds judge.
+    a rate. `search` is the search that sides of the second kind are parts of, each at the best of its points.
     """
 
     source: str
@@ -100,7 +99,6 @@ class ClaimCell:
     at_least: float | None = None
     at_most: float | None = None
     search: str | None = None
-    choose_by: int = 2
     goal: Goal | None = None
     """What the cell says is better of `metric`."""
 

@@ -8,9 +8,8 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import ClaimCell, Figure, Side
 from scalebook.training.tracking import directions, names
 
-KEYS: Final = ("runs", "against", "figure", "metric", "target", "at_least", "at_most", "search", "choose_by")
+KEYS: Final = ("runs", "against", "figure", "metric", "target", "at_least", "at_most", "search")
 FIGURES: Final[tuple[Figure, ...]] = get_args(Figure)
-MOST_CHOOSING: Final = 1000
 
 
 def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
@@ -33,15 +32,13 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     if figure not in names.AXES and target is not None:
         raise ConfigError("target", f"has no effect on {figure}", "Leave it out, or write figure: samples.")
     at_least, at_most = _bounds(content)
-    search, choose_by = content.get("search"), content.get("choose_by", 2)
+    search = content.get("search")
     if search is not None and (not isinstance(search, str) or not search):
         raise ConfigError("search", "is not the name of a search", "Write the name of a search cell.")
-    if not _is_int(choose_by) or not 0 <= choose_by <= MOST_CHOOSING:
-        raise ConfigError("choose_by", "is no number of seeds", "Write a whole number, as 2; 0: no choice.")
     sides: list[Side] = [*runs, *([] if against is None else [against])]
     if search is None and any(isinstance(side, dict) for side in sides):
         raise ConfigError("search", "is missing: runs names parts of a search", "Write search: NAME of a search cell.")
-    return ClaimCell(source, name, runs, against, figure, metric, target, at_least, at_most, search, choose_by, goal)
+    return ClaimCell(source, name, runs, against, figure, metric, target, at_least, at_most, search, goal)
 
 
 def read_metric(raw: Any) -> tuple[str, directions.Goal | None]:

@@ -92,10 +92,9 @@ def _search(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator
             key = parts[int(place)][0]
             yield Problem(f"{key}.{below}" if below else key, problem.message, problem.remedy, problem.severity)
     seeds = found.body.get("seeds", 1)
-    if seeds - cell.choose_by < FEWEST:
-        what = f"is {cell.choose_by} of the {seeds} seeds of {cell.search}, which leaves {seeds - cell.choose_by}"
-        remedy = f"Write seeds: {cell.choose_by + FEWEST} there: {FEWEST} or more must judge that have not chosen."
-        yield Problem("choose_by", what, remedy, "warning")
+    if isinstance(seeds, int) and seeds < FEWEST:
+        what = f"names {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"
+        yield Problem("search", what, f"Write seeds: {FEWEST} or more there: nothing is judged by fewer.", "warning")
 
 
 def _base(nb: Notebook, name: str) -> Mapping[str, Any] | None:

@@ -27,14 +27,45 @@ def test_the_interval_of_a_mean_is_student_s() -> None:
 
 def test_a_ratio_of_pairs_is_of_their_logs() -> None:
     """Ratios e, e^2, e^3 whatever the seeds' own level: the same interval as above, in the exponent."""
-    these = {seed: Amount(math.exp(seed) * level) for seed, level in ((1, 10), (2, 500), (3, 7))}
-    others = {1: Amount(10), 2: Amount(500), 3: Amount(7), 9: Amount(1e6)}
+    levels = {1: 1e10, 2: 5e20, 3: 7e-30}
+    these = {seed: Amount(math.exp(seed) * level) for seed, level in levels.items()}
+    others = {seed: Amount(level) for seed, level in levels.items()}
     found = ratio_interval(these, others)
     assert found is not None
     assert (found.paired, found.n) == (True, 3)
     half = 4.302653 / 3**0.5
     assert found.value == pytest.approx(math.exp(2))
     assert (found.low, found.high) == pytest.approx((math.exp(2 - half), math.exp(2 + half)), rel=1e-6)
+
+
+def test_pairs_that_do_not_rise_and_fall_together_are_not_taken_as_pairs() -> None:
+    """Student's t of two degrees of freedom is 4.30, of four 2.78; so little says a third of three pairs."""
+    these, others = seeds(1, 2, 3), seeds(3, 1, 2)
+    found, apart = ratio_interval(these, others), ratio_interval(these, seeds(3, 1, 2, first=9))
+    assert found == apart
+    assert found is not None
+    assert not found.paired
+    assert found.degrees == pytest.approx(4)
+
+
+def test_the_interval_spans_what_seeds_say_that_do_not_choose() -> None:
+    """Choosing by all seeds gives a ratio of 2, choosing without each in turn 3: from 2's lower to 3's upper end."""
+    these, others = seeds(2, 2.2, 1.8), seeds(1, 1, 1, first=9)
+    plain = ratio_interval(these, others)
+    wider = ratio_interval(these, others, (seeds(*(1.5 * of.value for of in these.values())), others))
+    assert plain is not None
+    assert wider is not None
+    assert (wider.value, wider.low, wider.high) == pytest.approx((plain.value, plain.low, 1.5 * plain.high))
+
+
+def test_a_first_validation_at_the_target_opens_the_other_end() -> None:
+    these = {**seeds(1, 2), 3: Amount(3, at_once=True)}
+    above, below = ratio_interval(these, seeds(1, 1, 2)), ratio_interval(seeds(1, 1, 2), these)
+    assert above is not None
+    assert below is not None
+    assert (above.low, below.high) == (0, math.inf)
+    assert above.high < math.inf
+    assert below.low > 0
 
 
 def test_a_ratio_without_pairs_is_welch_s() -> None:
@@ -109,4 +140,23 @@ def test_the_verdict_is_where_the_interval_lies(
 ) -> None:
     found = mean_interval(amounts(*values))
     assert found is not None
-    assert verdict(found, at_least, at_most) == said
+    assert verdict(found, at_least, at_most)[0] == said
+
+
+def test_what_takes_as_long_is_not_sooner() -> None:
+    """Identical runs: an interval without width, at the bound."""
+    found = ratio_interval(seeds(5, 6, 7), seeds(5, 6, 7))
+    assert found is not None
+    assert (found.low, found.high) == (1, 1)
+    assert verdict(found, None, 1.0) == ("not resolved", 1.0)
+    assert verdict(found, 1.0, None) == ("not resolved", 1.0)
+    assert verdict(found, None, 1.25) == ("supported", 0.0)
+
+
+def test_the_chance_of_a_verdict_is_that_of_the_interval_that_just_has_it() -> None:
+    found = mean_interval(amounts(1, 1.5, 3))
+    assert found is not None
+    said, chance = verdict(found, None, 9.0)
+    assert said == "supported"
+    assert found.ends(1 - chance)[1] == pytest.approx(9)
+    assert verdict(found, None, found.high)[1] == pytest.approx(0.05)

@@ -1,6 +1,7 @@
 """A claim in an exported notebook."""
 
 from scalebook.training.claims.evidence import Witness
+from scalebook.training.claims.judging import judge_all
 from scalebook.training.export.claims import claim_blocks
 from scalebook.training.export.document import CellHead, DataTable, Document, Remark
 from scalebook.training.export.html_file import as_html
@@ -24,7 +25,7 @@ def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> Non
     nb = parse(TEXT + CLAIM)
     reader = RunReader(exported.workspace.tracking_uri())
     witness = Witness(exported.workspace, reader, "first-steps.md", nb, exported.description)
-    blocks = claim_blocks(witness, nb.claims()[0])
+    blocks = claim_blocks(judge_all(witness)[nb.claims()[0].name])
     head, statement, table, why = blocks[:4]
     assert head == CellHead("claim", "low-enough", ["not resolved"])
     assert statement == Remark("best val/bits_per_dim: at most 2.5")

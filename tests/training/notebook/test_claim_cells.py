@@ -37,13 +37,13 @@ def claim(body: str) -> str:
 def test_a_claim_is_read() -> None:
     text = claim(
         "search: rates\nruns: [{workers: 2}]\nagainst: {workers: 1}\nfigure: updates\nmetric: val/accuracy\n"
-        "target: 0.9\nat_most: 1.25\nchoose_by: 1\n"
+        "target: 0.9\nat_most: 1.25\n"
     )
     (found,) = parse(text).claims()
     assert parse(text).text == text
     assert (found.name, found.runs, found.against) == ("c", [{"workers": 2}], {"workers": 1})
     assert (found.figure, found.metric, found.target) == ("updates", "val/accuracy", 0.9)
-    assert (found.at_least, found.at_most, found.search, found.choose_by) == (None, 1.25, "rates", 1)
+    assert (found.at_least, found.at_most, found.search) == (None, 1.25, "rates")
     assert found.sides == [{"workers": 1}, {"workers": 2}]
     (single,) = parse(claim("runs: one\nfigure: best\nat_least: 0.9\n")).claims()
     assert (single.runs, single.against, single.sides) == (["one"], None, ["one"])
@@ -62,7 +62,11 @@ def test_a_claim_is_read() -> None:
         ("runs: [one]\nfigure: best\nat_most: much\n", "at_most", "is not a number"),
         ("runs: [one]\nfigure: best\nat_most: 1\nat_least: 2\n", "at_least", "is 2, not below at_most"),
         ("runs: [{workers: 2}]\nfigure: best\nat_most: 1\n", "search", "is missing: runs names parts of a search"),
-        ("runs: [one]\nfigure: best\nat_most: 1\nchoose_by: -1\n", "choose_by", "is no number of seeds"),
+        (
+            "runs: [one]\nfigure: best\nat_most: 1\nchoose_by: 2\n",
+            "choose_by",
+            "is no key of a claim any more: all seeds choose, and judge",
+        ),
         ("runs: [one]\nfigure: best\nat_mots: 1\n", "at_mots", "is no key of a claim. Did you mean `at_most`?"),
     ],
 )
@@ -84,8 +88,6 @@ def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: st
          ["search: names rate, which is no search here. Did you mean `rates`?"]),
         ("runs: [{workers: 3}]\nsearch: rates\n", ["runs.0.workers: is 3. Write one of the space: 1, 2."]),
         ("runs: [{worker: 2}]\nsearch: rates\n", ["runs.0.worker: is no dimension of the space"]),
-        ("runs: [{workers: 2}]\nsearch: rates\nchoose_by: 3\n",
-         ["choose_by: is 3 of the 5 seeds of rates, which leaves 2. Write seeds: 6 there"]),
         ("runs: [{workers: 2}]\nsearch: rates\nmetric: val/acc\n",
          ["metric: is val/acc, which none of these models is known to record"]),
         ("runs: [{workers: 2}]\nagainst: {workers: 1}\nsearch: rates\nmetric: val/accuracy\n", []),

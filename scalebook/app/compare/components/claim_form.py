@@ -62,8 +62,8 @@ def _figure(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_rati
                               format_func=FIGURES.__getitem__, key=f"{key}-figure")  # fmt: skip
         slots["figure"] = st.empty()
     with right:
-        metrics = list(dict.fromkeys([*plan.metrics, written.get("metric", "")]))
-        metric = st.selectbox(FIELDS["metric"], metrics, metrics.index(written.get("metric", "")), key=f"{key}-metric",
+        metrics = list(dict.fromkeys([*plan.metrics, plan.metric]))
+        metric = st.selectbox(FIELDS["metric"], metrics, metrics.index(plan.metric), key=f"{key}-metric",
                               accept_new_options=True, help="Or type the name of another one.")  # fmt: skip
         slots["metric"] = st.empty()
     said: dict[str, Any] = {"figure": figure, "metric": (metric or "").strip()}
@@ -84,20 +84,12 @@ def _figure(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_rati
 
 def _search(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], written: Mapping[str, Any]) -> dict[str, Any]:
     """Only where the notebook has one."""
-    left, right = st.columns(2)
-    with left:
-        options = list(dict.fromkeys([NOTHING, *plan.searches, written.get("search", NOTHING)]))
-        search = st.selectbox(FIELDS["search"], options, options.index(written.get("search", NOTHING)),
-                              key=f"{key}-search", format_func=lambda name: name or "none",
-                              help="The search that `workers: 4` is a part of.")  # fmt: skip
-        slots["search"] = st.empty()
-    if not search:
-        return {}
-    with right:
-        chosen = number_box.draw(FIELDS["choose_by"], written.get("choose_by"), f"{key}-choose_by", whole=True,
-                                 empty="2", hint="Seeds that choose a part's best point; others judge.")  # fmt: skip
-        slots["choose_by"] = st.empty()
-    return {"search": search, "choose_by": chosen}
+    options = list(dict.fromkeys([NOTHING, *plan.searches, written.get("search", NOTHING)]))
+    search = st.selectbox(FIELDS["search"], options, options.index(written.get("search", NOTHING)),
+                          key=f"{key}-search", format_func=lambda name: name or "none",
+                          help="The search that `workers: 4` is a part of.")  # fmt: skip
+    slots["search"] = st.empty()
+    return {"search": search} if search else {}
 
 
 def _tell(problems: Sequence[Problem], slots: Mapping[str, DeltaGenerator]) -> None:

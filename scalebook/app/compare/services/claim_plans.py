@@ -15,12 +15,12 @@ from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
 from scalebook.training.notebook.claim_body import KEYS, read_claim
 from scalebook.training.notebook.claim_check import claim_problems
 from scalebook.training.notebook.store import Stored
-from scalebook.training.tracking import names
+from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.reading import RunRecord
 
 SUGGESTED: Final = "claim"
 FIELDS: Final[Mapping[str, str]] = {
     "name": "Name", "runs": "Claim about", "against": "Compared with", "search": "Search",
-    "choose_by": "Choosing seeds",
     "figure": "Figure", "metric": "Metric", "target": "Target", "at_least": "At least", "at_most": "At most",
 }  # fmt: skip
 """The form's labels, by key."""
@@ -59,6 +59,12 @@ class ClaimPlan:
     def against(self) -> str:
         return "" if self.written.get("against") is None else side_text(self.written["against"])
 
+    @property
+    def metric(self) -> str:
+        """Its name; "" where the claim names none."""
+        found = directions.named(self.written.get("metric"))
+        return found[0] if found else ""
+
     def body(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """The YAML with what the form says; what did not change is written as it was."""
         values = {**self.written}
@@ -89,22 +95,23 @@ class ClaimPlan:
         return edit.put_claim(notebook, name, self.body(said))
 
 
-def new(stored: Stored, description: Description) -> ClaimPlan:
+def new(stored: Stored, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
     """A new one: the last experiment, compared with the first of the same model, where there is another."""
     nb = stored.notebook
     *before, last = nb.experiments()
     alike = [cell.name for cell in before if cell.config.get("model") == last.config.get("model")]
-    metrics = plans.metrics(nb, description)
-    metric = names.main_metric(plans.metrics(nb, description, [last.name])) or names.TRAIN_LOSS
+    metrics = plans.metrics(nb, description, recorded)
+    metric = plans.metrics(nb, description, recorded, [last.name])[0]
     written: dict[str, Any] = {"runs": [last.name], "figure": "samples", "metric": metric}
     if alike:
         written["against"] = alike[0]
     return ClaimPlan(stored, edit.unique_name(nb, SUGGESTED), written, metrics, searches=_searches(nb))
 
 
-def of_cell(stored: Stored, cell: ClaimCell, description: Description) -> ClaimPlan:
+def of_cell(stored: Stored, cell: ClaimCell, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
     """For editing a claim that the notebook has."""
-    metrics = list(dict.fromkeys([cell.metric, *plans.metrics(stored.notebook, description)]))
+    known = plans.metrics(stored.notebook, description, recorded)
+    metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *known]))
     written = edit.values_of(cell)
     return ClaimPlan(stored, cell.name, written, metrics, cell.name, _searches(stored.notebook))
 
@@ -129,14 +136,15 @@ def _searches(nb: Notebook) -> list[str]:
 
 
 def _is_same(before: Any, now: Any) -> bool:
-    return bool(before == now or [before] == now)
+    """Whether the form's value is what stands there, in one of the ways to write it: [one] as one, {metric: max}."""
+    return bool(before == now or [before] == now or (isinstance(before, Mapping) and [*before] == [now]))
 
 
 def _missing(said: Mapping[str, Any]) -> list[Problem]:
     """In the form's words: what the YAML would say in its own."""
     problems = [
         Problem(key, f"{said[key]!r} is not a number", "Write one, with a point where it has decimals.")
-        for key in ("target", "at_least", "at_most", "choose_by")
+        for key in ("target", "at_least", "at_most")
         if isinstance(said.get(key), str)
     ]
     if problems:

@@ -9,6 +9,7 @@ from scalebook.app import resources, state
 from scalebook.app.compare.components import claim, claim_form
 from scalebook.app.compare.services import claim_plans
 from scalebook.app.compare.services.claim_plans import ClaimPlan
+from scalebook.app.compare.views import editing
 from scalebook.app.shared.components import better, cell_menu, html, press
 from scalebook.app.shared.views import deleting, dialogs, placing
 from scalebook.app.shared.views.writing import in_conflict, write
@@ -55,7 +56,7 @@ def _better(stored: Stored, cell: ClaimCell, judgement: Judgement) -> None:
 
 def ask_new(stored: Stored) -> NoReturn:
     """Opens the dialog for a new one."""
-    plan = claim_plans.new(stored, resources.description())
+    plan = claim_plans.new(stored, resources.description(), editing.recorded(stored))
     dialogs.ask("New claim", partial(_form, plan), "large")
 
 
@@ -63,7 +64,7 @@ def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
     """As a form, or as its text; both keep what was typed while the other is looked at."""
     form, text = st.tabs(["Form", "YAML"])
     with form:
-        _form(claim_plans.of_cell(stored, cell, resources.description()))
+        _form(claim_plans.of_cell(stored, cell, resources.description(), editing.recorded(stored)))
     with text:
         _text(stored, index, cell)
 

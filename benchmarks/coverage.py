@@ -1,0 +1,118 @@
+"""How often the intervals and verdicts of claims are right: `python -m benchmarks.coverage`, a minute or two.
+
+The whole procedure is simulated, from curves to the verdict, by the product's own functions. A side has runs at one to
+nine learning rates, the best of them in the middle and each further one 15 % (`--worse`) dearer; a run's cost is
+log-normal about that of its rate, by `--spread`. Its loss falls as a power of the updates and is seen at each
+validation alone. Both sides have the same rates; `against` of a side that has no choice is in the last column but one.
+What one side truly takes is 1.25 times the other: `at_most: 1.25` is then wrong, and may be called supported in 2.5 %.
+Costs are drawn from 200 quantiles, so that each curve is read once.
+"""
+
+import argparse
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scalebook.training.claims.choosing import Shown, best_of, by_others
+from scalebook.training.claims.crossing import crossing
+from scalebook.training.claims.intervals import Amount, ratio_interval
+from scalebook.training.claims.judging import verdict
+from scalebook.training.config.search.space import Dimension
+from scalebook.training.search.study.trials import TrialRecord
+
+RATIO: Final = 1.25
+QUANTILES: Final = 200
+SEEDS: Final = (3, 5, 8, 16)
+RATES: Final = (1, 3, 9)
+VALIDATED: Final = ((110, 8), (110, 32), (110, 64), (500, 64), (2000, 64))
+"""Updates that the cheaper side takes, and between two validations."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is simulated: the numbers of rates of both sides, and when they validate."""
+
+    seeds: int
+    rates: tuple[int, int]
+    base: int
+    every: int
+    spread: float
+    worse: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """Shares of the trials."""
+
+    covered: float
+    wrong: float
+    """Called supported, where the truth is at the bound."""
+
+
+def simulate(cell: Cell, trials: int, chance: random.Random) -> Found:
+    """Of `trials` claims."""
+    sides = [_recorded(cell, rates, times) for rates, times in zip(cell.rates, (RATIO, 1.0), strict=True)]
+    covered = wrong = 0
+    for _ in range(trials):
+        (mine, out), (theirs, their_out) = (_side(recorded, cell.seeds, chance) for recorded in sides)
+        found = ratio_interval(mine, theirs, (out, their_out))
+        assert found is not None
+        covered += found.low <= RATIO <= found.high
+        wrong += verdict(found, None, RATIO)[0] == "supported"
+    return Found(covered / trials, wrong / trials)
+
+
+def _recorded(cell: Cell, rates: int, times: float) -> list[list[Amount]]:
+    """By rate, what a run is recorded to take, by quantile of its true cost."""
+    normal = statistics.NormalDist()
+    found = []
+    for rate in range(rates):
+        mean = cell.base * times * cell.worse ** abs(rate - rates // 2)
+        costs = [mean * math.exp(cell.spread * normal.inv_cdf((i + 0.5) / QUANTILES)) for i in range(QUANTILES)]
+        at = [float(cell.every * i) for i in range(1, math.ceil(max(costs) / cell.every) + 3)]
+        amounts = [crossing(at, [(place / cost) ** -0.5 for place in at], 1.0, True) for cost in costs]
+        found.append([amount for amount in amounts if amount is not None])
+    return found
+
+
+def _side(
+    recorded: Sequence[Sequence[Amount]], seeds: int, chance: random.Random
+) -> tuple[Mapping[int, Amount], Mapping[int, Amount]]:
+    """By seed, what it took at the point that all choose, and at that which the others choose."""
+    space = (Dimension("learning_rate", "grid", choices=tuple(range(len(recorded)))),)
+    trials = [TrialRecord(rate, "finished", {"learning_rate": rate}) for rate in range(len(recorded))]
+    shown = {rate: [Shown(chance.choice(amounts)) for _ in range(seeds)] for rate, amounts in enumerate(recorded)}
+    chosen = best_of(trials, shown, True, space)
+    amounts = {seed: one.amount for seed, one in enumerate(shown[chosen.number])}
+    if len(trials) == 1:
+        return amounts, amounts
+    return amounts, dict(enumerate(by_others(trials, shown, True, space)))
+
+
+def main() -> None:
+    """Print the table, a row for each number of seeds, rates and validations."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=500, help="claims a cell")
+    parser.add_argument("--spread", type=float, default=0.15, help="standard deviation of a run's log cost")
+    parser.add_argument("--worse", type=float, default=1.15, help="cost of a rate beside the best one")
+    options = parser.parse_args()
+    chance = random.Random(1)
+    print('| seeds | rates | updates | validated every | coverage | wrong "supported" |')
+    print("|---:|---:|---:|---:|---:|---:|")
+    for seeds in SEEDS:
+        for rates in [*((count, count) for count in RATES), (RATES[-1], 1)]:
+            for base, every in VALIDATED:
+                cell = Cell(seeds, rates, base, every, options.spread, options.worse)
+                found = simulate(cell, options.trials, chance)
+                print(
+                    f"| {seeds} | {rates[0]} against {rates[1]} | {base} | {every} | {found.covered:.3f} | "
+                    f"{found.wrong:.3f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
