@@ -50,11 +50,16 @@ def show(run_ids: Sequence[str]) -> None:
     if main is None:
         _without_curves(records)
         return
+    measured = sorted({metric for record in records for metric in runs.all_metrics(record)} - {*metrics})
     metric_column, more_column, target_column = st.columns([2, 2, 1], vertical_alignment="bottom")
     with metric_column:
-        metric = st.selectbox("Metric", metrics, metrics.index(main), key=f"metric-{main}")
+        asked = st.query_params.get("metric", main)
+        begun = asked if asked in metrics else main
+        metric = st.selectbox("Metric", metrics, metrics.index(begun), key=f"metric-{begun}")
+        if metric != begun:
+            st.query_params["metric"] = metric
     with more_column:
-        others = [name for name in metrics if name != metric]
+        others = [name for name in [*metrics, *measured] if name != metric]
         more = st.multiselect("More metrics", others, key=f"more-{metric}", placeholder="none", disabled=not others)
     with target_column:
         hint = "Adds what it took to get there first: updates, samples and seconds."
@@ -151,5 +156,7 @@ def _body(
     for i, shown in enumerate(by_metric):
         comparison.curves(shown, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing)
     comparison.table(by_metric[0])
+    comparison.why(by_metric[0])
+    comparison.measured(by_metric[0].rows)
     st.header("What differs")
     comparison.differences(by_metric[0].differences, [row.experiment for row in by_metric[0].rows])

@@ -183,9 +183,6 @@ def parted(log: str) -> tuple[str, str]:
     return log[:at], log[at:]
 
 
-PARTS = {name.removeprefix("perf/").removesuffix("_share"): name for name in names.SHARES}
-"""compute, wait, communicate, data -> the metric of its share."""
-
 NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "system/")
 
 
@@ -217,7 +214,7 @@ def in_place(known: Sequence[str], metrics: Sequence[str], most: int) -> list[st
 def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
     """Where the time went: part -> share, of the run or of one worker; empty where it was not measured."""
     by_part: dict[str, float] = {}
-    for part, name in PARTS.items():
+    for part, name in names.PARTS.items():
         key = name if worker is None else names.per_worker(name, worker)
         if key in record.metrics:
             by_part[part] = record.metrics[key]
