@@ -10,7 +10,7 @@ from scalebook.training.notebook.cells import Axis
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.reading import MetricCurve, RunRecord
 
-Outcome = Literal["finished", "running", "waiting", "stopped", "failed", "missing"]
+Outcome = Literal["finished", "running", "waiting", "stopped", "pruned", "failed", "missing"]
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
 

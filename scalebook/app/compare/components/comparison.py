@@ -56,7 +56,14 @@ def curves(
 
 def table(comparison: Comparison) -> None:
     """What each reached, how fast, at what cost; the best value in bold. A name leads to its runs."""
-    head = ["Experiment", "Strategy", "Global batch", "lr", f"best {comparison.metric}", _last(comparison)]
+    head = [
+        "Experiment",
+        "Strategy",
+        "Batch per worker",
+        "Learning rate",
+        f"best {comparison.metric}",
+        _last(comparison),
+    ]
     if comparison.target is not None:
         head += [f"{axis} to {comparison.target:g}" for axis in told(comparison.rows)]
     stale = any(row.staleness_mean for row in comparison.rows)
@@ -89,7 +96,7 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
             + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))
         ),
         html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_virtual)),
-        html.number("" if row.batch_global is None else str(row.batch_global)),
+        html.number("" if row.batch_per_worker is None else str(row.batch_per_worker)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
         html.number(shown(row.best), best=best),
         html.number(shown(row.final)),

@@ -11,7 +11,6 @@ from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import runs
-from scalebook.app.runs.services.labels import labels
 from scalebook.app.shared.components import axis_choice, html, number_box, page_head, press
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import links
@@ -19,6 +18,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import compare_runs, meanings
+from scalebook.training.notebook.labels import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
@@ -121,6 +121,7 @@ def _choice(records: Sequence[RunRecord]) -> None:
     offered = {record.id: record for record in [*records, *resources.all_runs()[:OFFERED]]}
     current = [record.id for record in records]
     called = labels(list(offered.values()), lambda record: record.title)
+    called |= labels(records, lambda record: record.title)  # as the chart and the tables call them
     key = "chosen-" + ",".join(run_id[:6] for run_id in current)
     chosen = st.multiselect(
         "Runs", list(offered), current, format_func=called.__getitem__, key=key,
