@@ -74,8 +74,8 @@ def map_chart(records: Sequence[TrialRecord], spec: SearchSpec, best: int | None
         last = i + columns >= len(parts)
         drawn.append(_panel(part, box, across, up, best, left=column == 0, below=last))
     end = head + rows * (high + head + 6) - head
-    drawn.append(text(left + (WIDTH - left) / 2, end + 30, x.replace("_", " "), "middle", "tick"))
-    drawn.append(text(13, end / 2, y.replace("_", " "), "middle", "tick", turned=True))
+    drawn.append(text(left + (WIDTH - left) / 2, end + 30, spec.called(x), "middle", "tick"))
+    drawn.append(text(13, end / 2, spec.called(y), "middle", "tick", turned=True))
     keys, end = legend(_keys(parts), end + 30 + 1.4 * LINE, left)
     bar, end = _bar(colour, spec.objectives[0].name, left, end + 2)
     return whole([*drawn, keys, bar], end, f"{spec.objectives[0].name} over {x} and {y}")

@@ -8,6 +8,7 @@ from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import base_content
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
+from scalebook.training.notebook.labels import labels
 from scalebook.training.notebook.offered import unnamed
 from scalebook.training.notebook.results import SeedResult, results
 from scalebook.training.notebook.rows import ExperimentRow, Outcome, row, told
@@ -97,18 +98,17 @@ def compare_runs(
     for run in runs:
         groups.setdefault(_experiment(run) if grouped else (run.id,), []).append(run)
     firsts = [mine[0] for mine in groups.values()]
-    labels = _labels(
-        firsts, [run.cell or "" if len(mine) > 1 else "" for run, mine in zip(firsts, groups.values(), strict=True)]
-    )
+    several = {mine[0].id for mine in groups.values() if len(mine) > 1}
+    called = labels(firsts, lambda run: run.cell or run.title if run.id in several else run.title)
     better = directions.of_runs(metric, goal, [run.tags for run in runs])
     rows = [
-        row(labels[mine[0].id], mine, curves, target, len(mine), _worst(mine), better.lower) for mine in groups.values()
+        row(called[mine[0].id], mine, curves, target, len(mine), _worst(mine), better.lower) for mine in groups.values()
     ]
     known = configs or {}
     if all(run.id in known for run in firsts):
-        configs_ = {labels[run.id]: dict(known[run.id]) for run in firsts}
+        configs_ = {called[run.id]: dict(known[run.id]) for run in firsts}
     else:
-        configs_ = {labels[run.id]: dict(run.params) for run in firsts}
+        configs_ = {called[run.id]: dict(run.params) for run in firsts}
     differing = [
         difference for difference in differences(configs_) if not (grouped and difference[0] == "seed_everything")
     ]
@@ -164,13 +164,14 @@ def _shown(runs: Sequence[RunRecord]) -> list[RunRecord]:
 
 def _outcome(results: Sequence[SeedResult]) -> Outcome:
     words = [_word(result.run) if result.run and not result.stale else "missing" for result in results]
-    order: tuple[Outcome, ...] = ("failed", "stopped", "running", "waiting", "missing")
+    order: tuple[Outcome, ...] = ("failed", "stopped", "pruned", "running", "waiting", "missing")
     return next((word for word in order if word in words), "finished")
 
 
 def _word(run: RunRecord) -> Outcome:
     words: dict[str, Outcome] = {
         "finished": "finished", "running": "running", "waiting": "waiting", "stopped": "stopped",
+        "pruned": "pruned",
     }  # fmt: skip
     return words.get(run.outcome, "failed")
 
@@ -193,12 +194,5 @@ def _experiment(run: RunRecord) -> tuple[str, ...]:
 
 def _worst(runs: Sequence[RunRecord]) -> Outcome:
     words = {_word(run) for run in runs}
-    order: tuple[Outcome, ...] = ("failed", "stopped", "running", "waiting")
+    order: tuple[Outcome, ...] = ("failed", "stopped", "pruned", "running", "waiting")
     return next((word for word in order if word in words), "finished")
-
-
-def _labels(runs: Sequence[RunRecord], wanted: Sequence[str]) -> dict[str, str]:
-    """The names wanted, else the runs' titles, with the beginning of the id where two are called the same."""
-    called = [name or run.title for run, name in zip(runs, wanted, strict=True)]
-    pairs = zip(runs, called, strict=True)
-    return {run.id: name if called.count(name) == 1 else f"{name} ({run.id[:6]})" for run, name in pairs}

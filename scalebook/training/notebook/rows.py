@@ -11,7 +11,7 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import is_own
 from scalebook.training.tracking.reading import MetricCurve, RunRecord
 
-Outcome = Literal["finished", "running", "waiting", "stopped", "failed", "missing"]
+Outcome = Literal["finished", "running", "waiting", "stopped", "pruned", "failed", "missing"]
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
 
@@ -48,8 +48,15 @@ class ExperimentRow:
     samples_per_second: Estimate | None = None
     staleness_mean: Estimate | None = None
     staleness_p95: Estimate | None = None
+    measured: Mapping[str, Estimate] = field(default_factory=dict)
+    """What was measured about the runs, by metric: `perf/...`, `ps/...`; without those of single workers."""
     note: str = ""
     """Why runs are missing: the failure's class and cause."""
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Where the time of the workers went: compute, wait, communicate, data -> share; those that were measured."""
+        return {part: self.measured[name].mean for part, name in names.PARTS.items() if name in self.measured}
 
 
 def row(
@@ -90,6 +97,7 @@ def row(
         samples_per_second=_metric(runs, names.SAMPLES_PER_SECOND),
         staleness_mean=_metric(runs, names.STALENESS_MEAN),
         staleness_p95=_metric(runs, names.STALENESS_P95),
+        measured=_measured(runs),
     )
 
 
@@ -116,6 +124,12 @@ def first_at(curve: MetricCurve, axis: Axis, target: float, lower: bool) -> floa
 
 def _metric(runs: Sequence[RunRecord], name: str) -> Estimate | None:
     return estimate(run.metrics.get(name) for run in runs)
+
+
+def _measured(runs: Sequence[RunRecord]) -> dict[str, Estimate]:
+    known = sorted({name for run in runs for name in run.metrics if name.startswith(names.MEASURED)})
+    estimates = {name: _metric(runs, name) for name in known}
+    return {name: one for name, one in estimates.items() if one is not None}
 
 
 def _int(text: str | None) -> int | None:

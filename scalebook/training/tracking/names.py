@@ -37,6 +37,8 @@ WAIT_SHARE: Final = "perf/wait_share"  # parameter server: for rule and locks; u
 COMMUNICATE_SHARE: Final = "perf/communicate_share"
 DATA_SHARE: Final = "perf/data_share"
 SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
+PARTS: Final = {name.removeprefix("perf/").removesuffix("_share"): name for name in SHARES}
+"""compute, wait, communicate, data -> the metric of its share."""
 REAL_SECONDS: Final = "perf/real_seconds"  # of a run whose own seconds are virtual, since its first batch began
 GRADIENTS_PER_UPDATE: Final = "perf/gradients_per_update"  # of all workers, by optimizer; with a parameter server
 PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # of worker 0, and by worker: its PSS, or what is allocated on its GPU
@@ -76,6 +78,8 @@ SYSTEM: Final = "system/"  # what a run takes of its machine, as MLflow itself n
 
 BEST: Final = "best/"
 """Of what a run logged while validating, and of nothing else."""
+MEASURED: Final = ("perf/", "ps/")
+"""What metrics begin with that are measured about a run."""
 ONCE: Final = (BEST, "final/")
 """What metrics of a whole run begin with."""
 

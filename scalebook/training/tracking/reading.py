@@ -56,13 +56,16 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """What people read: cell and seed, or MLflow's name where it has no cell."""
-        cell, seed = self.cell, self.tags.get(names.TAG_SEED)
-        return f"{cell} · seed {seed}" if cell and seed is not None else (cell or self.name or self.id[:8])
+        """What people read: cell, trial of its search, and seed; MLflow's name where it has no cell."""
+        trial, seed = self.tags.get(names.TAG_TRIAL), self.tags.get(names.TAG_SEED)
+        parts = [self.cell, f"trial {trial}" if trial else "", "" if seed is None else f"seed {seed}"]
+        return " · ".join(part for part in parts if part) if self.cell else (self.name or self.id[:8])
 
     @property
     def outcome(self) -> str:
-        """Our word for how it stands: waiting, running, finished, failed or stopped."""
+        """Our word for how it stands: waiting, running, finished, failed, stopped, or pruned by its search."""
+        if self.ended and self.tags.get(names.TAG_TRIAL_STATE) == "pruned":
+            return "pruned"
         status = self.tags.get(names.TAG_STATUS)
         words = {"SCHEDULED": "waiting", "RUNNING": "running", "FINISHED": "finished", "KILLED": "stopped"}
         return status or words.get(self.status, "failed")

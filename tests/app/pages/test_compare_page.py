@@ -1,5 +1,7 @@
 import json
 
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import Open, html, number, words
 from tests.app.recorded import config, record
@@ -48,3 +50,29 @@ def test_several_metrics_each_have_a_chart_and_the_first_the_table(open_page: Op
     assert [chart["layout"]["yaxis"]["title"]["text"] for chart in drawn] == ["val/bits_per_dim", "train/loss"]
     assert [len(chart["data"]) for chart in drawn] == [2, 2]  # as logged, and smoothed
     assert "best val/bits_per_dim" in html(app)
+
+
+def test_what_was_measured_stands_side_by_side_and_says_why(open_page: Open, workspace: Workspace) -> None:
+    first, second = record(workspace, cell="a"), record(workspace, cell="b")
+    store = open_store(workspace)
+    store.log_metric(second.id, names.COMMUNICATE_SHARE, 0.43, step=1200)
+    app = open_page("compare", runs=f"{first.id},{second.id}")
+    shown = html(app)
+    assert '<td class="dim">perf/communicate_share</td><td class="num">0.1500</td><td class="num">0.4300</td>' in shown
+    assert '<td class="dim">ps/staleness_mean</td><td class="num">0.9700</td><td class="num">0.9700</td>' in shown
+    assert "worker_0" not in shown
+    assert shown.count('title="communicate 15.0%"') == 1
+    assert "**b · seed 1**: 43 % of its time goes into communication." in words(app)
+    assert "**a · seed 1**" not in words(app), "nothing of it differs notably"
+    app.multiselect(key="more-val/bits_per_dim").select(names.STALENESS_MEAN).run()
+    assert len(app.get("plotly_chart")) == 2
+
+
+def test_the_metric_comes_from_the_address(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace, cell="a")
+    app = open_page("compare", runs=job.id, metric="train/loss", target="2.5")
+    assert "best train/loss" in html(app)
+    app.selectbox(key="metric-train/loss").select("val/bits_per_dim").run()
+    assert app.query_params["metric"] == "val/bits_per_dim"
+    assert "best val/bits_per_dim" in html(app)
+    assert "best val/bits_per_dim" in html(open_page("compare", runs=job.id, metric="no/such"))

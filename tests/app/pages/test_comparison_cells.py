@@ -1,11 +1,14 @@
 """Comparisons made, edited and saved in the browser."""
 
 import json
+import math
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app.shared.services.experiment_summary import interval
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
 from scalebook.training.notebook import store
@@ -156,3 +159,19 @@ def test_a_comparison_that_was_begun_is_a_draft_until_it_is_saved_or_given_up(
     assert "```yaml comparison=mine\n" in path.read_text(encoding="utf-8")
     assert not list(workspace.cache.glob("comparison-draft-*"))
     assert not any("**Draft**" in one.value for one in app.caption)
+
+
+def test_run_by_run_keeps_metric_target_and_axis_and_cards_have_a_mean(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    told = BOTH.replace("val/loss", "train/loss\ntarget: 2.5\nscale: log").replace(", gone]", "]")
+    path.write_text(TEXT + told, encoding="utf-8")
+    hashed = config_hash(store.read(path).notebook.experiments()[0].config, catalogue.describe(workspace))
+    ids = [record(workspace, seed=seed, level=1.0 + seed, config_hash=hashed).id for seed in (1, 2)]
+    app = open_page()
+    link = next(one.proto for one in app.get("page_link") if one.proto.label == "Run by run")
+    asked = dict(parse_qsl(link.query_string))
+    assert asked == {"runs": ",".join(ids), "metric": "train/loss", "x": "samples", "target": "2.5", "log": "true"}
+    shown = html(app)
+    assert '<td class="dim">mean of 2</td>' in shown
+    best = [1.0 + seed + 2.0 * math.exp(-30 / 8) for seed in (1, 2)]
+    assert interval(sum(best) / 2, 12.706205 * 0.5) in shown, "half of the 95 % interval of two seeds"

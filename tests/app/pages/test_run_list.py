@@ -32,7 +32,7 @@ def key_of_table(app: AppTest) -> str:
 
 def tag(workspace: Workspace, run_id: str, **values: str) -> None:
     store = open_store(workspace)
-    keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_GLOBAL, "trial": names.TAG_TRIAL,
+    keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_PER_WORKER, "trial": names.TAG_TRIAL,
             "test": names.TAG_TEST}  # fmt: skip
     for key, value in values.items():
         store.set_tag(run_id, keys.get(key, key), value)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from scalebook.app.navigation import COMPARE, RUNS
-from scalebook.app.shared.components import chart_view, charts, html, style
+from scalebook.app.shared.components import bars, chart_view, charts, html, style
 from scalebook.app.shared.components.charts import Series
 from scalebook.app.shared.services.experiment_summary import interval
 from scalebook.app.shared.services.words import figure, plain
@@ -15,6 +15,7 @@ from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.rows import ExperimentRow, told
+from scalebook.training.notebook.why import sentences
 from scalebook.training.tracking.names import axis_words, time_words
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
@@ -56,7 +57,14 @@ def curves(
 
 def table(comparison: Comparison) -> None:
     """What each reached, how fast, at what cost; the best value in bold. A name leads to its runs."""
-    head = ["Experiment", "Strategy", "Global batch", "lr", f"best {comparison.metric}", _last(comparison)]
+    head = [
+        "Experiment",
+        "Strategy",
+        "Batch per worker",
+        "Learning rate",
+        f"best {comparison.metric}",
+        _last(comparison),
+    ]
     if comparison.target is not None:
         head += [f"{axis} to {comparison.target:g}" for axis in told(comparison.rows)]
     stale = any(row.staleness_mean for row in comparison.rows)
@@ -90,7 +98,7 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
             + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))
         ),
         html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_virtual)),
-        html.number("" if row.batch_global is None else str(row.batch_global)),
+        html.number("" if row.batch_per_worker is None else str(row.batch_per_worker)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
         html.number(shown(row.best), best=best, own=row.of_one_worker),
         html.number(shown(row.final), own=row.of_one_worker),
@@ -156,6 +164,30 @@ def resolution(comparison: Comparison) -> str:
         return ""
     pair = f"{first_row.experiment} and {second_row.experiment}"
     return f"These seeds do not tell {pair} apart: their 95 % intervals overlap."
+
+
+def why(comparison: Comparison) -> None:
+    """A sentence for each row whose recorded figures differ notably from the others'."""
+    for name, sentence in sentences(comparison.rows):
+        st.caption(f"**{name}**: {sentence}")
+
+
+def measured(rows: Sequence[ExperimentRow]) -> None:
+    """Where the time went, a bar a row; below them every figure that was measured about the runs, a column a row."""
+    known = [row for row in rows if row.measured]
+    if not known:
+        return
+    splits = [(row.experiment, row.shares) for row in known if row.shares]
+    if splits:
+        st.header("Where the time went")
+        html.draw(bars.time_split(splits))
+    st.header("What was measured")
+    metrics = sorted({metric for row in known for metric in row.measured})
+    table = [
+        [html.text(metric, "dim"), *(html.number(shown(row.measured.get(metric))) for row in known)]
+        for metric in metrics
+    ]
+    html.draw(html.table(["Metric", *(row.experiment for row in known)], table, numeric=range(1, 1 + len(known))))
 
 
 def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import runs
-from scalebook.app.runs.services.labels import labels
 from scalebook.app.shared.components import axis_choice, better, html, number_box, page_head, press
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import links
@@ -19,6 +18,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import compare_runs, meanings
+from scalebook.training.notebook.labels import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import GOALS, Goal
 from scalebook.training.tracking.reading import RunRecord
@@ -52,11 +52,16 @@ def show(run_ids: Sequence[str]) -> None:
     if main is None:
         _without_curves(records)
         return
+    measured = sorted({metric for record in records for metric in runs.all_metrics(record)} - {*metrics})
     metric_column, more_column, target_column = st.columns([2, 2, 1], vertical_alignment="bottom")
     with metric_column:
-        metric = st.selectbox("Metric", metrics, metrics.index(main), key=f"metric-{main}")
+        asked = st.query_params.get("metric", main)
+        begun = asked if asked in metrics else main
+        metric = st.selectbox("Metric", metrics, metrics.index(begun), key=f"metric-{begun}")
+        if metric != begun:
+            st.query_params["metric"] = metric
     with more_column:
-        others = [name for name in metrics if name != metric]
+        others = [name for name in [*metrics, *measured] if name != metric]
         more = st.multiselect("More metrics", others, key=f"more-{metric}", placeholder="none", disabled=not others)
     with target_column:
         hint = "Adds what it took to get there first: updates, samples and seconds."
@@ -120,6 +125,7 @@ def _choice(records: Sequence[RunRecord]) -> None:
     offered = {record.id: record for record in [*records, *resources.all_runs()[:OFFERED]]}
     current = [record.id for record in records]
     called = labels(list(offered.values()), lambda record: record.title)
+    called |= labels(records, lambda record: record.title)  # as the chart and the tables call them
     key = "chosen-" + ",".join(run_id[:6] for run_id in current)
     chosen = st.multiselect(
         "Runs", list(offered), current, format_func=called.__getitem__, key=key,
@@ -167,5 +173,7 @@ def _body(
         state.clicks().settle(TURN)
         st.query_params["better"] = f"{goal}:{metrics[0]}"
         st.rerun()
+    comparison.why(by_metric[0])
+    comparison.measured(by_metric[0].rows)
     st.header("What differs")
     comparison.differences(by_metric[0].differences, [row.experiment for row in by_metric[0].rows])

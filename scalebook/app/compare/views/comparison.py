@@ -9,7 +9,7 @@ from scalebook.app.compare.components import comparison
 from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPARE
-from scalebook.app.shared.components import better, cell_menu, html, press
+from scalebook.app.shared.components import better, cell_menu, html, number_box, press
 from scalebook.app.shared.services import links
 from scalebook.app.shared.views import deleting, placing
 from scalebook.app.shared.views.writing import write
@@ -46,7 +46,7 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
         html.draw(html.name(cell.name, f'<span class="sb-dim">{escape(compared.metric)}</span>'))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
         if runs:
-            st.page_link(COMPARE.script, label="Run by run", query_params={"runs": ",".join(runs)})
+            st.page_link(COMPARE.script, label="Run by run", query_params=_run_by_run(cell, compared.metric, runs))
         address = resources.mlflow_address()
         if address and runs:
             experiments = [resources.reader().run(run).experiment_id for run in runs]
@@ -64,6 +64,18 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
         st.rerun()
 
 
+def _run_by_run(cell: ComparisonCell, metric: str, runs: list[str]) -> dict[str, str]:
+    """The page of the single runs, by the same metric and target, on the same axes."""
+    asked = {"runs": ",".join(runs), "metric": metric}
+    if cell.x:
+        asked["x"] = cell.x[0]
+    if cell.target is not None:
+        asked["target"] = number_box.shown(cell.target)
+    if cell.scale == "log":
+        asked["log"] = "true"
+    return asked
+
+
 def _body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> None:
     compared = compared or _compare(stored, cell)
     axis = compared.axes[0]
@@ -78,6 +90,7 @@ def _body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> 
         done = write(stored, lambda notebook: edit.say_better(notebook, cell, compared.metric, goal))
         state.clicks().settle(key, done=done is not None)
         st.rerun()
+    comparison.why(compared)
     if compared.differences:
         with st.expander("What differs in their configs"):
             comparison.differences(compared.differences, [row.experiment for row in compared.rows])

@@ -9,12 +9,14 @@ import streamlit as st
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.experiments import SeedView, state
+from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import cell_menu, html, press
 from scalebook.app.shared.components import problems as problem_list
-from scalebook.app.shared.services.experiment_summary import ExperimentSummary
+from scalebook.app.shared.services.experiment_summary import ExperimentSummary, interval
 from scalebook.app.shared.services.words import figure, plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
+from scalebook.training.estimate import estimate
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import is_own
 
@@ -114,7 +116,26 @@ def results(seeds: Sequence[SeedView]) -> str:
     virtual = all(seed.run.is_virtual for seed in seeds if seed.run)
     head += ["updates", "updates/virtual s" if virtual else "updates/s", "time"]
     rows = [_row(seed, metric, stale) for seed in seeds]
+    rows += _mean(
+        [seed.run for seed in seeds if seed.run and not seed.stale and seed.state == "finished"], metric, stale
+    )
     return html.table(head, rows, numeric=range(2, len(head)))
+
+
+def _mean(runs: Sequence[RunView], metric: str | None, stale: bool) -> list[list[html.Cell]]:
+    """Of several seeds that have finished with the config as it stands: the mean, ± half of its 95 % interval."""
+    if len(runs) < 2:
+        return []
+
+    def over(name: str) -> html.Cell:
+        found = estimate(run.metrics.get(name) for run in runs)
+        return html.number(interval(found.mean, found.half) if found else "")
+
+    own = [names.best(metric), names.final(metric)] if metric else []
+    figures = [*own, *([names.STALENESS_MEAN] if stale else []), names.UPDATES, names.UPDATES_PER_SECOND]
+    return [
+        [html.text(f"mean of {len(runs)}", "dim"), html.text("± of 95 %", "dim"), *map(over, figures), html.text("")]
+    ]
 
 
 def _row(seed: SeedView, metric: str | None, stale: bool) -> list[html.Cell]:

@@ -49,7 +49,7 @@ def _rate(tags: Mapping[str, str]) -> str:
     asked, scaled = tags.get(names.TAG_LR_ASKED), tags.get(names.TAG_LR_SCALED)
     if not asked:
         return ""
-    return f"lr {float(scaled):g}, scaled from {float(asked):g}" if scaled else f"lr {float(asked):g}"
+    return f"learning rate {float(scaled or asked):g}" + (f", scaled from {float(asked):g}" if scaled else "")
 
 
 def _took(view: RunView) -> str:
@@ -80,6 +80,8 @@ def standing(view: RunView) -> None:
     progress.draw(view)
     if view.state == "failed":
         _failure(view)
+    elif view.state == "pruned":
+        st.info(f"Its search pruned it. {sentence(view.pruned)}")
     elif view.state == "stopped":
         kept = "What it had recorded until then is below" if view.seconds is not None else "It had not begun"
         st.info(f"It was stopped. {kept}{'; Resume goes on from its last checkpoint' if view.resumable else ''}.")

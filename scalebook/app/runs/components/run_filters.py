@@ -13,7 +13,8 @@ from scalebook.training.tracking.reading import RunRecord
 ANY: Final = "any state"
 NO_GROUP: Final = "none"
 LABELS: Final = {
-    "notebook": "Notebook", "model": "Model", "strategy": "Strategy", "batch": "Global batch", "rate": "Learning rate",
+    "notebook": "Notebook", "model": "Model", "strategy": "Strategy", "batch": "Batch per worker",
+    "rate": "Learning rate",
 }  # fmt: skip
 PARAMETERS: Final = ("find", "state", *LABELS, "tag", "trials", "tests", "group", "columns", "sort", "down")
 

@@ -8,11 +8,11 @@ import streamlit as st
 
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.labels import labels
 from scalebook.app.runs.services.run_query import FACETS, RunGroup
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.shared.components import style
 from scalebook.app.shared.services.words import ago
+from scalebook.training.notebook.labels import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own
 
@@ -22,6 +22,7 @@ COLOURS = {  # of a state's chip, on the light and on the dark ground
     "stopping": ("#bfe3e5", "#155258"),
     "finished": ("#cbe7d5", "#1f5135"),
     "failed": ("#f6cfc9", "#6d2b24"),
+    "pruned": ("#ddd3f0", "#463474"),
     "stopped": ("#dfe2e0", "#3d4644"),
 }
 
@@ -148,7 +149,8 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
         "tags": run_query.tags(view.record),
         "note": run_query.note(view.record),
         "remark": view.reason
-        or (f"{view.failure}: {view.cause}" if view.state == "failed" else run_query.purpose(view.record)),
+        or (f"{view.failure}: {view.cause}" if view.state == "failed" else run_query.purpose(view.record))
+        or view.pruned,
     }
 
 
@@ -163,8 +165,10 @@ def _columns(metric: str) -> dict[str, Any]:
         "notebook": column.TextColumn("Notebook", width="small"),
         "model": column.TextColumn("Model", width=120),
         "strategy": column.TextColumn("Strategy", width=230),
-        "batch": column.TextColumn("Batch", width="small", help="Of all workers together.", alignment="right"),
-        "lr": column.TextColumn("lr", width="small", help="The learning rate that was applied.", alignment="right"),
+        "batch": column.TextColumn(
+            "Batch per worker", width="small", help="Samples of one gradient.", alignment="right"
+        ),
+        "lr": column.TextColumn("Learning rate", width="small", help="As it was applied.", alignment="right"),
         "metric": column.TextColumn("Metric", width=105),
         "best": column.NumberColumn(f"Best{of}", format="%.4f", width=120 if metric else "small"),
         "final": column.NumberColumn(
@@ -179,5 +183,5 @@ def _columns(metric: str) -> dict[str, Any]:
         "when": column.TextColumn("Started", width="small"),
         "tags": column.ListColumn("Tags", width="small"),
         "note": column.TextColumn("Note", width="medium"),
-        "remark": column.TextColumn("Why", width="large", help="Why it waits or failed, or what it was for."),
+        "remark": column.TextColumn("Why", width="large", help="Why it waits, failed, was pruned; what it was for."),
     }

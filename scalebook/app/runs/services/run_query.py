@@ -23,7 +23,7 @@ OURS: Final = ("mlflow.", "scalebook.")
 
 
 def _batch(record: RunRecord) -> str:
-    return record.tags.get(names.TAG_BATCH_GLOBAL) or record.tags.get(names.TAG_BATCH_PER_WORKER, "")
+    return record.tags.get(names.TAG_BATCH_PER_WORKER, "")
 
 
 def _rate(record: RunRecord) -> str:
@@ -46,7 +46,7 @@ FACETS: Final[Mapping[str, Callable[[RunRecord], str]]] = {
     "batch": _batch,
     "rate": _rate,
 }
-"""What runs are filtered and grouped by; "" where a run has none of it. The batch is the global one."""
+"""What runs are filtered and grouped by; "" where a run has none of it. The batch is that of a worker."""
 
 ORDERS: Final[Mapping[str, Callable[[RunRecord], float | str | None]]] = {
     "started": lambda record: record.started,

@@ -13,7 +13,7 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
-STATES = ("waiting", "running", "finished", "failed", "stopped")
+STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
 MOST_PAGES = 900  # of the list of runs
 SIBLINGS = 12  # more seeds than that are looked up in the notebook
 NOT_LIVING = "Its process is gone, and no reason was recorded."
@@ -37,7 +37,7 @@ class RunView:
 
     @property
     def ended(self) -> bool:
-        return self.state in ENDED
+        return self.state in (*ENDED, "pruned")
 
     @property
     def title(self) -> str:
@@ -80,6 +80,11 @@ class RunView:
         if self.result is not None and self.result.cause:
             return self.result.cause
         return self.record.tags.get(names.TAG_CAUSE, NOT_LIVING)
+
+    @property
+    def pruned(self) -> str:
+        """Why its search gave it up; "" of any other run."""
+        return self.result.cause if self.state == "pruned" and self.result else ""
 
     @property
     def advice(self) -> str:
@@ -141,12 +146,14 @@ def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons)
     job = folder_of(workspace, record.id)
     if job is None or not (job.path / "job.json").exists():
         return RunView(record, record.outcome)
-    state = job.state()
+    state: str = job.state()
+    if state == "stopped" and record.outcome == "pruned":
+        state = "pruned"
     says_why = state == "waiting" or (state == "running" and job.request().grows)
     return RunView(
         record=record,
         state=state,
-        progress=None if state in ENDED else job.progress(),
+        progress=None if state in (*ENDED, "pruned") else job.progress(),
         result=job.result(),
         reason=reasons().get(record.id, "") if says_why else "",
         job=job,
@@ -183,9 +190,6 @@ def parted(log: str) -> tuple[str, str]:
     return log[:at], log[at:]
 
 
-PARTS = {name.removeprefix("perf/").removesuffix("_share"): name for name in names.SHARES}
-"""compute, wait, communicate, data -> the metric of its share."""
-
 NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "system/")
 
 
@@ -217,7 +221,7 @@ def in_place(known: Sequence[str], metrics: Sequence[str], most: int) -> list[st
 def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
     """Where the time went: part -> share, of the run or of one worker; empty where it was not measured."""
     by_part: dict[str, float] = {}
-    for part, name in PARTS.items():
+    for part, name in names.PARTS.items():
         key = name if worker is None else names.per_worker(name, worker)
         if key in record.metrics:
             by_part[part] = record.metrics[key]

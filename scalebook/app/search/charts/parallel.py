@@ -36,7 +36,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
         dtype=np.float32,
     )
     colour = np.where(position == MISSING, BAD, position)
-    axes = [_axis(dimension, worst_first) for dimension in spec.space] + [_values(position, spec, shades.ticks())]
+    axes = [_axis(dimension, worst_first, spec) for dimension in spec.space] + [_values(position, spec, shades.ticks())]
     figure = looks.figure(dark, HEIGHT)
     scale_to = [((at - BAD) / (1 - BAD), each) for at, each in looks.colorscale(dark)]
     bad, border = BAD_COLOURS[dark], scale_to[0][0] - 0.001
@@ -57,8 +57,8 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
     return figure
 
 
-def _axis(dimension: Dimension, mine: Sequence[TrialRecord]) -> dict[str, object]:
-    name = dimension.name.rsplit(".", 1)[-1].replace("_", " ")
+def _axis(dimension: Dimension, mine: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, object]:
+    name = spec.called(dimension.name.rsplit(".", 1)[-1])
     if can_be_axis(dimension):
         along = scale(dimension)
         at = [

@@ -66,7 +66,7 @@ def draw(
     best = _best(records, spec, objective)
     across, up = scale(spec.dimension(x)), scale(spec.dimension(y))
     columns = 2 if len(parts) == 4 else min(ACROSS, len(parts))
-    layout = _layout(parts, columns, across, up, dark)
+    layout = _layout(spec, parts, columns, across, up, dark)
     if colour is not None:
         layout["coloraxis"] = looks.colour_axis(colour, spec.objectives[objective].name, dark)
     legend: set[str] = set()
@@ -86,7 +86,9 @@ def _best(records: Sequence[TrialRecord], spec: SearchSpec, objective: int) -> i
     return min(known)[1] if known else None
 
 
-def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, dark: bool) -> dict[str, Any]:
+def _layout(
+    spec: SearchSpec, parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, dark: bool
+) -> dict[str, Any]:
     """Places of the panels, their axes and titles: values and names at the left, and below the lowest of a column."""
     rows = -(-len(parts) // columns)  # ceil
     titled = bool(parts[0].title)
@@ -107,11 +109,11 @@ def _layout(parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, 
         lowest = i + columns >= len(parts)
         layout[f"xaxis{name}"] = {
             **_axis(across, parts, 0), "domain": [left, left + wide], "anchor": f"y{name}", "showticklabels": lowest,
-            "title": {"text": _word(across) if lowest else ""}, **({"matches": "x"} if i else {}),
+            "title": {"text": spec.called(across.dimension.name) if lowest else ""}, **({"matches": "x"} if i else {}),
         }  # fmt: skip
         layout[f"yaxis{name}"] = {
             **_axis(up, parts, 1), "domain": [max(0.0, top - high), top], "anchor": f"x{name}",
-            "showticklabels": not column, "title": {"text": _word(up) if not column else ""},
+            "showticklabels": not column, "title": {"text": spec.called(up.dimension.name) if not column else ""},
             **({"matches": "y"} if i else {}),
         }  # fmt: skip
         if titled:
@@ -134,10 +136,6 @@ def _axis(scale: Scale, parts: Sequence[Landscape], axis: int) -> dict[str, Any]
         "tickvals": [place for place, _ in ticks],
         "ticktext": [label for _, label in ticks],
     }
-
-
-def _word(scale: Scale) -> str:
-    return spoken(scale.dimension.name)
 
 
 def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best: int | None) -> list[Trace]:

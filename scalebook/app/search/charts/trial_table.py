@@ -85,7 +85,9 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
             columns[APPLIED] = column.NumberColumn(
                 "learning rate", format="%.4g", width=108, help="As the optimizer steps with it, at this batch."
             )
-            columns[f"point.{dimension.name}"] = column.NumberColumn(f"per {per:,}", format="%.4g", width=90)
+            columns[f"point.{dimension.name}"] = column.NumberColumn(
+                spec.called(dimension.name), format="%.4g", width=220
+            )
             continue
         name = dimension.name.rsplit(".", 1)[-1].replace("_", " ")
         if dimension.ordered:

@@ -124,17 +124,17 @@ def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
 
 
 def words(record: TrialRecord, spec: SearchSpec) -> str:
-    """`batch 64, rate 0.1, async x 2`; where the rate is scaled with the batch, `rate 0.1 per 256`."""
+    """`batch 64, rate 0.1, async x 2`; where the rate is scaled with the batch, `rate 0.1 per 256 samples`."""
     text = summary(spec, record.point)
     if per_batch(spec) is None or "learning_rate" not in record.point:
         return text
     rate = f"rate {spec.dimension('learning_rate').label(record.point['learning_rate'])}"
-    return text.replace(rate, f"{rate} per {per_batch(spec):,}", 1)
+    return text.replace(rate, f"{rate} per {per_batch(spec):,} samples", 1)
 
 
 def per_batch(spec: SearchSpec) -> int | None:
     """The batch that a point's learning rate is per; None where it is applied as it stands in the point."""
-    return spec.rate.per if spec.rate is not None and spec.rate.rule != "none" else None
+    return spec.per
 
 
 def factors(records: Sequence[TrialRecord], spec: SearchSpec, description: Description) -> dict[int, float]:

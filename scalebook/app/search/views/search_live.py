@@ -102,9 +102,9 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
         html.empty("No map", "A map needs two dimensions whose values have an order; this search has fewer.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        x = st.selectbox("Across", names, 0, format_func=spoken, key=f"map-x-{folder.id}", width=220)
+        x = st.selectbox("Across", names, 0, format_func=spec.called, key=f"map-x-{folder.id}", width=220)
         rest = [name for name in names if name != x]
-        y = st.selectbox("Upwards", rest, 0, format_func=spoken, key=f"map-y-{folder.id}", width=220)
+        y = st.selectbox("Upwards", rest, 0, format_func=spec.called, key=f"map-y-{folder.id}", width=220)
         by = _by(folder, spec)
         objective = 0
         if len(spec.objectives) > 1:

@@ -73,6 +73,17 @@ class SearchSpec:
                 return dimension
         raise KeyError(name)
 
+    @property
+    def per(self) -> int | None:
+        """The samples that a point's learning rate is per; None where it is applied as it stands in the point."""
+        return self.rate.per if self.rate is not None and self.rate.rule != "none" else None
+
+    def called(self, name: str) -> str:
+        """A dimension as people say it: `batch size`, `learning rate per 256 samples`; one deep in the config as it is
+        written."""
+        words = name if "." in name else name.replace("_", " ")
+        return f"{words} per {self.per:,} samples" if name == "learning_rate" and self.per else words
+
     def has(self, name: str) -> bool:
         return any(dimension.name == name for dimension in self.space)
 

@@ -70,7 +70,7 @@ def map_picture(records: Sequence[TrialRecord], spec: SearchSpec, path: Path, ti
             continue
         place.set_title(parts[i].title, fontsize=10.5)
         _panel(place, parts[i], shades, best)
-        _axes(place, across, up, left=i % columns == 0, below=i + columns >= len(parts))
+        _axes(place, spec, across, up, left=i % columns == 0, below=i + columns >= len(parts))
     bar = figure.colorbar(ScalarMappable(cmap=shades), ax=flat, pad=0.015, aspect=28)
     _label(bar, colour, spec.objectives[0].name)
     handles = {
@@ -133,7 +133,7 @@ def _panel(place: "Axes", part: Landscape, shades: Any, best: int) -> None:
             )  # fmt: skip
 
 
-def _axes(place: "Axes", across: Scale, up: Scale, *, left: bool, below: bool) -> None:
+def _axes(place: "Axes", spec: SearchSpec, across: Scale, up: Scale, *, left: bool, below: bool) -> None:
     place.set(xlim=(-PAD, 1 + PAD), ylim=(-PAD, 1 + PAD))
     place.set_xticks([at for at, _ in across.ticks()], [label for _, label in across.ticks()])
     place.set_yticks([at for at, _ in up.ticks()], [label for _, label in up.ticks()])
@@ -141,9 +141,9 @@ def _axes(place: "Axes", across: Scale, up: Scale, *, left: bool, below: bool) -
     place.grid(color="0.9")
     place.set_axisbelow(True)
     if below:
-        place.set_xlabel(across.dimension.name.replace("_", " "))
+        place.set_xlabel(spec.called(across.dimension.name))
     if left:
-        place.set_ylabel(up.dimension.name.replace("_", " "))
+        place.set_ylabel(spec.called(up.dimension.name))
 
 
 def _label(bar: Any, colour: Shades, name: str) -> None:

@@ -7,7 +7,7 @@ from scalebook.training.tracking.reading import RunRecord
 
 
 def run(number: int, status: str = "FINISHED", loss: float | None = None, **tags: str) -> RunRecord:
-    keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_GLOBAL, "asked": names.TAG_LR_ASKED,
+    keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_PER_WORKER, "asked": names.TAG_LR_ASKED,
             "scaled": names.TAG_LR_SCALED, "notebook": names.TAG_NOTEBOOK, "trial": names.TAG_TRIAL,
             "search": names.TAG_SEARCH, "note": NOTE, "test": names.TAG_TEST}  # fmt: skip
     found = {} if loss is None else {names.VAL_LOSS: loss, names.best(names.VAL_LOSS): loss}

@@ -154,7 +154,7 @@ def test_the_rate_that_is_applied_is_that_of_the_trials_batch() -> None:
     records = [TrialRecord(number, "finished", point, values=(1.0,)) for number, point in enumerate(points)]
     found = search_view.factors(records, spec, description())
     assert found == {0: 2.0, 1: 32 / 256}  # two asynchronous workers, each with half of the batch
-    assert search_view.words(records[0], spec) == "batch 512, rate 0.1 per 256, 1 worker"
+    assert search_view.words(records[0], spec) == "batch 512, rate 0.1 per 256 samples, 1 worker"
     plain = searches.spec((searches.BATCH, searches.RATE))
     assert search_view.factors(records, plain, description()) == {}
     assert "per 256" not in search_view.words(records[0], plain)

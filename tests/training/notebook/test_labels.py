@@ -1,6 +1,8 @@
 """Runs that read alike are told apart."""
 
-from scalebook.app.runs.services.labels import labels
+from dataclasses import replace
+
+from scalebook.training.notebook.labels import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
@@ -33,3 +35,10 @@ def test_the_moment_tells_runs_of_one_rate_apart() -> None:
     assert first.startswith("x · ")
     assert first != second
     assert "lr" not in first + second
+
+
+def test_a_trial_has_its_number_in_its_name_and_is_pruned_where_its_search_says_so() -> None:
+    tags = {names.TAG_CELL: "many", names.TAG_SEED: "1", names.TAG_TRIAL: "21", names.TAG_STATUS: "stopped"}
+    run = RunRecord("a", "many trial 21 seed 1", "1", "KILLED", 0.0, 9.0, tags)
+    assert (run.title, run.outcome) == ("many · trial 21 · seed 1", "stopped")
+    assert replace(run, tags=tags | {names.TAG_TRIAL_STATE: "pruned"}).outcome == "pruned"
