@@ -27,7 +27,8 @@ from tests.describing import fork_descriptions, forked
 from tests.prepared import Prepared
 from tests.training.benches import clear
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+DEADLINE_S = 250.0  # of a busy machine; 20 s on a free one
 
 MODULE = """
 import lightning
@@ -151,7 +152,7 @@ class Lab:
 
     def search(self, objective: str) -> tuple[int, str]:
         (self.root / "lab.md").write_text(NOTEBOOK.replace("METRIC", objective), encoding="utf-8")
-        done = forked("search", "run", str(self.root / "lab.md"))
+        done = forked("search", "run", str(self.root / "lab.md"), timeout_s=DEADLINE_S)
         return done.returncode, f"{done.stdout}{done.stderr}"
 
 
@@ -168,7 +169,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterato
         prepared.open(made.workspace)
         trust(made.workspace)
         try:
-            done = forked("notebook", "run", str(root / "lab.md"))
+            done = forked("notebook", "run", str(root / "lab.md"), timeout_s=DEADLINE_S)
             assert done.returncode == 0, done.stderr
             yield made
         finally:
