@@ -88,7 +88,7 @@ def test_trials_are_shown_where_they_are_asked_for(open_page: Open, workspace: W
     record(workspace, cell="a")
     tag(workspace, record(workspace, cell="s").id, trial="4")
     assert rows(open_page("runs")) == ["a · seed 1"]
-    assert rows(open_page("runs", trials="true")) == ["s · seed 1", "a · seed 1"]
+    assert rows(open_page("runs", trials="true")) == ["s · trial 4 · seed 1", "a · seed 1"]
 
 
 def test_what_a_plan_measured_is_apart_and_marked(open_page: Open, workspace: Workspace) -> None:
