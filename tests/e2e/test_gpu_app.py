@@ -12,7 +12,6 @@ from scalebook.training.jobs.usage import Usage
 from tests import gpu_app
 from tests.e2e.conftest import ROOT
 from tests.fake_nvml import Put, eight
-from tests.gpu.running import Machine
 
 FAKE = """
 import sys
@@ -73,11 +72,3 @@ def test_usage_without_the_gpu_fails() -> None:
         gpu_app.used(good, "GPU-1")
     with pytest.raises(AssertionError, match="none of its memory was taken"):
         gpu_app.used([sample(GpuReading("GPU-0", 0.5, 0.0, 60.0))], "GPU-0")
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(400)
-def test_first_steps_in_a_browser(tmp_path: Path) -> None:
-    """It asks for CPUs, so it runs here as there."""
-    told = gpu_app.first_steps_in_a_browser(Machine("cpu", 0, "CPU"), tmp_path)
-    assert told.startswith("12 runs of 6 experiments; accuracy 0.9")
