@@ -93,7 +93,8 @@ def create_run(
     """A run that waits: state SCHEDULED, `tags`, and the config flattened into parameters. Returns its id."""
     from mlflow.entities import Param
 
-    run_id: str = client.create_run(experiment, tags=dict(tags), run_name=name).info.run_id
+    source = {names.TAG_SOURCE: tags.get(names.TAG_NOTEBOOK, "scalebook"), names.TAG_SOURCE_TYPE: "LOCAL"}
+    run_id: str = client.create_run(experiment, tags={**source, **tags}, run_name=name).info.run_id
     client.update_run(run_id, status="SCHEDULED")
     params = [Param(key, value[:LONGEST_PARAM]) for key, value in flat(config).items()]
     for first in range(0, len(params), PARAMS_A_CALL):

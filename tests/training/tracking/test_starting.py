@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store
 from scalebook.training.workspace import Workspace
 
@@ -28,3 +29,15 @@ def test_a_store_lies_in_its_workspace_and_nowhere_else(tmp_path: Path, monkeypa
     assert os.listdir(tmp_path / "elsewhere") == []
     assert workspace.database.is_file()
     assert len(list(workspace.artifacts.rglob("text.txt"))) == 2
+
+
+def test_mlflow_s_column_source_names_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would name the program that happened to make the run."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    workspace = Workspace(tmp_path)
+    client = open_store(workspace)
+    home = experiment_id(client, workspace, "lab")
+    of_notebook = create_run(client, home, "one", {names.TAG_NOTEBOOK: "lab.md"}, {})
+    by_hand = create_run(client, home, "two", {}, {})
+    sources = [client.get_run(run).data.tags[names.TAG_SOURCE] for run in (of_notebook, by_hand)]
+    assert sources == ["lab.md", "scalebook"]
