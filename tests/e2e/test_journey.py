@@ -150,7 +150,8 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
     table = page.locator("table.sb").first
     expect(table).to_contain_text("pixelcnn-bounded-x2 · seed 1")
     expect(table).to_contain_text("pixelcnn-ddp-x2 · seed 1")
-    differing = page.locator("table.sb").nth(1)
+    expect(page.locator("table.sb").nth(1)).to_contain_text("perf/communicate_share")
+    differing = page.locator("table.sb").nth(2)
     expect(differing).to_contain_text("trainer.strategy")
     expect(differing).not_to_contain_text("max_epochs")
     address = page.get_by_role("link", name="Open in MLflow").get_attribute("href")

@@ -89,7 +89,7 @@ def refuse_unknown(job: JobFolder, metric: str) -> None:
     recorded = sorted(progress.metrics) if progress else []
     late = "train" in metric  # what an epoch of training logs comes after its validation
     if names.validation_metrics(recorded) and metric not in recorded and not late:
-        raise NotMeasured(f"the run {job.id[:8]}: {names.unlogged(metric, recorded)}.")
+        raise NotMeasured(f"{job.id[:8]}: {names.unlogged(metric, recorded, one=True)}.")
 
 
 def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:

@@ -199,8 +199,9 @@ def validation_metrics(metrics: Iterable[str]) -> list[str]:
     return sorted(marked | {name for name in known if name.startswith(("val/", "val_"))})
 
 
-def unlogged(metric: str, known: Iterable[str]) -> str:
-    """That runs whose metrics are `known` have not logged `metric`, and what they have, the closest name first."""
+def unlogged(metric: str, known: Iterable[str], one: bool = False) -> str:
+    """That runs (`one`: a run) whose metrics are `known` have not logged `metric`, and what they have, the closest name
+    first."""
     metrics = set(known)
     validated = validation_metrics(metrics)
     logged = validated or [name for name in (own_training_loss(metrics), TRAIN_LOSS) if name in metrics]
@@ -210,8 +211,9 @@ def unlogged(metric: str, known: Iterable[str]) -> str:
         close.set_seq1(name)
         return -close.ratio()
 
-    kind = "while validating they logged" if validated else "they logged"
-    return f"its runs have not logged {metric}; {kind} {', '.join(sorted(logged, key=distance)) or 'nothing'}"
+    who, they = ("the run has", "it") if one else ("its runs have", "they")
+    kind = f"while validating {they} logged" if validated else f"{they} logged"
+    return f"{who} not logged {metric}; {kind} {', '.join(sorted(logged, key=distance)) or 'nothing'}"
 
 
 def own_training_loss(metrics: Iterable[str]) -> str | None:

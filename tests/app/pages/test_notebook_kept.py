@@ -121,7 +121,7 @@ def test_a_renamed_experiment_keeps_its_results_and_undo_does_too(open_page: Ope
     first, second = (record(workspace, seed=seed, config_hash=now) for seed in (1, 2))
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
     next(one for one in app.text_input if one.label == "Name").set_value("two-workers").run()
-    assert any("its results follow" in one.value for one in app.caption)
+    assert any("keeps its results" in one.value for one in app.caption)
     app.button(key="compose-save").click().run()
     notebook = store.read(path).notebook
     assert [one.name for one in notebook.experiments()] == ["two-workers"]

@@ -182,7 +182,7 @@ def test_a_run_in_the_foreground_notes_its_gpus_and_the_queue_lends_others(
     assert second.gpus == ["GPU-1"]
     with pytest.raises(ConfigError, match=r"asks for 1 GPU; 0 of 2 free, runs .* have the 2") as refused:
         submit(bench, config("auto"), description, inline=True)
-    assert str(refused.value).startswith("trainer.accelerator asks")
+    assert str(refused.value).startswith("trainer.accelerator: asks")
     assert "write cpu" in str(refused.value)
     assert len(queue.all_jobs(bench.workspace)) == 3  # nothing is left of what was refused
     assert submit(bench, config("auto", accelerator="cpu"), description, inline=True).started() is not None
