@@ -75,7 +75,7 @@ def configured(config: Mapping[str, Any], description: Description) -> Configure
     strategy = named(mapping(config.get("trainer")).get("strategy"))
     info = strategy.info("strategies", description)
     if load.strategy == "single":
-        return Configured(load, Settings(), {})
+        return Configured(load, Settings(), {}, "in place of one process")
     if load.strategy != "AsyncPS" or info is None:
         why = f"is {load.strategy}, of which a plan knows no timing"
         raise ConfigError("trainer.strategy", why, "Write AsyncPS; its rule sync waits for all workers as DDP does.")
