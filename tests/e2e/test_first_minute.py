@@ -124,7 +124,7 @@ def own_model(page: Page, root: Path) -> None:
     page.get_by_role("button", name="Use my own model").click()
     found = page.locator(".st-key-found-line")
     expect(found).to_contain_text("model: Line · data: Points")
-    found.get_by_role("button", name="Use it").click()
+    found.get_by_role("button", name="Use").click()
     expect(page.get_by_text("This folder wants to run code of its own")).to_be_visible()
     assert (root / SETTINGS).read_text(encoding="utf-8") == 'modules = ["line"]\n'
     assert not (root / "line.py.imported").exists()

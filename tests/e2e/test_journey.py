@@ -191,7 +191,7 @@ def test_the_list_of_runs_is_filtered(page: Page, served: Served) -> None:
     expect(page.locator("[data-testid=stDataFrame] canvas").first).to_be_visible(timeout=20_000)
     page.get_by_placeholder("Name, note or tag").fill("zebra")
     page.get_by_placeholder("Name, note or tag").press("Enter")
-    expect(page.get_by_text("No run fits")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("No matching run")).to_be_visible(timeout=10_000)
     page.goto(f"{served.addresses.app}/runs")
     page.get_by_role("button", name="Filter", exact=True).click()
     page.locator(".st-key-strategy input").click()

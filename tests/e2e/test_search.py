@@ -64,7 +64,7 @@ def _set_up(page: Page) -> None:
     page.locator("[class*=choose-batch-size] button").first.click()
     expect(plan(page)).to_contain_text("This starts 60 runs", timeout=10_000)
     expect(plan(page).locator("table.sb tbody tr")).to_have_count(3)
-    page.get_by_role("button", name="Next: how").click()
+    page.get_by_role("button", name="Next: method").click()
     fill(page, "Trials", str(TRIALS))
     expect(plan(page)).to_contain_text(f"This starts {TRIALS} runs", timeout=10_000)
     page.reload()

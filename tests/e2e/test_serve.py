@@ -21,7 +21,7 @@ from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, ser
 from tests.ports import kernels_choice
 from tests.prepared import Prepared
 
-REPLACED = "The supervisor had ended unexpectedly; another one goes on with the queue."
+REPLACED = "The supervisor ended unexpectedly. A new one continues the queue."
 
 
 @pytest.fixture

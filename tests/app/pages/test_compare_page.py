@@ -8,7 +8,7 @@ from tests.app.recorded import config, record
 
 
 def test_nothing_chosen_says_what_to_do(open_page: Open) -> None:
-    assert "Nothing chosen yet" in html(open_page("compare"))
+    assert "No runs chosen" in html(open_page("compare"))
 
 
 def test_runs_stand_side_by_side(open_page: Open, workspace: Workspace) -> None:

@@ -121,7 +121,7 @@ def test_the_runs_of_the_compare_page_become_a_cell_of_their_notebook(open_page:
 def test_runs_of_no_experiment_cannot_be_saved_and_it_is_said(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace, cell="gone")
     app = press(open_page("compare", runs=job.id), "Save in a notebook")
-    assert [one.value for one in app.toast] == ["None of these runs belongs to an experiment of a notebook."]
+    assert [one.value for one in app.toast] == ["None of these runs belongs to an experiment in a notebook."]
 
 
 def chosen(app: AppTest) -> list[str]:

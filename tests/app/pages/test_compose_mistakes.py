@@ -139,7 +139,7 @@ def test_far_more_workers_than_cores_are_confirmed_beside_the_button(open_page: 
     number(app, "Workers").set_value("1000").run()
     assert any(one.value.startswith("1,000 workers on ") for one in app.warning)
     assert off(app) == (True, False), "it may be saved"
-    next(one for one in app.checkbox if one.label == "Run it all the same").check().run()
+    next(one for one in app.checkbox if one.label == "Run anyway").check().run()
     assert off(app) == (False, False)
     number(app, "Workers").set_value("999").run()
     assert off(app) == (True, False), "that was another question"

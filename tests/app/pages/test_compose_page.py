@@ -247,9 +247,9 @@ def test_a_rule_by_hand_is_read_and_its_mistakes_can_be_mended(open_page: Open) 
 def test_the_learning_rate_follows_the_batch_and_says_so(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
     assert "lr_scaling" not in config(app)
-    pick(app, "Scaling with the batch", "linear")
+    pick(app, "Scaling with batch size", "linear")
     assert config(app)["lr_scaling"] == {"rule": "linear", "per": 256}
-    number(app, "Per, samples").set_value(8).run()
+    number(app, "Reference batch, samples").set_value(8).run()
     number(app, "Warm-up, epochs").set_value(0.5).run()
     assert config(app)["lr_scaling"] == {"rule": "linear", "per": 8, "warmup_epochs": 0.5}
     said = "0.001 per 8 → 0.004 at a batch of 32, reached after 0.5 epochs"
@@ -257,7 +257,7 @@ def test_the_learning_rate_follows_the_batch_and_says_so(open_page: Open) -> Non
     assert "<span>scaled learning rate</span><b>0.004</b>" in html(app)
     pick(app, "Strategy", "DDP")
     assert any("→ 0.008 at a batch of 64" in one.value for one in app.caption)
-    pick(app, "Scaling with the batch", "none")
+    pick(app, "Scaling with batch size", "none")
     assert "lr_scaling" not in config(app)
 
 
@@ -265,7 +265,7 @@ def test_a_scaling_that_cannot_be_is_said_at_its_field(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     as_yaml(app, "model: PixelCNN\ndata: Digits\nlr_scaling: linear\n")
     assert any("s 'linear', not a mapping" in one.value for one in app.error)
-    next(one for one in app.text_input if one.label == "Scaling with the batch").set_value("{rule: sqrt}").run()
+    next(one for one in app.text_input if one.label == "Scaling with batch size").set_value("{rule: sqrt}").run()
     assert config(app)["lr_scaling"] == {"rule": "sqrt"}
     assert [one.value for one in app.error] == []
 

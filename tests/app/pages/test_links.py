@@ -50,7 +50,7 @@ def test_a_notebook_that_is_a_link_is_named_and_not_shown(
         "inner": "First steps (inner.md)",
         "first-steps": "First steps (first-steps.md)",
     }
-    with pytest.raises(ConfigError, match="is a link out of the folder"):
+    with pytest.raises(ConfigError, match="is a link to outside the folder"):
         notebooks.read(tmp_path / "linked.md")
     assert store.read(tmp_path / "linked.md").notebook.title == SECRET, "named on a command line it is followed"
     trust(workspace)
@@ -116,7 +116,7 @@ def test_states_of_a_notebook_are_neither_read_from_elsewhere_nor_written_there(
     history.folder(page).symlink_to(outside)
     assert history.states(page) == []
     stored = store.read(page)
-    with pytest.raises(ConfigError, match="is a link out of the folder"):
+    with pytest.raises(ConfigError, match="is a link to outside the folder"):
         history.keep(page, stored.notebook.text.encode("utf-8"))
     assert sorted(outside.iterdir()) == before
     history.folder(page).unlink()

@@ -58,7 +58,7 @@ def test_any_earlier_state_can_be_returned_to(open_page: Open, workspace: Worksp
     states = next(one for one in app.selectbox if one.label == "State")
     assert [one.split(",")[0] for one in states.options] == ["3", "2", "1"]
     told = [one.partition(": ")[2] for one in states.options]
-    assert told == ["note “Second.” changed", "note “First.” changed", "the first that is kept"]
+    assert told == ["note “Second.” changed", "note “First.” changed", "the oldest one"]
     states.select_index(1).run()
     assert any("-Third." in one.value and "+First." in one.value for one in app.code)
     app.button(key="earlier-return").click().run()

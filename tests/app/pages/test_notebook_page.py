@@ -12,7 +12,7 @@ from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
-DECISIONS = {"Keep the file", "Keep both", "Replace the file by mine"}
+DECISIONS = {"Keep the file", "Keep both", "Replace the file with mine"}
 
 
 def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
@@ -38,7 +38,7 @@ def test_results_stand_by_seed_and_a_failure_names_cause_and_remedy(open_page: O
     assert f"/runs?run={first.id}" in shown
     assert "2.047" in shown
     assert "best val/bits_per_dim" in shown
-    assert "stale: the config has changed since" in shown  # the recorded hash is not the cell's
+    assert "stale: the config has changed" in shown  # the recorded hash is not the cell's
     assert app.button(key="run-pixelcnn-async-2").label == "Run"
 
 

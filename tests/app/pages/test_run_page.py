@@ -68,7 +68,7 @@ def test_run_again_leads_to_a_new_run_with_the_same_config(
     job = record(workspace, seed=3, state="stopped", config_hash="abcdefabcdef")
     app = open_page("runs", run=job.id)
     assert "It was stopped. It had not begun." in app.info[0].value
-    assert "never began" in html(app)
+    assert "never started" in html(app)
     next(one for one in app.button if one.label == "Run again").click().run()
     (new,) = [one for one in queue.all_jobs(workspace) if one.id != job.id]
     assert app.query_params["run"] == new.id
@@ -218,7 +218,7 @@ def test_a_run_shows_what_it_takes_of_the_machine(open_page: Open, workspace: Wo
             file.write(json.dumps(asdict(sample)) + "\n")
     drawn = {one["layout"]["title"]["text"]: one["data"] for one in charts(open_page("runs", run=job.id))}
     assert drawn["CPU cores busy"][0]["y"] == [1.5] * 3
-    assert drawn["memory of all its processes, MB"][0]["y"] == [500.0, 501.0, 502.0]
+    assert drawn["memory of all processes, MB"][0]["y"] == [500.0, 501.0, 502.0]
     assert drawn["GPU busy, %"][0]["y"] == [50.0] * 3
     assert drawn["GPU temperature, °C"][0]["x"] == [0.0, 2.0, 4.0]
 
@@ -298,11 +298,11 @@ def test_who_came_and_left_is_told(open_page: Open, workspace: Workspace) -> Non
     first = [{"worker": worker, "at": at, "joined": True} for worker in (0, 1)]
     path.write_text(json.dumps({**told, "comings": first}))
     app = open_page("runs", run=job.id)
-    assert "Machines that came and left" not in [one.value for one in app.header]
+    assert "Workers that joined and left" not in [one.value for one in app.header]
     later = [{"worker": 2, "at": at + 60, "joined": True}, {"worker": 1, "at": at + 120, "joined": False}]
     path.write_text(json.dumps({**told, "comings": [*first, *later]}))
     app.run()
-    assert "Machines that came and left" in [one.value for one in app.header]
+    assert "Workers that joined and left" in [one.value for one in app.header]
     assert "worker 1 left 3 min ago · worker 2 joined 4 min ago" in [one.value for one in app.caption]
 
 

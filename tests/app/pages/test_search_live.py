@@ -75,7 +75,7 @@ def test_before_the_first_trial_has_ended_the_page_says_so(open_page: Open, work
     waiting = [TrialRecord(0, "running", {"batch_size": 64, "learning_rate": 0.1, "strategy": "ddp"})]
     folder = searches.folder(workspace, found, waiting, ended=False)
     app = open_page("search", search=folder.id)
-    assert "The first trial has not ended yet" in words(app)
+    assert "No trial has ended yet" in words(app)
     assert drawn(app) == []
 
 
@@ -98,10 +98,10 @@ def test_axes_and_panels_can_be_chosen(open_page: Open, workspace: Workspace) ->
     folder = searches.folder(workspace, found, searches.records(found, 40))
     app = open_page("search", search=folder.id)
     boxes = {one.label: one for one in app.selectbox}
-    assert boxes["Across"].options == ["batch size", "learning rate", "model.features"]
-    boxes["Across"].set_value("model.features").run()
+    assert boxes["X axis"].options == ["batch size", "learning rate", "model.features"]
+    boxes["X axis"].set_value("model.features").run()
     boxes = {one.label: one for one in app.selectbox}
-    assert boxes["Upwards"].options == ["batch size", "learning rate"]
+    assert boxes["Y axis"].options == ["batch size", "learning rate"]
     boxes["Side by side"].set_value(()).run()
     assert not app.exception
     assert any("over model.features and learning_rate" in one for one in drawn(app))
