@@ -333,11 +333,11 @@ def _unknown(name: str, description: Description) -> ConfigError:
     remedy = suggestion(name, known)
     waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
     if within(name, waiting) or (waiting and "." not in name and not remedy.startswith("Did")):
-        why = f"is no known class; modules that {SETTINGS} names wait for your trust: {', '.join(waiting)}"
+        why = f"is not a known class; modules that {SETTINGS} names wait for your trust: {', '.join(waiting)}"
         return ConfigError(name, why, f"Read them, then add {OPTION} to the command, once.")
     if failed := [problem for problem in description.problems if within(name, [problem.partition(":")[0]])]:
         return ConfigError(name, "is in a module that could not be imported", failed[0])
-    return ConfigError(name, "is no known class", remedy)
+    return ConfigError(name, "is not a known class", remedy)
 
 
 def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters:

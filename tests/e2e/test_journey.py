@@ -128,7 +128,7 @@ def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, se
         time.sleep(0.2)
     assert job.started() == before
     assert served.now().app == served.addresses.app
-    assert "Scalebook ended unexpectedly and is started again" in served.printed()
+    assert "Scalebook ended unexpectedly. Restarting it" in served.printed()
     tab = page.get_by_test_id("stApp")  # open all the while: it goes on by itself, and is known still
     expect(tab).to_have_attribute("data-test-connection-state", "CONNECTED", timeout=60_000)
     page.goto(f"{served.addresses.app}/runs?run={runs['ddp']}")

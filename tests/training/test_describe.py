@@ -209,7 +209,7 @@ def test_classes_of_strangers_are_no_options() -> None:
 def test_the_command_prints_one_class_and_names_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["torch.optim.Adam"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "Adam"
-    with pytest.raises(ConfigError, match=r"PixelCN: is no known class\. Did you mean `PixelCNN`"):
+    with pytest.raises(ConfigError, match=r"PixelCN: is not a known class\. Did you mean `PixelCNN`"):
         main(["PixelCN"])
 
 

@@ -145,15 +145,15 @@ def test_no_module_is_described_where_none_is_asked_for(description: Description
         ({"net": "torchvision.models.ResNet"}, None),
         ({"net": net(), "optimizer": {"class_path": "torch.optim.LBFGS"}}, None),
         ({"net": net(), "scheduler": {"class_path": "StepLR", "init_args": {"step_size": 1}}}, None),
-        ({}, "net: is missing. Give one of Narrow, Scaled, "),
+        ({}, "net: is missing. Write one of Narrow, Scaled, "),
         ({"net": net(facto=1)}, "net.init_args.facto: is not an argument. Did you mean `factor`?"),
-        ({"net": net(factor="x")}, "net.init_args.factor: 'x' is not a number. Give a number."),
-        ({"net": net(inner=3)}, "net.init_args.inner: is 3, which names no class. Give one of Narrow, "),
+        ({"net": net(factor="x")}, "net.init_args.factor: 'x' is not a number. Write a number."),
+        ({"net": net(inner=3)}, "net.init_args.inner: is 3, which names no class. Write one of Narrow, "),
         ({"net": "torch.nn.Linaer"}, "net: names 'torch.nn.Linaer', which it does not know. Did you mean `Linear`?"),
         ({"net": {"class_path": path("Narow")}}, "which it does not know. Did you mean `Narrow`?"),
         ({"net": path("Unclear")}, "which has an argument without a type, width. Annotate it, as `width: int`, or"),
-        ({"net": net(), "scheduler": "StepLR"}, "scheduler.init_args.step_size: is missing. Give a whole number of"),
-        ({"net": net(), "optimizer": None}, "optimizer: is empty. Give one of SGD, "),
+        ({"net": net(), "scheduler": "StepLR"}, "scheduler.init_args.step_size: is missing. Write a whole number of"),
+        ({"net": net(), "optimizer": None}, "optimizer: is empty. Write one of SGD, "),
         ({"net": net(), "optimizer": "LBFGS"}, "'LBFGS', which it does not know. Known: ASGD, "),
     ],
     ids=repr,
@@ -258,6 +258,6 @@ def test_a_folder_that_waits_for_trust_says_so(workspace: Workspace) -> None:
         with pytest.raises(ConfigError) as error:
             describing.main([name])
         assert str(error.value) == (
-            f"{name}: is no known class; modules that scalebook.toml names wait for your trust: {NAME}. Read them, "
+            f"{name}: is not a known class; modules that scalebook.toml names wait for your trust: {NAME}. Read them, "
             "then add --trust to the command, once."
         )

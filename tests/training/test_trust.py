@@ -73,7 +73,7 @@ def test_checking_imports_nothing_and_says_why(folder: Workspace, capsys: pytest
     assert notebook.main(["check", str(folder.root / "page.md")]) == 2
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1, told
-    assert "theirs: model: names 'a_module_of_mine.Mine', which is no known model." in told
+    assert "theirs: model: unknown model 'a_module_of_mine.Mine'." in told
     assert "not imported, because the folder is not trusted (--trust trusts it)" in told
     assert not ran(folder)
     trust.settle(folder, granted=True)

@@ -115,7 +115,7 @@ def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
             what = f"{name} is a search, which `notebook run` does not run"
             raise ConfigError("--cell", what, f"Use `scalebook search run FILE.md --cell {name}`.")
         if name not in known and not any(getattr(cell, "name", None) == name for cell in nb.cells):
-            raise ConfigError("--cell", f"{name} is no experiment of this notebook", suggestion(name, known))
+            raise ConfigError("--cell", f"{name} is not an experiment of this notebook", suggestion(name, known))
     cells = [cell for cell in nb.experiments() if not names or cell.name in names]
     if not cells and not names and nb.searches():
         raise ConfigError(

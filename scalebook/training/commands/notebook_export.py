@@ -60,7 +60,7 @@ def _refuse(path: Path, *, given: bool) -> None:
     if given and not path.parent.is_dir():
         raise ConfigError("-o", f"names {path}, in a folder that is not there", "Make the folder first.")
     if path.exists() and MARK not in path.read_bytes():
-        raise ConfigError("-o", f"would replace {path}, which is no export", "Name another file.")
+        raise ConfigError("-o", f"would replace {path}, which is not an export", "Name another file.")
 
 
 def _write(path: Path, text: str, workspace: Workspace) -> None:

@@ -92,7 +92,9 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
     known = [cell.name for cell in notebook.experiments()]
     cell = notebook.experiment(name or (known[0] if len(known) == 1 else ""))
     if cell is None:
-        what = f"{name} is no experiment of this notebook" if name else f"is missing; it has {len(known)} experiments"
+        what = (
+            f"{name} is not an experiment of this notebook" if name else f"is missing; it has {len(known)} experiments"
+        )
         raise ConfigError(
             CELL, what, suggestion(name or "", known) if known else "Write a cell ```yaml experiment=NAME."
         )
@@ -163,7 +165,7 @@ def _options(argv: Sequence[str]) -> dict[str, str | None]:
     while words:
         name, equals, value = words.pop(0).partition("=")
         if name not in OPTIONS:
-            raise ConfigError(name, "is no option of plan without a config", f"Known: {', '.join(OPTIONS)}.")
+            raise ConfigError(name, "is not an option of plan without a config", f"Known: {', '.join(OPTIONS)}.")
         if not equals:
             if not words:
                 raise ConfigError(name, "has no value", f"Write {name} VALUE.")

@@ -143,7 +143,7 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
         raise ConfigError("--cell", f"is missing; the notebook has {len(known)} searches", remedy)
     cell = notebook.search(options.cell or known[0])
     if cell is None:
-        raise ConfigError("--cell", f"{options.cell} is no search of this notebook", suggestion(options.cell, known))
+        raise ConfigError("--cell", f"{options.cell} is not a search of this notebook", suggestion(options.cell, known))
     experiment = notebook.experiment(str(cell.body.get("experiment", "")))
     return cell.name, dict(cell.body), experiment.config if experiment else None
 

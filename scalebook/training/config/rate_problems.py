@@ -28,7 +28,7 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
         elif problem := check_value(f"{KEY}.{name}", value, fields[name]):
             findings.append(problem)
         elif value == math.inf:
-            findings.append(Problem(f"{KEY}.{name}", "is infinite", "Give a number of epochs."))
+            findings.append(Problem(f"{KEY}.{name}", "is infinite", "Write a number of epochs."))
     return findings or _impossible(config, description)
 
 

@@ -153,7 +153,7 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
             remedy = suggestion(name, own) or "Its class has to be a LightningModule, or a LightningDataModule."
         elif not remedy.startswith("Did"):
             remedy = f'{remedy} For a class of your own, add its module to scalebook.toml: modules = ["..."].'
-    return Problem(key, f"names {shown(name)}, which is no known {what}", remedy)
+    return Problem(key, f"unknown {what} {shown(name)}", remedy)
 
 
 def _top_level(config: Mapping[str, Any]) -> list[Problem]:

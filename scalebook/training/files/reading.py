@@ -32,7 +32,7 @@ def read_bytes(path: Path, *, regular: bool = False) -> bytes:
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:  # a path with a null character
-        raise ConfigError(str(path), f"is no path ({error})", "Check the path.") from error
+        raise ConfigError(str(path), f"is not a path ({error})", "Check the path.") from error
     if stat.S_ISDIR(facts.st_mode):
         raise ConfigError(str(path), "is a folder", "Name a file in it.")
     if regular and not stat.S_ISREG(facts.st_mode):

@@ -194,7 +194,7 @@ def find(workspace: Workspace, id_prefix: str) -> JobFolder:
     if names_found:
         which = ", ".join(name[:12] for name in names_found[:3])
         raise ConfigError(id_prefix, f"is the beginning of {len(names_found)} jobs ({which})", "Write more of it.")
-    raise ConfigError(id_prefix, f"is no job of {workspace.root}", "`scalebook jobs list` shows them all.")
+    raise ConfigError(id_prefix, f"is not a job of {workspace.root}", "`scalebook jobs list` shows them all.")
 
 
 def stop(job: JobFolder) -> None:

@@ -17,16 +17,18 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     runs = content.get("runs")
     runs = [runs] if _is_side(runs) else runs
     if not isinstance(runs, list) or not runs or not all(_is_side(run) for run in runs):
-        what = "is missing" if runs is None else "is no list of what is claimed of"
+        what = "is missing" if runs is None else "is not a list of experiments"
         raise ConfigError("runs", what, "Write runs: [EXPERIMENT, EXPERIMENT], or parts of a search, [{workers: 4}].")
     against = content.get("against")
     if against is not None and not _is_side(against):
-        raise ConfigError("against", "is no single side", "Write an experiment, or a part of a search, {workers: 1}.")
+        raise ConfigError(
+            "against", "is not a single side", "Write an experiment, or a part of a search, {workers: 1}."
+        )
     figure = content.get("figure", "samples")
     if figure not in FIGURES:
         raise ConfigError("figure", f"{shown(figure)} is unknown", f"Use one of {', '.join(FIGURES)}.")
     metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
-    target = _number(content, "target", "Write the value of the metric to be reached.")
+    target = _number(content, "target", "Write the value of the metric to reach.")
     if figure in names.AXES and target is None:
         raise ConfigError("target", f"is missing: {figure} until what is reached?", "Write a value of the metric.")
     if figure not in names.AXES and target is not None:

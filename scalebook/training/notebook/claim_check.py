@@ -43,7 +43,7 @@ def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], descriptio
     """A part of the claim's search, by the names that its dimensions have in the study. ConfigError where none is."""
     found = nb.search(cell.search or "")
     if found is None:
-        raise ConfigError("search", f"names {cell.search}, which is no search here", "Name a search cell.")
+        raise ConfigError("search", f"there is no search {cell.search} in this notebook", "Name a search cell.")
     spec = read_search({**found.body, "points": [dict(part)]}, nb.base(found), description)
     return dict(spec.points[0])
 
@@ -62,7 +62,7 @@ def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
     found = nb.experiment(name)
     if found is None and name not in broken:
         remedy = suggestion(name, [experiment.name for experiment in nb.experiments()])
-        yield Problem(key, f"names {one_line(name, LONGEST_NAME)}, which is no experiment here", remedy)
+        yield Problem(key, f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy)
     elif found is not None and found.repeats < FEWEST:
         what = f"names {name}, which has {found.repeats} seed{'s' if found.repeats > 1 else ''}"
         yield Problem(key, what, f"Write repeats: {FEWEST} or more there: nothing is judged by fewer.", "warning")
@@ -75,7 +75,7 @@ def _search(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator
         if cell.search not in broken:
             remedy = suggestion(cell.search or "", [search.name for search in nb.searches()])
             name = one_line(cell.search or "", LONGEST_NAME)
-            yield Problem("search", f"names {name}, which is no search here", remedy)
+            yield Problem("search", f"there is no search {name} in this notebook", remedy)
         return
     parts = [(key, side) for key, side in keyed(cell) if not isinstance(side, str)]
     if not parts:

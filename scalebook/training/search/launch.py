@@ -164,7 +164,7 @@ def find(workspace: Workspace, word: str) -> SearchFolder:
         return named[0]
     if by_id:
         raise ConfigError(word, f"is the beginning of {len(by_id)} searches", "Write more of it.")
-    raise ConfigError(word, f"is no search of {workspace.root}", "`scalebook search list` shows them all.")
+    raise ConfigError(word, f"is not a search of {workspace.root}", "`scalebook search list` shows them all.")
 
 
 def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | None:

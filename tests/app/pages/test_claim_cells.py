@@ -80,10 +80,10 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     assert app.button(key="claim-form-save").disabled
     assert red(app) == [
         ":red[Target: is missing. Write the value of val/bits_per_dim to be reached.]",
-        ":red[At most: is empty, and At least too. Fill in one of the two: it is the claim.]",
+        ":red[At most: is empty, and so is At least. Fill in at least one of them.]",
     ]
     box(app, "Target").set_value("2,5").run()
-    assert red(app) == [":red[Target: '2,5' is not a number. Write one, with a point where it has decimals.]"]
+    assert red(app) == [":red[Target: '2,5' is not a number. Write one, such as 0.95.]"]
     select(app, "Figure").set_value("best").run()
     box(app, "At least").set_value("1").run()
     box(app, "At most").set_value("0.8").run()

@@ -107,7 +107,7 @@ def test_the_runs_of_the_compare_page_become_a_cell_of_their_notebook(open_page:
     ids.append(record(workspace, cell="as-it-was-called", config_hash=renamed).id)
     ids.append(record(workspace, cell="away", what=config(3)).id)
     app = press(open_page("compare", runs=",".join(ids), target="2.5", x="samples"), "Save in a notebook")
-    assert "Left out, since this notebook has no such experiment: away seed 1." in words(app)
+    assert "Left out, because this notebook has no such experiment: away seed 1." in words(app)
     app.button(key="comparison-save").click().run()
     assert not app.exception
     assert path.read_text(encoding="utf-8").endswith(

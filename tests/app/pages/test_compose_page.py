@@ -182,7 +182,7 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
     app = open_page("compose", notebook="first-steps")
     pick(app, "Model", "Mine")
     assert "Mine (yours)" in choice(app, "Model").options
-    assert any("has its own `configure_optimizers`" in one.value for one in app.info)
+    assert any("in its own `configure_optimizers`" in one.value for one in app.info)
     assert "optimizer" not in config(app)
     assert number(app, "Width").value == 3
 
@@ -219,7 +219,7 @@ def test_settings_stay_with_their_rule_and_problems_with_their_field(open_page: 
     number(app, "Backup workers").set_value(1).run()
     number(app, "Workers").set_value(3).run()
     assert "<span>effective batch</span><b>64</b>" in html(app)
-    assert any("The first 2 of 3 gradients are averaged" in one.value for one in app.caption)
+    assert any("averages the first 2 of 3 gradients" in one.value for one in app.caption)
     number(app, "Backup workers").set_value(3).run()
     assert [one.value for one in app.error] == [
         "Is 3, which leaves nobody to wait for among 3 workers. Write at most 2, or use more workers."
@@ -308,7 +308,7 @@ def test_virtual_workers_take_the_times_that_plan_measured_or_a_run_recorded(
     assert clock() == {"gradient_s": recorded, "server_s": recorded}
     times().set_value("A number").run()
     assert clock() == {"gradient_s": 0.1}
-    assert any("0.1 s is an example, not measured" in one.value for one in app.caption)
+    assert any("0.1 s is an example, not a measurement" in one.value for one in app.caption)
     assert untimed.id[:8] not in str(times().options)
 
 
@@ -317,7 +317,7 @@ def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> Non
     pick(app, "Strategy", "Parameter server")
     number(app, "Workers").set_value(64).run()
     next(one for one in app.toggle if one.label == "Virtual workers").set_value(True).run()
-    assert any("One process plays all workers" in one.value for one in app.caption)
+    assert any("One process simulates all workers" in one.value for one in app.caption)
     number(app, "Seconds per gradient").set_value("0.25").run()
     trainer = config(app)["trainer"]
     assert trainer["devices"] == 1

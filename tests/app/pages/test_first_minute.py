@@ -56,7 +56,7 @@ def test_a_module_of_the_folder_is_named_and_not_run_before_it_is_trusted(
     app.button(key="use-nets").click().run()
     assert not app.exception
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == 'modules = ["nets"]\n'
-    assert "This folder wants to run code of its own" in words(app)
+    assert "This folder wants to run its own code" in words(app)
     assert f"module nets, from {tmp_path / 'nets.py'}" in "".join(codes(app))
     assert not trusted(workspace)
     assert not (tmp_path / "nets.py.ran").exists()

@@ -42,7 +42,7 @@ def test_a_notebook_that_is_a_link_is_named_and_not_shown(
     (tmp_path / "linked.md").symlink_to(outside / "secret.md")
     (tmp_path / "inner.md").symlink_to("first-steps.md")
     app = open_page(notebook="linked")
-    assert "linked.md: is a link out of the folder. Copy the file into the folder" in words(app)
+    assert "linked.md: is a link to outside the folder. Copy the file into the folder" in words(app)
     assert SECRET not in words(app) + "".join(codes(app))
     labels = {choice.name: choice.label for choice in notebooks.choices(workspace)}
     assert labels == {

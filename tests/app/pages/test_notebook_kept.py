@@ -22,7 +22,7 @@ def test_a_note_is_deleted_after_a_question_and_undo_brings_it_back(open_page: O
     assert app.button(key="notebook-undo").disabled
     press(press(app, "Edit"), "Delete")
     assert path.read_text(encoding="utf-8") == TEXT
-    assert "<b>Question</b> is removed from the notebook" in html(app)
+    assert "This removes <b>Question</b> from the notebook" in html(app)
     app.button(key="delete-cell").click().run()
     assert "Does staleness hurt?" not in path.read_text(encoding="utf-8")
     assert not [one for one in app.button if one.label == "Save"]  # the editor is closed

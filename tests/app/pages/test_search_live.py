@@ -16,11 +16,11 @@ from tests.app.pages.conftest import Open, html, words
 SPACE = (searches.BATCH, searches.RATE, searches.STRATEGY)
 TABS = {
     "Map": "best trial of each column",
-    "Curves": "the better it ended",
+    "Curves": "the better its final value",
     "Parallel coordinates": "through its value",
     "Importance": "PED-ANOVA",
-    "Pareto": "Quality against the seconds",
-    "Table": "sorts by it",
+    "Pareto": "Quality by the seconds",
+    "Table": "to sort",
 }
 """Each tab, and words of its caption."""
 
@@ -84,7 +84,7 @@ def test_few_trials_have_no_importance(open_page: Open, workspace: Workspace) ->
     app = open_page(
         "search", search=searches.folder(workspace, found, searches.records(found, 6)).id, view="Importance"
     )
-    assert "from 10 finished trials on" in html(app)
+    assert "needs 10 finished trials" in html(app)
 
 
 def test_the_map_needs_two_axes(open_page: Open, workspace: Workspace) -> None:

@@ -94,9 +94,9 @@ def test_a_preset_fills_the_space_and_says_what_it_would_do(open_page: Open) -> 
     assert "preset: batch-size" in text
     assert "powers_of_two" in text
     shown = words(app)
-    assert "This starts" in shown
-    assert "time unknown until the first run has ended" in shown
-    assert "Points of this space" in html(app)
+    assert "Starts" in shown
+    assert "the time is unknown until the first run ends" in shown
+    assert "Sample points" in html(app)
     assert not app.button(key="search-start").disabled
     assert f"--cell {CELL}-batch-size" in codes(app)[1]
 
@@ -147,7 +147,7 @@ def test_the_second_step_says_how(open_page: Open) -> None:
     number(app, "Trials").set_value(6).run()
     number(app, "Seeds per trial").set_value(2).run()
     app.toggle[0].set_value(True).run()
-    assert "This starts 12 runs" in words(app)
+    assert "Starts 12 runs" in words(app)
     for part in ("sampler: random", "trials: 6", "seeds: 2", "exclusive: true"):
         assert part in cell_text(app)
     against = box(app, "Second objective")
@@ -241,14 +241,14 @@ def test_a_point_that_was_tried_is_named_and_not_tried_again(open_page: Open, wo
     app = open_page("search", search=found.id)
     press(app, "Try next")  # begins with the best one
     assert launch.waiting_points(found) == []
-    assert any("has this point already" in one.value for one in app.toast)
+    assert any("already has this point" in one.value for one in app.toast)
 
 
 def test_a_stopped_search_says_how_it_goes_on(open_page: Open, workspace: Workspace) -> None:
     found = made(workspace)
     found.write(SearchResult("stopped", 2e9, "Stopped on request"))
     app = open_page("search", search=found.id)
-    assert [one.value for one in app.info] == ["Stopped on request. Resume goes on where it was."]
+    assert [one.value for one in app.info] == ["Stopped on request. Resume continues where it stopped."]
 
 
 def test_a_failed_search_says_why_and_is_resumed(open_page: Open, workspace: Workspace) -> None:
@@ -266,7 +266,7 @@ def test_a_search_that_nobody_drives_says_resume(open_page: Open, workspace: Wor
     gone = ProcessId.of()
     found.write(Driving(replace(gone, start=gone.start - 100_000), 2e9))
     app = open_page("search", search=found.id)
-    assert any("Its process has ended: press Resume" in one.value for one in app.warning)
+    assert any("Its process has ended. Press Resume" in one.value for one in app.warning)
     assert "interrupted" in html(app)
 
 

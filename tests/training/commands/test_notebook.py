@@ -117,7 +117,7 @@ def test_problems_are_lines_with_places(notebook_file: Path, capsys: pytest.Capt
 def test_an_unknown_cell_or_file_is_said_in_one_line(notebook_file: Path) -> None:
     done = _run(notebook_file, "god")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "scalebook: error: --cell: god is no experiment of this notebook. Did you mean `good`?\n"
+    assert done.stderr == "scalebook: error: --cell: god is not an experiment of this notebook. Did you mean `good`?\n"
     assert _run(notebook_file.with_name("none.md")).returncode == 2
 
 

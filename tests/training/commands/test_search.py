@@ -88,7 +88,7 @@ def test_an_objective_that_nothing_logs_ends_it_after_the_first_trial(
     ("words", "problem"),
     [
         ([], "names no search"),
-        (["a-notebook.md", "--cell", "frist"], "is no search of this notebook. Did you mean `first`?"),
+        (["a-notebook.md", "--cell", "frist"], "is not a search of this notebook. Did you mean `first`?"),
         (["a-notebook.md", "-c", "x.yaml"], "names no search"),
         (["a-notebook.md", "--trials", "0"], "trials"),
     ],

@@ -82,8 +82,8 @@ def test_the_square_root_and_what_is_not_known(description: Description) -> None
         ({"per": 2.5}, "lr_scaling.per: 2.5 is not a whole number"),
         ({"warmup_epochs": -1}, "lr_scaling.warmup_epochs: -1 is out of bounds"),
         ({"warmup_epochs": "two"}, "lr_scaling.warmup_epochs: 'two' is not a number"),
-        ({"warmup_epochs": math.inf}, "lr_scaling.warmup_epochs: is infinite. Give a number"),
-        ({"per": None}, "lr_scaling.per: is empty. Give a whole number"),
+        ({"warmup_epochs": math.inf}, "lr_scaling.warmup_epochs: is infinite. Write a number"),
+        ({"per": None}, "lr_scaling.per: is empty. Write a whole number"),
     ],
 )
 def test_mistakes_are_named(scaling: Any, said: str, description: Description) -> None:

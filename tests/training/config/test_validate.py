@@ -55,18 +55,18 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"trainer": {"devices": 0}},
             "trainer.devices",
             "0 is out of bounds",
-            "Give a whole number of at least 1.",
+            "Write a whole number of at least 1.",
         ),
         (
             {"trainer": {"max_epochs": "3"}},
             "trainer.max_epochs",
             "'3' is not a whole number",
-            "Give a whole number of at least -1.",
+            "Write a whole number of at least -1.",
         ),
         (
             {"trainer": {"strategy": "dpp"}},
             "trainer.strategy",
-            "names 'dpp', which is no known strategy",
+            "unknown strategy 'dpp'",
             "Did you mean `ddp`?",
         ),
         (
@@ -85,7 +85,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"model": {"class_path": "PixelCNN", "init_args": {"layers": 0}}},
             "model.init_args.layers",
             "0 is out of bounds",
-            "Give a whole number above 0.",
+            "Write a whole number above 0.",
         ),
         (
             {"model": {"class_path": "PixelCNN", "layers": 2}},
@@ -102,20 +102,20 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
         (
             {"model": "MLPClasifier"},
             "model",
-            "names 'MLPClasifier', which is no known model",
+            "unknown model 'MLPClasifier'",
             "Did you mean `MLPClassifier`?",
         ),
         (
             {"data": {"class_path": "Digits", "init_args": {"val_fraction": 1.0}}},
             "data.init_args.val_fraction",
             "1.0 is out of bounds",
-            "Give a number above 0 and below 1.",
+            "Write a number above 0 and below 1.",
         ),
         (
             {"data": {"class_path": "Digits", "init_args": {"normalize": 1}}},
             "data.init_args.normalize",
             "1 is not true or false",
-            "Give true or false.",
+            "Write true or false.",
         ),
         (
             {"data": None},
@@ -126,26 +126,26 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
         (
             {"optimizer": "Adem"},
             "optimizer",
-            "names 'Adem', which is no known optimizer",
+            "unknown optimizer 'Adem'",
             "Did you mean `Adam`?",
         ),
         (
             {"lr_scheduler": "StepLR"},
             "lr_scheduler.init_args.step_size",
             "is missing",
-            "Give a whole number of at least 1.",
+            "Write a whole number of at least 1.",
         ),
         (
             {"seed_everything": -1},
             "seed_everything",
             "-1 is out of bounds",
-            "Give a whole number of at least 0 and of at most 4294967295.",
+            "Write a whole number of at least 0 and of at most 4294967295.",
         ),
         (
             {"threads": 1.5},
             "threads",
             "1.5 is not a whole number",
-            "Give a whole number of at least 1 and of at most 1024.",
+            "Write a whole number of at least 1 and of at most 1024.",
         ),
         (
             {"repeats": 3},
@@ -232,7 +232,7 @@ def test_a_profiler_of_lightnings_or_a_class_is_one(told: object, description: D
 
 
 ONE = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
-BOUNDS = "is out of bounds. Give a number of at least 0.01 and of at most 1."
+BOUNDS = "is out of bounds. Write a number of at least 0.01 and of at most 1."
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def job(tmp_path: Path) -> JobFolder:
 
 def found(job: JobFolder, wanted: str) -> JobFolder:
     if not job.id.startswith(wanted):
-        raise ConfigError(wanted, "is no job of this folder", "`scalebook jobs list` shows them all.")
+        raise ConfigError(wanted, "is not a job of this folder", "`scalebook jobs list` shows them all.")
     return job
 
 
@@ -70,7 +70,7 @@ def test_what_has_its_values_stays_where_the_run_is_no_more(job: JobFolder) -> N
     once = read_recorded(config(gradient_s={"kind": "recorded", "run": "abc"}), partial(found, job))
 
     def gone(run: str) -> JobFolder:
-        raise ConfigError(run, "is no job", "")
+        raise ConfigError(run, "is not a job", "")
 
     assert read_recorded(once, gone) == once
     for nothing in ({"gradient_s": 0.1}, {"gradient_s": {"kind": "gamma", "mean": 0.1, "cv": 0.2}}):

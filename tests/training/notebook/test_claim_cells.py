@@ -53,8 +53,8 @@ def test_a_claim_is_read() -> None:
     ("body", "key", "words"),
     [
         ("at_most: 1\ntarget: 1\n", "runs", "is missing. Write runs: [EXPERIMENT"),
-        ("runs: [one, 3]\nat_most: 1\ntarget: 1\n", "runs", "is no list"),
-        ("runs: [one]\nagainst: [two]\nat_most: 1\ntarget: 1\n", "against", "is no single side"),
+        ("runs: [one, 3]\nat_most: 1\ntarget: 1\n", "runs", "is not a list"),
+        ("runs: [one]\nagainst: [two]\nat_most: 1\ntarget: 1\n", "against", "is not a single side"),
         ("runs: [one]\nfigure: time\nat_most: 1\n", "figure", "Use one of updates, samples, seconds, bytes, best"),
         ("runs: [one]\nat_most: 1\n", "target", "is missing: samples until what is reached?"),
         ("runs: [one]\nfigure: best\ntarget: 1\nat_most: 1\n", "target", "has no effect on best"),
@@ -65,9 +65,9 @@ def test_a_claim_is_read() -> None:
         (
             "runs: [one]\nfigure: best\nat_most: 1\nchoose_by: 2\n",
             "choose_by",
-            "is no key of a claim any more: all seeds choose, and judge",
+            "is no longer a key of a claim: all seeds choose and judge",
         ),
-        ("runs: [one]\nfigure: best\nat_mots: 1\n", "at_mots", "is no key of a claim. Did you mean `at_most`?"),
+        ("runs: [one]\nfigure: best\nat_mots: 1\n", "at_mots", "is not a key of a claim. Did you mean `at_most`?"),
     ],
 )
 def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: str, words: str) -> None:
@@ -80,14 +80,14 @@ def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: st
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("runs: [one]\nagainst: tow\n", ["against: names tow, which is no experiment here. Did you mean `two`?"]),
+        ("runs: [one]\nagainst: tow\n", ["against: there is no experiment tow in this notebook. Did you mean `two`?"]),
         ("runs: [two]\nagainst: one\n", ["runs.0: names two, which has 1 seed. Write repeats: 3 or more there"]),
         ("runs: [one]\nagainst: one\n", ["runs: names the same twice"]),
         ("runs: [one]\nsearch: rates\n", ["search: has no effect: no side is a part of it. Leave it out."]),
         ("runs: [{workers: 2}]\nsearch: rate\n",
-         ["search: names rate, which is no search here. Did you mean `rates`?"]),
+         ["search: there is no search rate in this notebook. Did you mean `rates`?"]),
         ("runs: [{workers: 3}]\nsearch: rates\n", ["runs.0.workers: is 3. Write one of the space: 1, 2."]),
-        ("runs: [{worker: 2}]\nsearch: rates\n", ["runs.0.worker: is no dimension of the space"]),
+        ("runs: [{worker: 2}]\nsearch: rates\n", ["runs.0.worker: is not a dimension of the space"]),
         ("runs: [{workers: 2}]\nsearch: rates\nmetric: val/acc\n",
          ["metric: is val/acc, which none of these models is known to record"]),
         ("runs: [{workers: 2}]\nagainst: {workers: 1}\nsearch: rates\nmetric: val/accuracy\n", []),

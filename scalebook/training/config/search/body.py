@@ -29,7 +29,7 @@ def read_body(
         body.wrong("search", f"has {more} more keys that it does not know", "Remove them.")
     for key in kept:
         if key not in KEYS:
-            body.wrong(str(key), "is no key of a search", near(str(key), KEYS))
+            body.wrong(str(key), "is not a key of a search", near(str(key), KEYS))
     config = _config(body, base)
     space = read_space(raw.get("space"))
     body.problems += space.problems
@@ -208,7 +208,7 @@ def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
             key = f"points.{place}.{name}"
             if name not in known:
                 if not space.problems:
-                    body.wrong(key, "is no dimension of the space", near(name, tuple(known)))
+                    body.wrong(key, "is not a dimension of the space", near(name, tuple(known)))
             elif not known[name].contains(value):
                 body.wrong(key, f"is {shown(value)}", f"Write one of the space: {known[name].words()}.")
         points.append(point)

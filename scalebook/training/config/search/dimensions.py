@@ -82,7 +82,7 @@ def _strategies(key: str, dimension: Dimension, description: Description) -> lis
             continue
         for problem in check_class("trainer.strategy", value, "strategies", description):
             remedy = suggestion(value, STRATEGIES) if isinstance(value, str) else problem.remedy
-            return [Problem(key, f"holds one that {problem.message}", remedy)]
+            return [Problem(key, f"holds a wrong value: {problem.message}", remedy)]
     return []
 
 
@@ -94,10 +94,10 @@ def _rates(key: str, dimension: Dimension, field: Field | None) -> list[Problem]
 
 def _path(key: str, dimension: Dimension, spec: SearchSpec, description: Description) -> list[Problem]:
     if dimension.name == "seed_everything":
-        return [Problem(key, "is no field to search over", "Write seeds: 3 to run each point with several.")]
+        return [Problem(key, "is not a field to search over", "Write seeds: 3 to run each point with several.")]
     if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
         known = [*HANDLES, *(path for path, _ in fields(spec.config, description))]
-        return [Problem(key, "is no field of this config", suggestion(dimension.name, known))]
+        return [Problem(key, "is not a field of this config", suggestion(dimension.name, known))]
     model = named(spec.config.get("model")).info("models", description)
     if dimension.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
         return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Leave it out.")]
@@ -155,7 +155,7 @@ def _classes(key: str, dimension: Dimension, where: PathTarget, description: Des
         for value in dimension.choices
         for problem in check_class(dimension.name, value, where.group, description)
     ]
-    return [Problem(key, f"holds one that {problem.message}", problem.remedy) for problem in problems[:1]]
+    return [Problem(key, f"holds a wrong value: {problem.message}", problem.remedy) for problem in problems[:1]]
 
 
 def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem]:

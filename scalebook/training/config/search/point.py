@@ -49,7 +49,7 @@ def resolve(
     for name in point:
         if not spec.has(name):
             known = ", ".join(dimension.name for dimension in spec.space)
-            raise ConfigError(name, "is no dimension of this search", f"Known: {known}.")
+            raise ConfigError(name, "is not a dimension of this search", f"Known: {known}.")
     for name in ("batch_size", "workers"):  # the only ones that are counted with
         value = point.get(name, 1)
         if not number(value) or value != int(value) or value < 1:

@@ -134,7 +134,7 @@ def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"scalin": "weak"}, "scalin: is no key of a search. Did you mean `scaling`?"),
+        ({"scalin": "weak"}, "scalin: is not a key of a search. Did you mean `scaling`?"),
         ({"scaling": "srong"}, "scaling: is 'srong'. Did you mean `strong`?"),
         ({"sampler": "tpee"}, "sampler: is 'tpee'. Did you mean `tpe`?"),
         ({"sampler": {"tpe": {"sed": 1}}}, "sampler: has settings {'sed': 1}. Write tpe, or {tpe: {seed: 1}}."),
@@ -156,7 +156,7 @@ def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
         ({"target": 0.3, "objective": "seconds"}, "target: is a value of no metric: the first objective is seconds."),
         ({"points": {"a": 1}}, "points: is {'a': 1}."),
         ({"points": [3]}, "points.0: is 3."),
-        ({"points": [{"hidden": 8}]}, "points.0.hidden: is no dimension of the space."),
+        ({"points": [{"hidden": 8}]}, "points.0.hidden: is not a dimension of the space."),
         ({"points": [{"model.hidden": 7}]}, "points.0.model.hidden: is 7. Write one of the space: 8 ... 64."),
         ({"space": None}, "space: is missing."),
         ({"experiment": "mlp"}, "config: stands beside `experiment:`. Leave one of the two out."),

@@ -13,18 +13,18 @@ from tests.training.config.searches import CONFIG, problems
     [
         (
             "{model.hiden: {int: [1, 2]}}",
-            "names hiden, which is no field of MLPClassifier. Did you mean `model.hidden`?",
+            "names hiden, which is not a field of MLPClassifier. Did you mean `model.hidden`?",
         ),
         ("{model.hidden.x: {int: [1, 2]}}", "names a field below hidden, which has none. Write model.hidden."),
-        ("{hidden: {int: [1, 2]}}", "is no field of this config. Did you mean `model.hidden`?"),
-        ("{batchsize: {int: [1, 2]}}", "is no field of this config. Did you mean `batch_size`?"),
-        ("{trainer.max_epoch: {int: [1, 2]}}", "is no field of this config. Did you mean `trainer.max_epochs`?"),
-        ("{trainer.strategy.rule.bound: {int: [1, 2]}}", "names rule, which is no field of single."),
-        ("{seed_everything: {int: [1, 9]}}", "is no field to search over. Write seeds: 3"),
+        ("{hidden: {int: [1, 2]}}", "is not a field of this config. Did you mean `model.hidden`?"),
+        ("{batchsize: {int: [1, 2]}}", "is not a field of this config. Did you mean `batch_size`?"),
+        ("{trainer.max_epoch: {int: [1, 2]}}", "is not a field of this config. Did you mean `trainer.max_epochs`?"),
+        ("{trainer.strategy.rule.bound: {int: [1, 2]}}", "names rule, which is not a field of single."),
+        ("{seed_everything: {int: [1, 9]}}", "is not a field to search over. Write seeds: 3"),
         ("{lr_scheduler.gamma: {uniform: [0, 1]}}", "stands below lr_scheduler, which names no known class."),
         (
             "{model.hidden: {int: [0, 64]}}",
-            "holds a wrong value: 0 is out of bounds. Give a whole number above 0.",
+            "holds a wrong value: 0 is out of bounds. Write a whole number above 0.",
         ),
         ("{model.hidden: {uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64]}."),
         ("{model.hidden: {log_uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64], log: true}."),
@@ -45,7 +45,7 @@ from tests.training.config.searches import CONFIG, problems
         ("{model: {int: [0, 1]}}", "is a range, and a class is wanted."),
         (
             "{optimizer: {values: [SGD, Adamm]}}",
-            "holds one that names 'Adamm', which is no known optimizer. Did you mean `Adam`?",
+            "holds a wrong value: unknown optimizer 'Adamm'. Did you mean `Adam`?",
         ),
         (
             "{batch_size: {uniform: [8, 16]}}",
@@ -58,7 +58,7 @@ from tests.training.config.searches import CONFIG, problems
         ("{strategy: {int: [1, 2]}}", "is a range. Write values: [single, ddp, async, bounded, sync, softsync]"),
         (
             "{strategy: {values: [single, asynch]}}",
-            "holds one that names 'asynch', which is no known strategy. Did you mean `async`?",
+            "holds a wrong value: unknown strategy 'asynch'. Did you mean `async`?",
         ),
         (
             "{strategy: {values: [{class_path: AsyncPS, init_args: {rul: 1}}]}}",

@@ -162,7 +162,7 @@ def test_a_point_that_cannot_be_says_why(description: Description) -> None:
     spec = search(text, description)
     with pytest.raises(ConfigError, match=r"batch_size: 9 cannot be shared out to 2 workers\. Write a multiple of 2"):
         resolve(spec, {"batch_size": 9, "workers": 2}, description)
-    with pytest.raises(ConfigError, match=r"hidden: is no dimension of this search\. Known: batch_size, workers\."):
+    with pytest.raises(ConfigError, match=r"hidden: is not a dimension of this search\. Known: batch_size, workers\."):
         resolve(spec, {"hidden": 9}, description)
 
 
