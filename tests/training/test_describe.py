@@ -229,8 +229,8 @@ def test_a_class_of_ours_keeps_its_short_name(workspace: Workspace) -> None:
     assert [one.name for one in both.data if one.class_path.endswith("Digits")] == ["Digits", "twin_names.Digits"]
     (problem,) = validate({"model": "MLPClassifier", "data": "Digits"}, both)
     assert str(problem) == (
-        "data: names 'Digits', and scalebook.training.data.Digits and twin_names.Digits are called so; "
-        "scalebook.training.data.Digits is used. Write the whole path of the one that you mean."
+        "data: names 'Digits', which scalebook.training.data.Digits and twin_names.Digits share; "
+        "scalebook.training.data.Digits is used. Write the full path of the one you mean."
     )
     assert problem.severity == "warning"
     assert not list(validate({"model": "MLPClassifier", "data": "twin_names.Digits"}, both))

@@ -119,7 +119,7 @@ def test_a_person_at_a_terminal_is_asked(
         with pytest.raises(ConfigError, match="you have not trusted"):
             trust.settle(folder, granted=False, runs=True)
     assert trusted(folder) is settled
-    assert "wants to run Python code of its own: a_module_of_mine (" in capsys.readouterr().err
+    assert "wants to run its own Python code: a_module_of_mine (" in capsys.readouterr().err
 
 
 def test_a_folder_without_modules_asks_nothing(tmp_path: Path) -> None:

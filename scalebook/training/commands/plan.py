@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     options = _options(argv)
     if "--profile" not in options:
-        raise ConfigError("plan", "names no system", "Write -c FILE for a config, or --profile FILE.")
+        raise ConfigError("plan", "needs a system", "Write -c FILE for a config, or --profile FILE.")
     question = _question(options)
     if "--target" in options:
         raise ConfigError("--target", "needs a model to train", "Write -c FILE.")
@@ -108,7 +108,7 @@ def _main_metric(config: Mapping[str, Any], description: Description) -> str:
     model = named(config.get("model")).info("models", description)
     main = names.main_metric(names.validation_metrics(model.metrics)) if model else None
     if main is None:
-        raise ConfigError("--metric", "is missing: by what is the target reached?", "Name one that the model logs.")
+        raise ConfigError("--metric", "is missing: --target needs a metric", "Name a metric that the model logs.")
     return main
 
 
@@ -116,7 +116,7 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
     question = _question(line.options, of_config=True).of(line.config, description)
     question.check()
     if "--profile" in line.options:
-        raise ConfigError("--profile", "and a config are both given", "Leave one of them out.")
+        raise ConfigError("--profile", "and a config are both set", "Remove one of them.")
     target = number(line.options, "--target", None, -math.inf)
     seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
     if target is not None:

@@ -46,7 +46,7 @@ def place(path: str, config: Mapping[str, Any], description: Description) -> Pat
             return PathTarget(parts, None, group)
         info, args = _class_at(key, config, description)
         if info is None:
-            raise ConfigError(path, f"stands below {key}, which names no known class", f"Name a class at {key}.")
+            raise ConfigError(path, f"is below {key}, which names an unknown class", f"Name a class at {key}.")
         return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
     if parts == ("threads",):
         return PathTarget(parts, THREADS)

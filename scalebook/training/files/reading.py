@@ -81,11 +81,11 @@ def opened(path: Path) -> IO[bytes]:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "a link, which is not followed", str(path)) from error
+            raise OSError(errno.ELOOP, "a link, which Scalebook does not follow", str(path)) from error
         raise
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "no plain file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return open(handle, "rb")
 
 

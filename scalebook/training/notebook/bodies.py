@@ -80,7 +80,7 @@ def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
         if key not in KEYS[kind]:
             near = difflib.get_close_matches(str(key), KEYS[kind], 1)
             if kind == "claim" and key == "choose_by":
-                raise ConfigError(key, "is no longer a key of a claim: all seeds choose and judge", "Take it out.")
+                raise ConfigError(key, "is no longer a key of a claim: all seeds choose and judge", "Remove it.")
             in_config = kind == "experiment" and key in yaml.TOP_KEYS
             remedy = "Indent it below `config:`." if in_config else f"Known keys: {', '.join(KEYS[kind])}."
             raise ConfigError(
@@ -112,7 +112,7 @@ def _comparison(source: str, name: str, content: Mapping[str, Any]) -> Compariso
         raise ConfigError("x", "is not an axis", f"Write some of x: [{', '.join(AXES)}].")
     target = content.get("target")
     if target is not None and not (_is_int(target) or isinstance(target, float)):
-        raise ConfigError("target", "is not a number", "Write the value of the metric to be reached, or leave it out.")
+        raise ConfigError("target", "is not a number", "Write the value of the metric to reach, or remove it.")
     scale = content.get("scale", SCALES[0])
     if scale not in SCALES:
         raise ConfigError("scale", "is not a scale of an axis", f"Write scale: {' or '.join(SCALES)}.")

@@ -53,7 +53,7 @@ def check(nb: Notebook, description: Description, machines: Sequence[Machine] = 
         if isinstance(cell, Note):
             continue
         if cell.name in seen:
-            taken = Problem("name", "is the name of an earlier cell too", "Give each cell a name of its own.")
+            taken = Problem("name", "is already the name of an earlier cell", "Give each cell its own name.")
             problems.append(CellProblem(cell.name, taken, line))
         seen.add(cell.name)
         match cell:

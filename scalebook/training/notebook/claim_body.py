@@ -30,7 +30,7 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
     target = _number(content, "target", "Write the value of the metric to reach.")
     if figure in names.AXES and target is None:
-        raise ConfigError("target", f"is missing: {figure} until what is reached?", "Write a value of the metric.")
+        raise ConfigError("target", f"is missing: {figure} needs a value to reach", "Write a value of the metric.")
     if figure not in names.AXES and target is not None:
         raise ConfigError("target", f"has no effect on {figure}", "Leave it out, or write figure: samples.")
     at_least, at_most = _bounds(content)
@@ -39,7 +39,9 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
         raise ConfigError("search", "is not the name of a search", "Write the name of a search cell.")
     sides: list[Side] = [*runs, *([] if against is None else [against])]
     if search is None and any(isinstance(side, dict) for side in sides):
-        raise ConfigError("search", "is missing: runs names parts of a search", "Write search: NAME of a search cell.")
+        raise ConfigError(
+            "search", "is missing, but runs names parts of a search", "Write search: NAME of a search cell."
+        )
     return ClaimCell(source, name, runs, against, figure, metric, target, at_least, at_most, search, goal)
 
 
@@ -53,10 +55,10 @@ def read_metric(raw: Any) -> tuple[str, directions.Goal | None]:
 
 
 def _bounds(content: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    at_least = _number(content, "at_least", "Write a number, or leave it out.")
-    at_most = _number(content, "at_most", "Write a number, or leave it out.")
+    at_least = _number(content, "at_least", "Write a number, or remove it.")
+    at_most = _number(content, "at_most", "Write a number, or remove it.")
     if at_least is None and at_most is None:
-        raise ConfigError("at_most", "is missing, and at_least too: nothing is claimed", "Write at_most: 1.25.")
+        raise ConfigError("at_most", "is missing, and so is at_least", "Write at_most: 1.25.")
     if at_least is not None and at_most is not None and at_least >= at_most:
         raise ConfigError("at_least", f"is {at_least:g}, not below at_most", "Write the smaller bound at at_least.")
     return at_least, at_most

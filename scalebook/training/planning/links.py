@@ -64,5 +64,5 @@ def read_link(written: object, key: str) -> Link:
     given = written.get("bandwidth")
     bandwidth = None if given is None else quantity(given, "B/s", f"{key}.bandwidth")
     if bandwidth == 0:
-        raise ConfigError(f"{key}.bandwidth", "is 0, so nothing would ever arrive", "Use more, or null for no limit.")
+        raise ConfigError(f"{key}.bandwidth", "is 0, so nothing would arrive", "Use more, or null for no limit.")
     return Link(quantity(written.get("latency", 0.0), "s", f"{key}.latency"), bandwidth)

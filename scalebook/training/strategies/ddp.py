@@ -72,7 +72,7 @@ class DDP(AroundFork, DDPStrategy):
         self.deadline_s = deadline_s
         self.codec = make_codec(read_object(codec, CodecName | Codec, KEY), KEY)
         if self.codec.codes and kwargs.get("ddp_comm_hook") is not None:
-            raise ValueError(f"{KEY}: {self.codec.name} does not go with a ddp_comm_hook. Write fp32, or leave it out.")
+            raise ValueError(f"{KEY}: {self.codec.name} does not go with a ddp_comm_hook. Write fp32, or remove it.")
         if self.codec.codes and not in_halves(self.codec):
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)
         super().__init__(start_method="popen", **kwargs)

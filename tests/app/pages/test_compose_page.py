@@ -237,7 +237,7 @@ def test_a_rule_by_hand_is_read_and_its_mistakes_can_be_mended(open_page: Open) 
     as_yaml(app, f"model: PixelCNN\ndata: Digits\ntrainer: {{strategy: {written}, devices: 2}}\n")
     assert number(app, "Bound").value == 7
     as_yaml(app, f"model: PixelCNN\ndata: Digits\ntrainer: {{strategy: {written.replace('Bounded', 'Bonded')}}}\n")
-    assert any("Names 'Bonded', which it does not know. Did you mean `Bounded`?" in one.value for one in app.error)
+    assert any("Unknown class 'Bonded'. Did you mean `Bounded`?" in one.value for one in app.error)
     next(one for one in app.text_input if one.label == "Rule").set_value("bounded").run()
     assert strategy_args(app) == {"rule": "bounded"}
     assert not app.error

@@ -66,7 +66,7 @@ def test_nor_is_a_file_of_a_run(open_page: Open, workspace: Workspace, outside: 
         app = open_page("runs", run=job.id, files=tab)
         assert SECRET not in words(app) + "".join(codes(app)), tab
     if name in ("log.txt", "config.yaml"):
-        assert f"({name} is not shown: a link, which is not followed)" in "".join(
+        assert f"({name} is not shown: a link, which Scalebook does not follow)" in "".join(
             "".join(codes(open_page("runs", run=job.id, files=tab))) for tab in ("Config", "Log")
         )
     assert SECRET.encode() not in written(job.path / name)

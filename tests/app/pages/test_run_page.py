@@ -42,7 +42,7 @@ def test_a_failed_run_names_cause_and_remedy(open_page: Open, workspace: Workspa
     app = open_page("runs", run=job.id)
     assert "Worker lost." in app.error[0].value
     assert "worker 1 died: pid 4711, SIGKILL." in app.error[0].value
-    assert "Look for the cause in the log" in app.error[0].value
+    assert "Find the cause in the log" in app.error[0].value
     assert buttons(app) == ["Run again", "Duplicate"]
     with zipfile.ZipFile(job.path / "last.ckpt", "w") as checkpoint:
         checkpoint.writestr("data.pkl", "")
@@ -188,7 +188,7 @@ def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Wor
     job = record(workspace, seed=1, what=config(workers=3, lr=0.01))
     shown = html(open_page("runs", run=job.id))
     assert "The experiment has changed since: trainer.devices was 3 and is now 2; " in shown
-    assert "optimizer.init_args.lr was 0.01 and is 0.001." in shown
+    assert "optimizer.init_args.lr was 0.01 and is now 0.001." in shown
     cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
     fresh = record(workspace, seed=1, config_hash=config_hash(cell.config, describe(workspace)))
     assert "has changed since" not in html(open_page("runs", run=fresh.id))

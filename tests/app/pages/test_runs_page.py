@@ -112,7 +112,7 @@ def test_what_a_gpu_lacks_is_said_among_the_devices(
     app = open_page("runs")
     app.session_state["devices"] = True
     app.run()
-    assert "GPU 1 is left out: NVML says GPU is lost of it." in [one.value for one in app.caption]
+    assert "GPU 1 is left out: NVML reports GPU is lost." in [one.value for one in app.caption]
     nvml(error=FakeNvml.MISMATCH)
     app.run()
     assert any(

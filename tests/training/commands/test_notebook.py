@@ -141,7 +141,7 @@ def test_searches_have_a_command_of_their_own(notebook_file: Path, capsys: pytes
         search.replace("experiment: good", "config: {model: MLPClassifier, data: Digits}"), encoding="utf-8"
     )
     only = _run(page)
-    assert (only.returncode, "has no experiments, only searches" in only.stderr) == (2, True)
+    assert (only.returncode, "has only searches, no experiments" in only.stderr) == (2, True)
 
 
 def test_a_run_prints_progress_comparison_and_what_failed(notebook_file: Path) -> None:

@@ -73,7 +73,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"trainer": 3},
             "trainer",
             "is 3, not a mapping",
-            "Write one `name: value` a line.",
+            "Write one `name: value` per line.",
         ),
         (
             {"model": {"class_path": "PixelCNN", "init_args": {"layer": 1}}},
@@ -90,13 +90,13 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
         (
             {"model": {"class_path": "PixelCNN", "layers": 2}},
             "model.layers",
-            "does not belong beside class_path",
+            "does not belong next to class_path",
             "Move it into model.init_args.",
         ),
         (
             {"model": {"layers": 2}},
             "model",
-            "is {'layers': 2}, which names no class",
+            "is {'layers': 2}, not a class",
             "Write model: {class_path: ..., init_args: {...}}.",
         ),
         (
@@ -150,8 +150,8 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
         (
             {"repeats": 3},
             "repeats",
-            "does not belong into the config",
-            "Write it beside `config:` in the cell.",
+            "does not belong in the config",
+            "Write it next to `config:` in the cell.",
         ),
         (
             {"trainer": {"precision": "8"}},
@@ -243,11 +243,11 @@ BOUNDS = "is out of bounds. Write a number of at least 0.01 and of at most 1."
         ({"gpu_share": 2}, [f"gpu_share: 2 {BOUNDS}"]),
         (
             {"gpu_share": 0.25, "trainer": {"accelerator": "cpu"}},
-            ["gpu_share: is 0.25, and the run asks for a CPU. Remove it, or write accelerator: auto."],
+            ["gpu_share: is 0.25, but the run uses a CPU. Remove it, or write accelerator: auto."],
         ),
         (
             {"gpu_share": 0.25, "trainer": {"strategy": "ddp", "devices": 2}},
-            [f"gpu_share: is 0.25, and the run takes 2 GPUs: small runs share one. {ONE}"],
+            [f"gpu_share: is 0.25, but the run takes 2 GPUs: only runs on one GPU can share it. {ONE}"],
         ),
         ({"gpu_share": 0.25, "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"workers": 4}}}}, []),
     ],

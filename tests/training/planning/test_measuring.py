@@ -123,7 +123,7 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--workers", "1,2"], "plan: names no system"),
+        (["--workers", "1,2"], "plan: needs a system"),
         (["--profile"], "--profile: has no value"),
         (["--profile", "none.yaml"], "--profile: there is no file"),
         (["--profile", "p.yaml", "--rules", "asink"], "--rules: there is no rule 'asink'. Did you mean `async`?"),

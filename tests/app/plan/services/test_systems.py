@@ -34,7 +34,7 @@ def test_what_is_empty_has_no_limit_and_no_spread() -> None:
         ("batch", "1.5", "profile.batch_size: is 1.5, not a whole number"),
         ("parameters", "many", "profile.parameters: is 'many', not a number of bytes"),
         ("copying", "0", "profile.copy_bandwidth: is 0"),
-        ("bandwidth", "0 Gbit/s", "profile.network.bandwidth: is 0, so nothing would ever arrive"),
+        ("bandwidth", "0 Gbit/s", "profile.network.bandwidth: is 0, so nothing would arrive"),
     ],
 )
 def test_mistakes_in_the_form_name_key_and_remedy(key: str, typed: str, said: str) -> None:
