@@ -75,7 +75,7 @@ TRAINER_HELP: Final = {
     "max_epochs": "Stop after this many passes over the data (all workers together); -1: no limit.",
     "max_steps": "Stop after this many updates of the parameters; -1: no limit.",
     "max_time": "Stop after this time, written days:hours:minutes:seconds, such as 00:00:10:00.",
-    "accumulate_grad_batches": "Batches per worker whose gradients are summed for one update.",
+    "accumulate_grad_batches": "Batches per worker whose gradients accumulate into one update.",
     "gradient_clip_val": "Clip gradients to this norm; empty: no clipping.",
     "precision": "Floating-point precision; mixed keeps the parameters in 32 bits.",
     "val_check_interval": "Validate after a fraction of each epoch (0.25), a number of batches of each worker (100 "

@@ -184,7 +184,7 @@ def test_a_class_that_cannot_be_offered_is_said_with_its_reason(told: Descriptio
         (problem,) = validate({**config(), "model": name}, told)
         assert str(problem) == (
             f"model: names '{name}', which has an argument without a type, width. Annotate it, as `width: int`, or "
-            "give a default."
+            "add a default."
         )
     (problem,) = validate({**config(), "model": path("Trained")}, told)
     assert "which is abstract: subclasses must define net_of" in str(problem)

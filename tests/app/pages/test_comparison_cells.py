@@ -43,7 +43,7 @@ def test_a_comparison_of_all_experiments_is_added_and_undone(open_page: Open, wo
     assert chosen.value == ["pixelcnn-async-2", "alone"]
     chosen.set_value([]).run()
     assert app.button(key="comparison-save").disabled
-    assert any("Experiments: names none" in one.value for one in app.caption)
+    assert any("Experiments: is empty" in one.value for one in app.caption)
     next(one for one in app.multiselect if one.label == "Experiments").set_value(["alone", "pixelcnn-async-2"]).run()
     next(one for one in app.multiselect if one.label == "X axis").set_value(["seconds", "updates"]).run()
     number(app, "Target").set_value("2,5").run()

@@ -62,13 +62,13 @@ def _wait(config: form.Config, description: Description, words: str) -> None:
 
 
 def words(codecs: Mapping[str, Codec], found: ModelParameters, workers: int) -> str:
-    """`A push has 27 kB, 1/100 of the gradient's 2.7 MB; a pull has 2.7 MB.`"""
+    """`For this model, a push is 27 kB (1/100 of 2.7 MB); a pull is 2.7 MB, uncompressed.`"""
     plain = found.width * numel(found.shapes)
     if "codec" in codecs:
         sent, taken = exchanged(codecs["codec"], found, workers)
         return f"Per update, a worker sends {_of(sent, plain)} and receives {_of(taken, plain)}."
     push, pull = (codecs[name].nbytes(found.shapes, found.width) for name in ("push_codec", "pull_codec"))
-    return f"For this model, a push is {_of(push, plain)} and a pull {_of(pull, plain)}."
+    return f"For this model, a push is {_of(push, plain)}; a pull is {_of(pull, plain)}."
 
 
 def exchanged(codec: Codec, found: ModelParameters, workers: int) -> tuple[int, int]:
