@@ -30,7 +30,7 @@ class Ranker(LightningModule):
         width: Numbers in a row.
         temperature: Divisor of the cosines before the softmax; a smaller one makes it sharper.
         dropout: Share of n-grams dropped from a text during training, so that no few of them identify a document.
-        sparse:Sparse gradients: only the rows of the batch's n-grams. Needs torch.optim.SGD without momentum,
+        sparse: Sparse gradients: only the rows of the batch's n-grams. Needs torch.optim.SGD without momentum,
             SparseAdam or Adagrad, in one process or under AsyncPS, which sends only these rows.
     """
 
