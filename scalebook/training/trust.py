@@ -97,7 +97,7 @@ def settle(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
         print(
             f"{workspace.root} wants to run its own Python code: {said}.\n"
-            "It can do whatever you can. Read it first if it comes from somebody else.",
+            "That code can do whatever you can. Read it first if somebody else wrote it.",
             file=sys.stderr,
         )
         print("Trust this folder? (yes/no) ", end="", file=sys.stderr, flush=True)

@@ -96,7 +96,7 @@ def test_what_would_run_them_asks_first(
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1, told
     assert f"a_module_of_mine ({folder.root / 'a_module_of_mine.py'})" in told
-    assert "add --trust to the command, once" in told
+    assert "add --trust to the command once" in told
     assert not ran(folder)
 
 
@@ -116,7 +116,7 @@ def test_a_person_at_a_terminal_is_asked(
     if settled:
         trust.settle(folder, granted=False, runs=True)
     else:
-        with pytest.raises(ConfigError, match="you have not trusted"):
+        with pytest.raises(ConfigError, match="you do not trust"):
             trust.settle(folder, granted=False, runs=True)
     assert trusted(folder) is settled
     assert "wants to run its own Python code: a_module_of_mine (" in capsys.readouterr().err
@@ -134,7 +134,7 @@ def test_records_do_not_lead_elsewhere(name: str, tmp_path: Path) -> None:
     workspace, victim = Workspace(tmp_path / "folder"), tmp_path / "victim"
     (tmp_path / "folder" / name).parent.mkdir(parents=True)
     (tmp_path / "folder" / name).symlink_to(victim)
-    with pytest.raises(ConfigError, match=f"{name}: is a link, to {victim}, in a folder that you have not trusted"):
+    with pytest.raises(ConfigError, match=f"{name}: is a link, to {victim}, in a folder that you do not trust"):
         trust.settle(workspace, granted=False)
 
 

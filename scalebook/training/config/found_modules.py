@@ -51,7 +51,7 @@ def found(workspace: Workspace) -> list[FoundModule]:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             if "lightning" in text.lower():
                 line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-                problems[path] = f"cannot be read as Python{line}. Correct the file."
+                problems[path] = f"cannot be read as Python{line}. Fix the file."
     kinds = _kinds([bases for known in classes.values() for bases in known.items()])
     modules = []
     for path in sorted({*classes, *problems}):

@@ -192,7 +192,7 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
     pick(app, "Strategy", "Parameter server")
     assert strategy_args(app) == {"rule": "async"}
     assert choice(app, "Rule").options == ["async", "bounded", "sync", "softsync"]
-    assert "**bounded**: As `async`, but nobody runs more than `bound` pushes ahead" in choice(app, "Rule").help
+    assert "**bounded**: As `async`, but no worker runs more than `bound` pushes ahead" in choice(app, "Rule").help
     assert not has_number(app, "Bound")
     pick(app, "Rule", "bounded")
     assert strategy_args(app) == {"rule": "bounded"}

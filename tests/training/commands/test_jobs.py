@@ -65,7 +65,7 @@ def test_stop_and_a_second_stop(bench: Bench, capsys: pytest.CaptureFixture[str]
     wait_for(job.result, "a result")
     assert main(["jobs", "stop", job.id[:10]]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first == f"{job.id[:8]} is asked to stop"
+    assert first == f"{job.id[:8]} is stopping"
     assert second == f"{job.id[:8]} has ended already: stopped"
 
 
@@ -85,5 +85,5 @@ def test_all_that_wait_or_run_are_stopped_but_no_trials(bench: Bench, capsys: py
 def test_an_unknown_id_is_a_mistake_said_in_one_line(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "log", "nothing"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("scalebook: error: nothing: is no job of")
+    assert error.startswith("scalebook: error: nothing: is not a job of")
     assert error.count("\n") == 1

@@ -52,7 +52,12 @@ def test_markdown_has_its_pictures_beside_it(notebook_file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("page.md", "is no export"), ("mine.html", "is no export"), (".", "a folder"), ("none/x.html", "not there")],
+    [
+        ("page.md", "is not an export"),
+        ("mine.html", "is not an export"),
+        (".", "a folder"),
+        ("none/x.html", "does not exist"),
+    ],
 )
 def test_nothing_else_is_replaced(notebook_file: Path, name: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     mine = notebook_file.with_name("mine.html")

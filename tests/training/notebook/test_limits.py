@@ -36,7 +36,7 @@ def search(space: str) -> str:
 CASES: dict[str, tuple[str, str]] = {
     "50 MB": ("x " * 25_000_000, "has more than 4,000,000 bytes"),
     "20,000 keys": (cell("config:\n" + "".join(f"  k{n}: 1\n" for n in range(20_000))), "more than 10,000 values"),
-    "4,500 keys": (cell("config:\n" + "".join(f"  k{n}: 1\n" for n in range(4_500))), "has 4480 more keys"),
+    "4,500 keys": (cell("config:\n" + "".join(f"  k{n}: 1\n" for n in range(4_500))), "has 4480 more unknown keys"),
     "10,000 names": (
         BASE + cell("runs: [" + ", ".join(f"n{n}" for n in range(9_990)) + "]", "comparison"),
         "there is no experiment n0 in this notebook",
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, str]] = {
     "10,000 cells": ("".join(cell("config: {}", name=f"c{n}") for n in range(5_000)), "has 5,000 cells"),
     "10,000 lines of cells": ("".join(cell("config: {}") for _ in range(10_000)), "has 40,000 lines"),
     "many values": ("".join(cell("config: [" + "a," * 4_000 + "]") for _ in range(20)), "values in its cells"),
-    "a long line": (cell("config: {model: " + "x" * 480_000 + "}"), "which is no known model"),
+    "a long line": (cell("config: {model: " + "x" * 480_000 + "}"), "unknown model 'xxx"),
     "long lines": (cell("config: {model: " + "x" * 600_000 + "}"), "has 600,"),
     "a long key": (cell("config: {? '" + "k" * 400_000 + "' : 1}"), "kkk..."),
     "deep lists": (cell("config: " + "[" * 5_000), "nested deeper than 32 levels"),

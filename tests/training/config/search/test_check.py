@@ -26,7 +26,7 @@ def test_a_parameter_server_that_the_trainer_does_not_allow(description: Descrip
 def test_one_process_beside_numbers_of_workers(description: Description) -> None:
     (warning,) = problems("{strategy: {values: [single, ddp]}, workers: {values: [1, 2, 4]}}", description)
     assert warning.severity == "warning"
-    assert warning.message == "leaves single x 2, single x 4 out: single always has one worker"
+    assert warning.message == "skips single x 2, single x 4: single always has one worker"
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from tests.training.config.searches import CONFIG, problems
             "{model.hidden: {int: [0, 64]}}",
             "holds a wrong value: 0 is out of bounds. Write a whole number above 0.",
         ),
-        ("{model.hidden: {uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64]}."),
-        ("{model.hidden: {log_uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64], log: true}."),
+        ("{model.hidden: {uniform: [8, 64]}}", "whole numbers are needed. Write {int: [8, 64]}."),
+        ("{model.hidden: {log_uniform: [8, 64]}}", "whole numbers are needed. Write {int: [8, 64], log: true}."),
         ("{model.hidden: {values: [8, wide]}}", "holds a wrong value: 'wide' is not a whole number."),
         ("{model.dropout: {uniform: [0, 2]}}", "holds a wrong value: 2.0 is out of bounds."),
         (

@@ -91,7 +91,7 @@ def test_a_rate_without_a_rule_is_taken_as_it_is() -> None:
         ("learning_rate: {log_uniform: [1, 2], rule: sqrt, per: 0}", "space.learning_rate.per: is 0."),
         (
             "{model.x: {values: [1]}, model.init_args.x: {values: [2]}}",
-            "space.model.init_args.x: is model.x once more.",
+            "space.model.init_args.x: is model.x again.",
         ),
         ("model.x: {uniform: [0, 1.0e+301]}", "for a range. Write two numbers"),
         ("model.x: {int: [0, 1.0e+30]}", "reaches 1e+30. Write whole numbers up to 9007199254740992"),
