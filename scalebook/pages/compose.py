@@ -30,12 +30,11 @@ with back:
     page_head.title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
 with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
     mode, mode_wanted = compose.mode()
-    if st.button("Start over", type="tertiary", help="Forget what was changed here."):
+    if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
         compose.start_over(draft)
         st.rerun()
-if draft.left_at is not None and draft_label.draw(draft.left_at, "this experiment") == "discard":
-    compose.start_over(draft)
-    st.rerun()
+if draft.left_at is not None:
+    draft_label.line(draft.left_at, "this experiment")
 
 for problem in description.problems:
     st.warning(f"A module of scalebook.toml could not be imported. {problem}")

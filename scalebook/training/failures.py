@@ -3,6 +3,7 @@
 Torch is recognised by the names of its exceptions, so that the browser side can use this module without loading it.
 """
 
+import math
 import re
 import traceback
 from dataclasses import dataclass
@@ -32,8 +33,7 @@ class FailureClass(StrEnum):
 
 ADVICE: dict[FailureClass, str] = {
     FailureClass.OUT_OF_MEMORY: "Use a smaller batch_size or model, or fewer workers on one device.",
-    FailureClass.DIVERGED: "Lower the learning rate or clip the gradient; under a parameter server also use fewer "
-    "asynchronous workers.",
+    FailureClass.DIVERGED: "Lower the learning rate, or clip the gradient.",
     FailureClass.DATA: "Check the data set's files and arguments; the log has the full traceback.",
     FailureClass.CONFIGURATION: "Fix the config and run it again.",
     FailureClass.WORKER_LOST: "Find the cause in the log, then run again or resume from the last checkpoint.",
@@ -46,6 +46,7 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.DATA_CODE: "Fix it there, then run again.",
     FailureClass.UNKNOWN: "See the end of the log for the full traceback.",
 }
+FEWER_WORKERS = "Or use fewer asynchronous workers: stale gradients bear a smaller learning rate."
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,14 @@ class Failure:
 
 
 class Diverged(RuntimeError):
-    """The loss became NaN or infinite."""
+    """The loss became NaN or infinite. `stale`: gradients of several workers were applied as they came."""
 
-    def __init__(self, metric: str, value: float, updates: int) -> None:
-        super().__init__(f"{metric} became {value} after {updates} updates")
-        self.metric, self.value, self.updates = metric, value, updates
+    def __init__(self, metric: str, value: float, updates: int, stale: bool = False) -> None:
+        super().__init__(f"{metric} became {'NaN' if math.isnan(value) else value} after {updates:,} updates")
+        self.metric, self.value, self.updates, self.stale = metric, value, updates, stale
 
-    def __reduce__(self) -> tuple[type["Diverged"], tuple[str, float, int]]:
-        return type(self), (self.metric, self.value, self.updates)
+    def __reduce__(self) -> tuple[type["Diverged"], tuple[str, float, int, bool]]:
+        return type(self), (self.metric, self.value, self.updates, self.stale)
 
 
 class ProcessLost(RuntimeError):
@@ -119,6 +120,7 @@ create is an operation that it does not know.)"""
 INTERVAL_MESSAGE = " `val_check_interval` ("
 """How Lightning's ValueError begins for an interval of more batches than an epoch has."""
 
+BYTES = re.compile(r"\b(\d[\d,]{8,}) bytes\b")
 DATA_MODULES = ("/training/data/", "/torch/utils/data/")
 
 
@@ -131,7 +133,8 @@ def classify(error: BaseException) -> Failure:
         failure_class = _class_of(link)
         if failure_class is not FailureClass.UNKNOWN:
             worker = link.number if isinstance(link, WorkerLost) else None
-            return Failure(failure_class, _one_line(link), ADVICE[failure_class], worker)
+            more = f" {FEWER_WORKERS}" if isinstance(link, Diverged) and link.stale else ""
+            return Failure(failure_class, _one_line(link), ADVICE[failure_class] + more, worker)
     return Failure(FailureClass.UNKNOWN, _one_line(error), ADVICE[FailureClass.UNKNOWN])
 
 
@@ -175,4 +178,10 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 def _one_line(error: BaseException) -> str:
     first = (str(error).strip() or "no message").splitlines()[0]
-    return f"{type(error).__name__}: {first}"
+    return f"{type(error).__name__}: {BYTES.sub(_readable, first)}"
+
+
+def _readable(match: re.Match[str]) -> str:
+    """`4398046511104 bytes`, as allocators say it, as `4,400 GB`."""
+    size = int(match[1].replace(",", "")) / 1e9
+    return f"{float(f'{size:.3g}'):,g} GB"

@@ -80,5 +80,5 @@ def a_broken_text(page: Page, served: Served) -> None:
     page.reload()
     expect(page.get_by_text("Draft of this experiment")).to_be_visible()
     expect(box).to_have_value("model: PixelCNN\ntrainer: [1\n")
-    page.get_by_role("button", name="Discard").click()
+    page.get_by_role("button", name="Start over").click()
     expect(page.get_by_text("Draft of this experiment")).to_have_count(0)

@@ -4,7 +4,16 @@ import pytest
 import torch
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.failures import ADVICE, Diverged, FailureClass, ServerLost, TimedOut, WorkerLost, classify
+from scalebook.training.failures import (
+    ADVICE,
+    FEWER_WORKERS,
+    Diverged,
+    FailureClass,
+    ServerLost,
+    TimedOut,
+    WorkerLost,
+    classify,
+)
 from tests.training.gpu_words import NO_MEMORY, OTHER_ERRORS
 
 
@@ -18,7 +27,7 @@ def chained(outer: BaseException, inner: BaseException) -> BaseException:
 @pytest.mark.parametrize(
     ("error", "failure_class", "cause"),
     [
-        (Diverged("train/loss", float("nan"), 7), "diverged", "Diverged: train/loss became nan after 7 updates"),
+        (Diverged("train/loss", float("nan"), 7), "diverged", "Diverged: train/loss became NaN after 7 updates"),
         (WorkerLost(1, "killed by SIGKILL"), "worker lost", "WorkerLost: worker 1 died: killed by SIGKILL"),
         (ServerLost(2, "killed by SIGKILL"), "server lost", "ServerLost: server 2 died: killed by SIGKILL"),
         (MemoryError(), "out of memory", "MemoryError: no message"),
@@ -85,3 +94,17 @@ def test_they_travel_between_processes(error: BaseException) -> None:
 )
 def test_a_gpu_without_memory_is_known_whoever_says_it(text: str, failure_class: str) -> None:
     assert classify(RuntimeError(text)).failure_class == failure_class
+
+
+def test_fewer_asynchronous_workers_are_advice_for_stale_gradients_alone() -> None:
+    alone, stale = classify(Diverged("train/loss", 1.0, 3)), classify(Diverged("train/loss", 1.0, 3, stale=True))
+    assert "asynchronous" not in alone.advice
+    assert stale.advice == f"{alone.advice} {FEWER_WORKERS}"
+
+
+def test_bytes_are_told_in_units() -> None:
+    failure = classify(
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4398046511104 bytes.")
+    )
+    assert failure.failure_class is FailureClass.OUT_OF_MEMORY
+    assert failure.cause.endswith("you tried to allocate 4,400 GB.")

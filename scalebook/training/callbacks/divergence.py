@@ -55,4 +55,6 @@ class DivergenceGuard(Callback):
             self._give_up(value)
 
     def _give_up(self, value: float) -> None:
-        raise Diverged(TRAIN_LOSS, value, self.measure.counts().updates)
+        staleness = self.measure.measured.staleness() if self.measure.measured is not None else None
+        stale = staleness is not None and staleness.max() > 0
+        raise Diverged(TRAIN_LOSS, value, self.measure.counts().updates, stale)

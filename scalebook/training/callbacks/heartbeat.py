@@ -132,11 +132,11 @@ def made_again(checkpoint: str | Path | None, updates: int) -> str:
 
 
 def line(progress: Progress, virtual: bool = False) -> str:
-    """One line for people: `42 %  epoch 3  1,440 updates  12.3 s  train/loss 0.123  ...`; `virtual`: the run's seconds
+    """One line for people: `42 %  epoch 4  1,440 updates  12.3 s  train/loss 0.123  ...`; `virtual`: the run's seconds
     are, `12.3 virtual s`."""
     words = [] if progress.fraction is None else [f"{progress.fraction:4.0%}"]
     words += [
-        f"epoch {progress.epoch}",
+        f"epoch {progress.epoch_under_way}",
         f"{progress.updates:,} updates",
         f"{progress.seconds:.1f} {'virtual ' * virtual}s",
     ]

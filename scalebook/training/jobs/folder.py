@@ -167,7 +167,8 @@ class Started:
 
 @dataclass(frozen=True)
 class Progress:
-    """`progress.json`, every second. `fraction` and `left_s` are None where the budget has no end."""
+    """`progress.json`, every second. `fraction` and `left_s` are None where the budget has no end; `epoch`: epochs that
+    have ended."""
 
     time: float
     phase: Literal["starting", "training", "validating", "ending"]
@@ -178,6 +179,11 @@ class Progress:
     fraction: float | None = None
     left_s: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def epoch_under_way(self) -> int:
+        """From 1, as people count; at the end the last one."""
+        return self.epoch if self.phase == "ending" else self.epoch + 1
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import base_content
+from scalebook.training.config.workload import STRATEGY_NAMES
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.labels import labels
 from scalebook.training.notebook.offered import unnamed
@@ -15,6 +16,8 @@ from scalebook.training.notebook.rows import ExperimentRow, Outcome, row, told
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.directions import Direction, Goal
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
+
+ONE_PROCESS = "SingleDeviceStrategy"  # what Lightning makes of strategy: auto
 
 
 @dataclass(frozen=True)
@@ -120,20 +123,24 @@ def meaning(config: Mapping[str, Any], description: Description) -> dict[str, An
     by_key: dict[str, Any] = {}
     for key, value in flatten(base_content(config, description)).items():
         if key.endswith(".class_path"):
-            by_key[key.removesuffix(".class_path")] = str(value).rpartition(".")[2]
+            name = str(value).rpartition(".")[2]
+            by_key[key.removesuffix(".class_path")] = STRATEGY_NAMES["single"] if name == ONE_PROCESS else name
         elif value != {}:
             by_key[key] = value
     return by_key
 
 
 def meanings(configs: Mapping[str, Mapping[str, Any]], description: Description) -> dict[str, dict[str, Any]]:
-    """`meaning` of each by name; where one says nothing of a key that another sets, the default that it has there."""
+    """`meaning` of each by name; where one says nothing of a key that another sets, the default that it has there.
+
+    Keys are those of MLflow's parameters and of searches, `model.lr` for `model.init_args.lr`."""
     own = {name: meaning(config, description) for name, config in configs.items()}
     keys = dict.fromkeys(key for said in own.values() for key in said)
     by_name: dict[str, dict[str, Any]] = {}
     for name, config in configs.items():
         full = flatten(complete(config, description))
-        by_name[name] = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
+        said = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
+        by_name[name] = {key.replace(".init_args.", "."): value for key, value in said.items()}
     return by_name
 
 

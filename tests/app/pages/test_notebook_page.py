@@ -8,6 +8,7 @@ from scalebook.training.config.identity import config_hash
 from scalebook.training.jobs import queue
 from scalebook.training.notebook import store
 from scalebook.training.workspace import SETTINGS, Workspace
+from tests.app.pages.compose_form import pick, strategy_args
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
 
@@ -170,11 +171,19 @@ def test_an_edit_of_another_cell_made_meanwhile_is_merged(open_page: Open, works
     assert path.read_text(encoding="utf-8") == theirs, "one's own edit is undone, not the other"
 
 
-def test_an_experiment_is_duplicated_under_a_free_name(open_page: Open, workspace: Workspace) -> None:
-    open_page().button(key="duplicate-pixelcnn-async-2").click().run()
-    found = store.read(workspace.root / "first-steps.md").notebook.experiments()
-    assert [one.name for one in found] == ["pixelcnn-async-2", "pixelcnn-async-3"]
-    assert found[0].config == found[1].config
+def test_duplicate_opens_the_form_and_the_name_follows_what_is_chosen_there(
+    open_page: Open, workspace: Workspace
+) -> None:
+    app = open_page()
+    app.button(key="duplicate-pixelcnn-async-2").click().run()
+    assert strategy_args(app)["rule"] == "async"
+    name = next(one for one in app.text_input if one.label == "Name")
+    assert (name.value, name.placeholder) == ("", "pixelcnn-asyncps-x2")
+    pick(app, "Strategy", "DDP")
+    assert next(one for one in app.text_input if one.label == "Name").placeholder == "pixelcnn-ddp-x2"
+    assert [one.name for one in store.read(workspace.root / "first-steps.md").notebook.experiments()] == [
+        "pixelcnn-async-2"
+    ]
 
 
 def test_another_notebook_is_opened_by_its_address(open_page: Open, workspace: Workspace) -> None:

@@ -188,7 +188,7 @@ def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Wor
     job = record(workspace, seed=1, what=config(workers=3, lr=0.01))
     shown = html(open_page("runs", run=job.id))
     assert "The experiment has changed since: trainer.devices was 3 and is now 2; " in shown
-    assert "optimizer.init_args.lr was 0.01 and is now 0.001." in shown
+    assert "optimizer.lr was 0.01 and is now 0.001." in shown
     cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
     fresh = record(workspace, seed=1, config_hash=config_hash(cell.config, describe(workspace)))
     assert "has changed since" not in html(open_page("runs", run=fresh.id))

@@ -127,7 +127,7 @@ def test_a_comparison_has_table_charts_and_differences(text: str) -> None:
     assert "target 2.5" in text
     for axis in ("updates", "seconds"):
         assert f'aria-label="val/bits_per_dim against {axis}"' in text
-    assert ["data.init_args.batch_size", "32", "16"] in found
+    assert ["data.batch_size", "32", "16"] in found
 
 
 def test_a_search_has_plan_best_trials_and_map(text: str) -> None:

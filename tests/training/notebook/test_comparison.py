@@ -109,7 +109,7 @@ def test_what_is_said_by_a_default_does_not_differ(description: Description) -> 
     assert meaning(short, description) == meaning(long, description)
     other = {**short, "trainer": {"strategy": {**whole, "init_args": {"rule": "sync"}}, "devices": 2}}
     said = meanings({"a": short, "b": other}, description)
-    assert differences(said) == [("trainer.strategy.init_args.rule", {"a": "async", "b": "sync"})]
+    assert differences(said) == [("trainer.strategy.rule", {"a": "async", "b": "sync"})]
 
 
 def test_seeds_are_grouped(reader: RunReader) -> None:

@@ -55,7 +55,7 @@ def test_an_exception_arrives_with_its_type_and_callbacks_see_it_where_it_was(
     tmp_path: Path, make: Make, worker: int
 ) -> None:
     before, started = children(), time.monotonic()
-    with pytest.raises(Diverged, match="train/loss became nan after 20 updates"):
+    with pytest.raises(Diverged, match="train/loss became NaN after 20 updates"):
         fit(endless(tmp_path, make, AtBatch(worker, 20, diverge), Diary(tmp_path)))
     assert time.monotonic() - started < 60  # of an endless run
     assert children() <= before

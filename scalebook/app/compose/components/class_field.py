@@ -1,7 +1,7 @@
 """A field whose value is one of several classes: a choice with the classes' own words, and their settings below it."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -71,11 +71,19 @@ def _choice(field: Field, value: Any, key: str, label: str | None, labels: Mappi
     return info
 
 
+def own_first(entries: Sequence[ClassInfo]) -> list[ClassInfo]:
+    """The person's classes before ours, each in their order."""
+    return sorted(entries, key=lambda info: info.source != "user")
+
+
 def label_of(info: ClassInfo) -> str:
-    """The class in a list of choices."""
+    """The class in a list of choices: `PixelCNN`, `Mine (yours)`; with its module, `Digits (yours, my_lab.data)`, where
+    two classes have one name."""
     name = "single" if info.config_value == "auto" else info.config_value or info.name
     words = STRATEGY_NAMES.get(name, info.name)
-    return words[:1].upper() + words[1:] + (" (yours)" if info.source == "user" else "")
+    module, _, alone = words.rpartition(".")
+    whose = ", ".join(word for word in ("yours" if info.source == "user" else "", module) if word)
+    return (alone if module else words[:1].upper() + words[1:]) + (f" ({whose})" if whose else "")
 
 
 def written(value: Any) -> str:

@@ -104,6 +104,7 @@ class ConfigForm:
         return info
 
     def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
+        entries = class_field.own_first(entries)
         before = form.chosen(self.config, path, group, self.description)
         index = next((i for i, entry in enumerate(entries) if entry == before), None)
         info = st.selectbox(

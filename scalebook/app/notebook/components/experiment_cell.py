@@ -90,7 +90,8 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str, menu: 
         if press.button("Plan", f"plan-{name}", type="tertiary",
                         help="How fast would it train with more workers, and where do they stop helping?"):  # fmt: skip
             asked = "plan"
-        if press.button("Duplicate", f"duplicate-{name}", page, type="tertiary"):
+        if press.button("Duplicate", f"duplicate-{name}", page, type="tertiary",
+                        help="Opens the form of a new experiment with this config."):  # fmt: skip
             asked = "duplicate"
         picked = st.menu_button("More", list(menu), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
     return menu[picked] if picked else asked

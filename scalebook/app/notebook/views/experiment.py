@@ -8,13 +8,12 @@ from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
 from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs.services import experiments
-from scalebook.app.runs.services.experiments import LIVE, SeedView, virtual_copy
+from scalebook.app.runs.services.experiments import LIVE, SeedView, plain_copy, virtual_copy
 from scalebook.app.runs.views import better
-from scalebook.app.shared.services import drafts, notebooks
+from scalebook.app.shared.services import drafts
 from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.services.words import plural
 from scalebook.app.shared.views import deleting, placing
-from scalebook.app.shared.views.writing import write
 from scalebook.training.config import data_paths
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.validate import validate
@@ -71,7 +70,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         asked = experiments.stop(seeds)
         state.clicks().settle(clicked)
         state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
-    elif intent in ("edit", "search", "plan", "virtual"):
+    elif intent in ("edit", "search", "plan", "duplicate", "virtual"):
         state.clicks().settle(clicked)
         _leave(intent, stored.path.stem, cell, load.workers)
     elif intent == "delete":
@@ -79,7 +78,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     elif intent == "comparison":
         editing.ask([plans.new(stored, description, [cell.name], index + 1, editing.recorded(stored))])
     elif intent is not None:
-        _change(intent, stored, index, cell)
+        placing.act(intent, stored, index)
         state.clicks().settle(clicked)
     if intent is not None:
         st.rerun()
@@ -93,7 +92,8 @@ def _leave(intent: str, notebook: str, cell: ExperimentCell, workers: int) -> No
         st.switch_page(SEARCH.script, query_params={"notebook": notebook, "experiment": cell.name})
     elif intent == "plan":
         st.switch_page(PLAN.script, query_params=PLAN.cell(notebook, cell.name))
-    drafts.save(resources.workspace(), virtual_copy(notebook, cell, workers))
+    draft = virtual_copy(notebook, cell, workers) if intent == "virtual" else plain_copy(notebook, cell)
+    drafts.save(resources.workspace(), draft)
     st.switch_page(COMPOSE.script, query_params={"notebook": notebook})
 
 
@@ -116,10 +116,3 @@ def _run(stored: Stored, cell: ExperimentCell) -> bool:
         return False
     state.say(f"Submitted {plural(len(jobs), 'run')} of {cell.name}.", ":material/play_arrow:")
     return True
-
-
-def _change(intent: str, stored: Stored, index: int, cell: ExperimentCell) -> None:
-    if intent == "duplicate":
-        write(stored, lambda notebook: notebooks.duplicate(notebook, cell.name)[0], "Duplicated.")
-    else:
-        placing.act(intent, stored, index)

@@ -35,7 +35,7 @@ def words(view: RunView) -> str:
     if progress.left_s is not None:
         parts[0] += f", {duration(progress.left_s)} left"
     if progress.updates:
-        parts.append(f"epoch {progress.epoch + 1}")
+        parts.append(f"epoch {progress.epoch_under_way}")
         parts.append(f"{progress.updates:,} updates")
         if (rate := view.metrics.get(names.UPDATES_PER_SECOND)) is not None:
             parts.append(f"{figure(rate, 3)} updates/{'virtual ' if view.is_virtual else ''}s")

@@ -76,9 +76,14 @@ def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
     path = workspace.root / f"{stem}.md"
     cell = notebooks.read(path).notebook.experiment(record.cell or "") if path.is_file() else None
     if cell is not None:
-        return SavedDraft(stem, "", "", cell.repeats, cell.config)
+        return plain_copy(stem, cell)
     assert view.job is not None, "only runs of this workspace can be duplicated"
     return SavedDraft(stem, "", "", 1, view.job.content())
+
+
+def plain_copy(notebook: str, cell: ExperimentCell) -> SavedDraft:
+    """A new experiment of `notebook` with the config of `cell`; its name follows its strategy and workers."""
+    return SavedDraft(notebook, "", "", cell.repeats, cell.config)
 
 
 def virtual_copy(notebook: str, cell: ExperimentCell, workers: int) -> SavedDraft:

@@ -48,7 +48,7 @@ def changes(
 
 
 def _words(key: str, values: Mapping[str, Any]) -> str:
-    """`optimizer.init_args.lr was 0.01 and is 0.001`."""
+    """`optimizer.lr was 0.01 and is now 0.001`."""
     then, now = values.get("then"), values.get("now")
     if then is None:
         return f"{key} is now {plain(now)}, and was not set"

@@ -143,7 +143,10 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best
         traces += _refused(part.field, dark, legend)
         traces.append(_field(part.field, dark))
     if part.iso:
-        traces.append(_iso(part.iso, dark, legend))
+        traces += [
+            _iso(part.iso, dark, legend),
+            _quotients(part.iso, dark),
+        ]  # below the marks, which they must not hide
     if len(part.ridge) > 1:
         traces.append(_line(part, dark, legend))
     if "finished" in part.trials and "finished" not in legend:
@@ -238,6 +241,17 @@ def _iso(lines: Sequence[Iso], dark: bool, legend: set[str]) -> Trace:
     }  # fmt: skip
 
 
+def _quotients(lines: Sequence[Iso], dark: bool) -> Trace:
+    """The constant of each dotted line, near its upper end."""
+    return {
+        "type": "scatter", "mode": "text", "hoverinfo": "skip", "showlegend": False,
+        "x": [line.x[0] + ALONG * (line.x[1] - line.x[0]) for line in lines],
+        "y": [line.y[0] + ALONG * (line.y[1] - line.y[0]) for line in lines],
+        "text": [f"10<sup>{round(math.log10(line.quotient))}</sup>" for line in lines],
+        "textfont": {"size": 10, "color": looks.dim(dark)},
+    }  # fmt: skip
+
+
 def _star(x: float, y: float, legend: set[str]) -> Trace:
     marker = {"symbol": "star", "size": 17, "color": "#f2b630", "line": {"width": 1.2, "color": looks.ink(False)}}
     return {
@@ -260,21 +274,13 @@ def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[st
 
 
 def _words(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The annotations: what the wall is, and the constant of each dotted line near its upper end."""
-    common = {"xref": place["xaxis"], "yref": place["yaxis"], "showarrow": False}
-    annotations = [
+    """What the memory wall is."""
+    if part.wall is None:
+        return []
+    return [
         {
-            **common, "x": iso.x[0] + ALONG * (iso.x[1] - iso.x[0]), "y": iso.y[0] + ALONG * (iso.y[1] - iso.y[0]),
-            "text": f"10<sup>{round(math.log10(iso.quotient))}</sup>", "bgcolor": looks.ground(dark), "opacity": 0.85,
-            "borderpad": 0, "font": {"size": 10, "color": looks.dim(dark)},
+            "xref": place["xaxis"], "yref": place["yaxis"], "showarrow": False, "x": part.wall, "y": 0,
+            "text": "out of memory", "textangle": -90, "xanchor": "left", "yanchor": "bottom",
+            "font": {"size": 11, "color": looks.LOOKS["out of memory"].colour(dark)},
         }
-        for iso in part.iso
     ]  # fmt: skip
-    if part.wall is not None:
-        annotations.append(
-            {
-                **common, "x": part.wall, "y": 0, "text": "out of memory", "textangle": -90, "xanchor": "left",
-                "yanchor": "bottom", "font": {"size": 11, "color": looks.LOOKS["out of memory"].colour(dark)},
-            }
-        )  # fmt: skip
-    return annotations

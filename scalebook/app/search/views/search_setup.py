@@ -121,10 +121,10 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
         page_head.title(f"Edit {cell}" if cell else "New search", within=choice.title)
     with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         step = search_form.steps(draft.step, f"search.{draft.version}")
-        if st.button("Start over", type="tertiary", help="Forget what was changed here."):
+        if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
             _start_over(draft)
-    if draft.left_at is not None and draft_label.draw(draft.left_at, "this search") == "discard":
-        _start_over(draft)
+    if draft.left_at is not None:
+        draft_label.line(draft.left_at, "this search")
     return step
 
 

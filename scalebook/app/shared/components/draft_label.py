@@ -12,13 +12,16 @@ from scalebook.training.errors import one_line
 SHOWN = 120  # characters of the text
 
 
+def line(left_at: float, what: str) -> None:
+    """The words alone, on a page that has a button to start over."""
+    st.caption(f":material/edit_note: **Draft** of {what}, last changed {ago(left_at)}, not saved to the notebook.")
+
+
 def draw(left_at: float, what: str, key: str = "", text: str = "") -> Literal["continue", "discard"] | None:
     """What is to become of it. `left_at` in seconds since the epoch; a `text` that is not on the page is quoted."""
     with st.container(border=bool(text), key=f"draft-label-{key}"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(
-                f":material/edit_note: **Draft** of {what}, last changed {ago(left_at)}, not saved to the notebook."
-            )
+            line(left_at, what)
             goes_on = bool(text) and st.button("Continue", key=f"continue-draft-{key}")
             discarded = st.button("Discard", type="tertiary", key=f"discard-draft-{key}")
         if text:

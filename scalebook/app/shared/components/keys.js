@@ -1,10 +1,11 @@
 /* Ctrl+Enter runs (or saves the note that is being written), Ctrl+S saves, Esc closes a note's editor while nothing in it
-   has changed. What is being typed is told to the server before the button is pressed; its answer may draw the button
+   has changed. Enter in a name (of a new notebook, a renamed one, a new file) presses the button below it. What is being typed is told to the server before the button is pressed; its answer may draw the button
    anew, so it is looked for again by its key. */
 (() => {
   if (window.scalebookKeys) return;
   window.scalebookKeys = true;
   const TOLD_MS = 60;
+  const ENABLED_MS = 3000;  // the button is on as soon as the server has the name
   const EDITOR = '[class*="st-key-editor-"]';
   const button = (within, key) => within && [...within.querySelectorAll(`[class*="st-key-${key}"] button`)]
     .find((one) => !one.disabled && one.getClientRects().length);
@@ -14,6 +15,10 @@
     if (box instanceof HTMLTextAreaElement || box instanceof HTMLInputElement)
       box.dispatchEvent(new FocusEvent("focusout", { bubbles: true }));
     setTimeout(() => (found.isConnected ? found : document.querySelector(`.${CSS.escape(key)} button`))?.click(), TOLD_MS);
+  };
+  const soon = (found, until) => {
+    if (found()) found().click();
+    else if (Date.now() < until) setTimeout(() => soon(found, until), TOLD_MS);
   };
   const running = (at) => button(at.closest(EDITOR), "save-") || button(document, "compose-run")
     || button(document, "search-start") || button(at.closest('[class*="st-key-cell-"]'), "run-");
@@ -33,7 +38,10 @@
     const dialog = document.querySelector('[role="dialog"]');
     const held = event.ctrlKey || event.metaKey;
     const at = event.target instanceof Element ? event.target : document.body;
-    if (held && event.key.toLowerCase() === "s") {
+    if (event.key === "Enter" && !held && dialog && at.matches('input[type="text"]')) {
+      const name = ["create-notebook", "rename-notebook", "template-module"].find((key) => dialog.querySelector(`.st-key-${key}`));
+      if (name) setTimeout(() => soon(() => button(dialog, name), Date.now() + ENABLED_MS), TOLD_MS);
+    } else if (held && event.key.toLowerCase() === "s") {
       event.preventDefault();
       const found = !dialog && saving(at);
       if (found) press(found);

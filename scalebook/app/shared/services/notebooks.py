@@ -133,14 +133,6 @@ def name_problems(notebook: Notebook | None, name: str, editing: str) -> list[Pr
     return []
 
 
-def place_of(notebook: Notebook, name: str) -> int:
-    """The index of the experiment `name`; ConfigError where it is gone."""
-    for index, cell in enumerate(notebook.cells):
-        if isinstance(cell, ExperimentCell) and cell.name == name:
-            return index
-    raise ConfigError(name, "is no longer in the notebook", "Reload the page.")
-
-
 def put_experiment(
     notebook: Notebook, name: str, config: dict[str, object], repeats: int, replaces: str = ""
 ) -> Notebook:
@@ -153,15 +145,6 @@ def put_experiment(
     if replaces and name != replaces and notebook.experiment(replaces) is not None:
         notebook = edit.rename(notebook, replaces, name)  # also in the comparisons that name it
     return edit.put_experiment(notebook, name, dict(config), repeats)
-
-
-def duplicate(notebook: Notebook, name: str) -> tuple[Notebook, str]:
-    """A copy right below, with a free name; returns that too."""
-    index = place_of(notebook, name)
-    cell = notebook.cells[index]
-    assert isinstance(cell, ExperimentCell)
-    free = edit.unique_name(notebook, name)
-    return edit.put_experiment(notebook, free, cell.config, cell.repeats, at=index + 1), free
 
 
 def move(notebook: Notebook, index: int, by: int) -> Notebook:
