@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scalebook.training.errors import ConfigError, Problem, one_line
 from scalebook.training.notebook import edit, store
-from scalebook.training.notebook.cells import Cell, ExperimentCell, Note, Notebook
+from scalebook.training.notebook.cells import Cell, Note, Notebook
 from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
 from scalebook.training.notebook.store import Stored
 from scalebook.training.trust import within
