@@ -244,7 +244,7 @@ def _iso(lines: Sequence[Iso], dark: bool, legend: set[str]) -> Trace:
 def _quotients(lines: Sequence[Iso], dark: bool) -> Trace:
     """The constant of each dotted line, near its upper end."""
     return {
-        "type": "scatter", "mode": "text", "hoverinfo": "skip", "showlegend": False,
+        "type": "scatter", "mode": "text", "textposition": "top center", "hoverinfo": "skip", "showlegend": False,
         "x": [line.x[0] + ALONG * (line.x[1] - line.x[0]) for line in lines],
         "y": [line.y[0] + ALONG * (line.y[1] - line.y[0]) for line in lines],
         "text": [f"10<sup>{round(math.log10(line.quotient))}</sup>" for line in lines],
