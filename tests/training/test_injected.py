@@ -189,9 +189,7 @@ def test_a_class_that_cannot_be_offered_is_said_with_its_reason(told: Descriptio
     (problem,) = validate({**config(), "model": path("Trained")}, told)
     assert "which is abstract: subclasses must define net_of" in str(problem)
     (problem,) = validate({**config(), "model": path("WithNt")}, told)
-    assert str(problem).endswith(
-        "which is no known model of the modules that scalebook.toml names. Did you mean `WithNet`?"
-    )
+    assert str(problem).endswith("WithNt' in the modules of scalebook.toml. Did you mean `WithNet`?")
     assert [one.class_path for one in told.refused if one.by_mistake] == [path("Untyped"), path("Unclear")]
 
 

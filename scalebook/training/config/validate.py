@@ -137,7 +137,7 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
 
 
 def _unknown_class(key: str, name: str, group: Group, description: Description) -> Problem:
-    what = WORDS.get(key, "strategy")
+    what, where = WORDS.get(key, "strategy"), ""
     if key in ("model", "data") and (refused := description.refusal(name)) is not None:
         return Problem(key, f"names {shown(name)}, which {refused.why}", refused.remedy)
     entries = getattr(description, group)
@@ -149,11 +149,11 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
             remedy = f"Its module was not imported: {import_problems[0]}"
         elif within(f"{module}.", description.packages):
             own = [entry.name for entry in entries if entry.source == "user"]
-            what = f"{what} of the modules that scalebook.toml names"
+            where = " in the modules of scalebook.toml"
             remedy = suggestion(name, own) or "Its class must be a LightningModule or a LightningDataModule."
         elif not remedy.startswith("Did"):
             remedy = f'{remedy} For your own class, add its module to scalebook.toml: modules = ["..."].'
-    return Problem(key, f"unknown {what} {shown(name)}", remedy)
+    return Problem(key, f"unknown {what} {shown(name)}{where}", remedy)
 
 
 def _top_level(config: Mapping[str, Any]) -> list[Problem]:

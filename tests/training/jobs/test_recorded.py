@@ -103,7 +103,11 @@ def _unended(job: JobFolder) -> None:
             {"run": "zzz"},
             r"gradient_s\.run: zzz is not a job of this folder\. Name a finished run of AsyncPS with real",
         ),
-        (_few, {"run": "abc"}, r"gradient_s\.run: abc123 has timed 49 gradients in a row, fewer than 50\. Name a run"),
+        (
+            _few,
+            {"run": "abc"},
+            r"gradient_s\.run: abc123 has timed 49 gradients in a row, fewer than 50\. Name a finished run",
+        ),
         (_without, {"run": "abc"}, r"gradient_s\.run: abc123 has no timings: it had no real workers that push"),
         (_torn, {"run": "abc"}, r"gradient_s\.run: .*timings\.json is broken"),
         (_unended, {"run": "abc"}, r"gradient_s\.run: abc123 is waiting, and records its timings at its end"),

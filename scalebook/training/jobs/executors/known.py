@@ -36,5 +36,5 @@ def chosen(workspace: Workspace) -> Executor[Any]:
     require_ray(key)
     if not trusted(workspace):
         remedy = f"Add {OPTION} to the command, once, if it is yours."
-        raise ConfigError(key, "sends jobs to other machines, from a folder that you have not trusted", remedy)
+        raise ConfigError(key, "sends jobs to other machines, from a folder that you do not trust", remedy)
     return RayExecutor(workspace)

@@ -126,11 +126,11 @@ def test_a_cluster_needs_ray_and_trust(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ConfigError, match=r"cluster.address: needs Ray, which is not installed. Run pip install"):
         chosen(workspace)
     monkeypatch.setattr(ray_core, "installed", lambda: True)
-    with pytest.raises(ConfigError, match="from a folder that you have not trusted"):
+    with pytest.raises(ConfigError, match="from a folder that you do not trust"):
         chosen(workspace)
     trust(workspace)
     assert isinstance(chosen(workspace), RayExecutor)
     (tmp_path / "w" / SETTINGS).write_text('[cluster]\naddress = "elsewhere:6379"', encoding="utf-8")
-    with pytest.raises(ConfigError, match="from a folder that you have not trusted"):
+    with pytest.raises(ConfigError, match="from a folder that you do not trust"):
         chosen(Workspace(tmp_path / "w"))  # trust is of the address, too
     assert "ray" not in sys.modules
