@@ -145,6 +145,28 @@ def all_runs() -> list[RunRecord]:
     return _all_runs(workspace().tracking_uri(), _stamps(workspace().database))
 
 
+@st.cache_resource(ttl=ALL_RUNS_TTL_S, max_entries=2, show_spinner=False)
+def _parameter_names(tracking_uri: str, changed: Sequence[int]) -> list[str]:
+    return _reader(tracking_uri).parameter_names()
+
+
+@st.cache_resource(ttl=ALL_RUNS_TTL_S, max_entries=100, show_spinner=False)
+def _parameter(tracking_uri: str, changed: Sequence[int], name: str) -> dict[str, str]:
+    return _reader(tracking_uri).parameter(name)
+
+
+def parameter_names() -> list[str]:
+    """Of all runs in the store."""
+    names = {name for record in all_runs() for name in record.params}
+    return sorted({*names, *_parameter_names(workspace().tracking_uri(), _stamps(workspace().database))})
+
+
+def parameter(name: str) -> Mapping[str, str]:
+    """What each run of the store has for this parameter, by its id."""
+    told = _parameter(workspace().tracking_uri(), _stamps(workspace().database), name)
+    return told or {record.id: record.params[name] for record in all_runs() if name in record.params}
+
+
 def _stamps(database: Path) -> tuple[int, ...]:
     """Values that change whenever somebody writes to the search."""
     files = (database, database.with_name(f"{database.name}-wal"))
