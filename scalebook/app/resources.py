@@ -18,7 +18,7 @@ from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.app.shared.services import links
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import Judgement, judge_all
-from scalebook.training.config import catalogue
+from scalebook.training.config import catalogue, logged_metrics
 from scalebook.training.config.description import Description
 from scalebook.training.config.model_parameters import find_out
 from scalebook.training.config.search.types import SearchSpec
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOKING = "describe"  # the thread that does
 MODEL_LOOKING = "parameters"
+METRICS_LOOKING = "logged metrics"
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
 IMPORTANCE_TTL_S = 10.0
 BROKEN_TTL_S = 10.0
@@ -106,6 +107,25 @@ def look_at_model(config: Mapping[str, Any], about: Description) -> None:
     if not any(thread.name == MODEL_LOOKING for thread in threading.enumerate()):
         arguments = [copy.deepcopy(dict(config)), about]
         threading.Thread(target=find_out, args=arguments, daemon=True, name=MODEL_LOOKING).start()
+
+
+def look_at_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
+    """Have two batches of each config run behind the page, unless that goes on already, of these or others."""
+    if not looks_at_metrics():
+        arguments = [copy.deepcopy([dict(config) for config in configs]), about]
+        threading.Thread(target=_find_out_metrics, args=arguments, daemon=True, name=METRICS_LOOKING).start()
+
+
+def _find_out_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
+    for config in configs:
+        told = logged_metrics.known(config, about)
+        if told is None or told.problem:  # another of them may have the same model and data
+            logged_metrics.find_out(config, about)
+
+
+def looks_at_metrics() -> bool:
+    """Whether that goes on."""
+    return any(thread.name == METRICS_LOOKING for thread in threading.enumerate())
 
 
 def look_anew() -> None:

@@ -18,6 +18,7 @@ LABELS: Final = {
     "rate": "Learning rate",
 }  # fmt: skip
 LISTS: Final = (*LABELS, "tag", "by", "columns")
+KEYS: Final = ("find", "state", *LISTS, "trials", "tests", "group", "sort", "down")
 FROM: Final = "from "
 TO: Final = "to "
 IS: Final = "is "
@@ -72,23 +73,10 @@ def _end(value: float | None) -> list[str]:
     return [] if value is None else [number_box.shown(value)]
 
 
-def widgets(address: Mapping[str, Sequence[str]], states: Sequence[str]) -> dict[str, object]:
-    """What each widget is to say for an address that may say anything: of a kept view, or one made by hand."""
-    said = {key: [value for value in values if value] for key, values in address.items()}
-    one = {key: values[0] for key, values in said.items() if values}
-    names = said.get("by", [])
-    return {
-        "find": one.get("find", "")[: run_query.LONGEST_TEXT],
-        "state": one["state"] if one.get("state") in states else ANY,
-        **{key: list(dict.fromkeys(said.get(key, []))) for key in LISTS},
-        "trials": one.get("trials") == "true",
-        "tests": one.get("tests") == "true",
-        **{f"{way}{name}": one.get(f"{way}{name}", "") for name in names for way in (FROM, TO)},
-        **{f"{IS}{name}": said.get(f"{IS}{name}", []) for name in names},
-        "group": one["group"] if one.get("group") in FACETS else NO_GROUP,
-        "sort": one.get("sort", "started"),
-        "down": one.get("down") != "false",
-    }
+def known(address: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """What of an address that may say anything is of this list."""
+    ways = (FROM, TO, IS)
+    return {key: values for key, values in address.items() if key in KEYS or key.startswith(ways)}
 
 
 def draw(
@@ -110,12 +98,12 @@ def draw(
         "State", [ANY, *states], key="state", bind="query-params", label_visibility="collapsed", width=140
     )
     with st.popover("Filter", icon=":material/filter_alt:"):
-        known = {facet: run_query.options(records, facet) for facet in LABELS}
-        known["tag"] = sorted({tag for record in records for tag in run_query.tags(record)})
+        offered = {facet: run_query.options(records, facet) for facet in LABELS}
+        offered["tag"] = sorted({tag for record in records for tag in run_query.tags(record)})
         facets = {}
         for place, (facet, label) in zip(st.columns(2) * 3, {**LABELS, "tag": "Tags"}.items(), strict=True):
             with place:
-                facets[facet] = _several(label, facet, known[facet], asked)
+                facets[facet] = _several(label, facet, offered[facet], asked)
         tags = facets.pop("tag")
         by = _several("Metric or parameter", "by", names, asked, "A metric by its last value.")
         ranges, chosen = _of_each(by, asked, values)

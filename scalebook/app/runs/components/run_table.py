@@ -104,7 +104,7 @@ def draw_groups(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
     figures += [
         (
             _own(name),
-            name,
+            name.removeprefix(run_query.PARAMETER),
             [group.columns[name] for group in groups],
             "",
             "Mean over its runs, of the last value of each.",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from html import escape
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -84,9 +85,8 @@ def _views(shown: ListView) -> None:
             return
         for view in kept:
             with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-                if st.button(run_filters.plain(view.name), key=f"open view {view.name}", type="tertiary"):
-                    state.remember(OPENED, run_filters.widgets(view.parameters, runs.STATES))
-                    st.rerun()
+                address = f"{RUNS.url()}?{urlencode(run_filters.known(view.parameters), doseq=True)}"
+                html.draw(f'<table class="sb"><tr><td>{html.link(view.name, address).html}</td></tr></table>')
                 if st.button("", key=f"delete view {view.name}", icon=":material/delete:", type="tertiary",
                              help=f"Delete the view {run_filters.plain(view.name)}"):  # fmt: skip
                     saved_views.delete(workspace, view.name)
