@@ -105,16 +105,18 @@ def draw(
             with place:
                 facets[facet] = _several(label, facet, offered[facet], asked)
         tags = facets.pop("tag")
-        by = _several("Metric or parameter", "by", names, asked, "A metric by its last value.")
+        by = _several("Metric or parameter", "by", names, asked, "Metrics count by their last value.")
         ranges, chosen = _of_each(by, asked, values)
         trials = st.toggle("Show trials of searches", key="trials", bind="query-params")
         tests = st.toggle("Show measurements and tests", key="tests", bind="query-params",
-                          help="What Plan, learning-rate tests and largest-batch tests ran.")  # fmt: skip
+                          help="Runs that Plan, learning-rate tests and largest-batch tests made.")  # fmt: skip
     with st.popover("Columns", icon=":material/view_column:"):
         columns = _several("Metrics and parameters", "columns", names, asked)
         group = st.selectbox("Group by", [NO_GROUP, *FACETS], key="group", bind="query-params")
         orders = list(dict.fromkeys([*run_query.ORDERS, *names, *asked.get("sort", ())]))
-        sort = st.selectbox("Sort by", orders, key="sort", bind="query-params", help="A metric by its last value.")
+        sort = st.selectbox(
+            "Sort by", orders, key="sort", bind="query-params", help="Metrics sort by their last value."
+        )
         down = st.toggle("Largest or newest first", value=True, key="down", bind="query-params")
     if state and state != ANY:
         facets["state"] = [state]

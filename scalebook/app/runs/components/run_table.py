@@ -98,8 +98,8 @@ def draw_groups(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
         "states": column.TextColumn("States", width="medium"),
     }
     figures: list[tuple[str, str, list[float | None], str, str]] = [
-        ("best", "Best", [group.best for group in groups], "%.4f", "The best of all its runs."),
-        ("mean", "Mean of best", [group.mean for group in groups], "%.4f", "Of each run's best."),
+        ("best", "Best", [group.best for group in groups], "%.4f", "Best of all its runs."),
+        ("mean", "Mean of best", [group.mean for group in groups], "%.4f", "Mean of each run's best."),
     ]
     figures += [
         (
@@ -107,7 +107,7 @@ def draw_groups(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
             name.removeprefix(run_query.PARAMETER),
             [group.columns[name] for group in groups],
             "",
-            "Mean over its runs, of the last value of each.",
+            "Mean of the last value of each run.",
         )
         for name in columns
     ]
@@ -157,7 +157,7 @@ def _table(
 def _own_column(name: str, values: list[Any]) -> tuple[Any, list[Any]]:
     """Of a metric its last values; of a parameter what was written, as numbers where all of it are."""
     if not name.startswith(run_query.PARAMETER):
-        return number_column.draw(name, values, help="The last value.")
+        return number_column.draw(name, values, help="Last value.")
     title = name.removeprefix(run_query.PARAMETER)
     numbers = [None if value is None else run_query.as_number(value) for value in values]
     if numbers.count(None) > values.count(None):
@@ -198,8 +198,8 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
 
 
 WRITTEN = {
-    "batch": ("Batch per worker", "Samples of one gradient."),
-    "lr": ("Learning rate", "As it was applied."),
+    "batch": ("Batch per worker", "Samples per gradient."),
+    "lr": ("Learning rate", "As applied."),
 }
 
 
@@ -207,9 +207,9 @@ def _numbers(metric: str) -> dict[str, tuple[str, str, str | None]]:
     """Title, format and help of our own columns of figures. `metric`: of all rows, "" where they differ."""
     return {
         "best": (f"Best {metric}".strip(), "%.4f", None),
-        "final": ("Last", "%.4f", "The final value, or the latest of a run that goes on."),
+        "final": ("Last", "%.4f", "Final value; of an active run, the latest."),
         "staleness": ("Staleness", "%.2f", "Mean, in updates."),
-        "rate": ("Updates/s", "%.0f", "Of virtual workers: a second of the clock they run by."),
+        "rate": ("Updates/s", "%.0f", "With virtual workers: per virtual second."),
         "seconds": ("Seconds", "%.1f", "Wall time since the start."),
     }
 
@@ -222,8 +222,8 @@ def _words_columns(dark: bool) -> dict[str, Any]:
             "Run", width="medium", display_text=rf"[?&]{CALLED}=([^&]*)", alignment="left", pinned=True
         ),
         "state": column.MultiselectColumn("State", options=words, color=colours, width=92),
-        "remark": column.TextColumn("Why", width=260, help="Why it waits, failed, was pruned; what it was for."),
-        "own": column.TextColumn(f"{SIGN} Of worker 0", width="small", help=WORDS),
+        "remark": column.TextColumn("Why", width=260, help="Why it waits, failed or was pruned; what it was for."),
+        "own": column.TextColumn(f"{SIGN} Worker 0 only", width="small", help=WORDS),
         "metric": column.TextColumn("Metric", width=105),
         "notebook": column.TextColumn("Notebook", width="small"),
         "model": column.TextColumn("Model", width=120),
