@@ -2,13 +2,20 @@
 them."""
 
 import shutil
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app import resources
+from scalebook.app.shared.views.what_it_logs import LABEL
+from scalebook.training.config import logged_metrics
+from scalebook.training.config.logged_metrics import LoggedMetrics
+from scalebook.training.config.model_parameters import kept_at
 from scalebook.training.config.search.types import Objective
+from scalebook.training.files.records import save
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.notebook import store
 from scalebook.training.search import launch
@@ -335,3 +342,35 @@ def test_an_experiment_is_searched_over_from_its_card(open_page: Open) -> None:
     app.button(key=f"search-{CELL}").click().run()
     assert not app.exception
     assert box(app, "Experiment").value == CELL
+
+
+def test_what_the_model_logs_is_found_out_before_its_first_run(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = [LoggedMetrics(problem="RuntimeError: no data"), LoggedMetrics(["val_zeal", "val/loss"], ["train_loss"])]
+
+    def find_out(config: Any, description: Any) -> None:
+        place = kept_at("logged", config, description)
+        assert place is not None
+        save(place, told.pop(0))
+
+    monkeypatch.setattr(logged_metrics, "find_out", find_out)
+    app = preset(setting_up(open_page, experiment=CELL), "batch-size")
+    press(app, "Next: how")
+    assert "val_zeal" not in box(app, "Objective").options
+    press(app, LABEL)
+    while resources.looks_at_metrics():
+        time.sleep(0.01)
+    app.run()
+    assert [one.value for one in app.warning] == [f"What {CELL} logs could not be found out. RuntimeError: no data."], (
+        "and the button is there to try again"
+    )
+    press(app, LABEL)
+    while resources.looks_at_metrics():
+        time.sleep(0.01)
+    app.run()
+    assert "val_zeal" in box(app, "Objective").options
+    assert LABEL not in [one.label for one in app.button]
+    box(app, "Objective").set_value("val_los").run()
+    assert "objective: is val_los, which nothing logs" in words(app) + " ".join(one.value for one in app.error)
+    assert app.button(key="search-start").disabled
