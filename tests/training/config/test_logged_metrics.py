@@ -181,4 +181,4 @@ def test_a_claim_on_what_nothing_logs_is_refused(about: Description) -> None:
     assert [one.severity for one in unknown_metric(iter(configs), "val_los", about)] == ["error"]
     assert list(unknown_metric(configs, "val_é", about)) == []
     other = {**monitoring("val_é"), "model": "MLPClassifier"}
-    assert [one.severity for one in unknown_metric([*configs, other], "val_los", about)] == ["warning"], "not all known"
+    assert not [one for one in unknown_metric([*configs, other], "val_los", about) if one.severity == "error"]
