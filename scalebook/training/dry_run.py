@@ -49,8 +49,9 @@ def logged_metrics(config: Mapping[str, Any]) -> LoggedMetrics:
     """What a fit of BATCHES batches on a CPU logs; or why it could not be fitted, in a line. Runs the user's code."""
     quieten()
     with tempfile.TemporaryDirectory(prefix="scalebook-dry-run-") as folder:
+        logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": folder}}
         trainer = {
-            **config["trainer"], "fast_dev_run": BATCHES, "accelerator": "cpu", "devices": 1, "logger": True,
+            **config["trainer"], "fast_dev_run": BATCHES, "accelerator": "cpu", "devices": 1, "logger": logger,
             "default_root_dir": folder, "enable_progress_bar": False, "enable_model_summary": False,
         }  # fmt: skip
         try:
