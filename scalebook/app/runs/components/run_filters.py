@@ -7,7 +7,7 @@ from typing import Final
 import streamlit as st
 
 from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import FACETS, PARAMETER, Range, RunQuery
+from scalebook.app.runs.services.run_query import FACETS, PARAMETER, ValueRange, RunQuery
 from scalebook.app.shared.components import number_box
 from scalebook.training.tracking.reading import RunRecord
 
@@ -126,9 +126,9 @@ def draw(
 
 def _of_each(
     names: Sequence[str], asked: Mapping[str, Sequence[str]], values: Callable[[str], Mapping[str, str]]
-) -> tuple[dict[str, Range], dict[str, Sequence[str]]]:
+) -> tuple[dict[str, ValueRange], dict[str, Sequence[str]]]:
     """Of each metric or parameter the two ends of a range; the values of a parameter that is no number."""
-    ranges: dict[str, Range] = {}
+    ranges: dict[str, ValueRange] = {}
     chosen: dict[str, Sequence[str]] = {}
     for name in names:
         parameter = name.removeprefix(PARAMETER)
@@ -142,7 +142,7 @@ def _of_each(
         for end in (low, high):
             if isinstance(end, str):
                 st.error(f"{plain(end)} is not a number.")
-        ranges[name] = Range(*(None if end is None or isinstance(end, str) else float(end) for end in (low, high)))
+        ranges[name] = ValueRange(*(None if end is None or isinstance(end, str) else float(end) for end in (low, high)))
     return ranges, chosen
 
 

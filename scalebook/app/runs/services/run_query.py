@@ -69,7 +69,7 @@ MOST_VALUES: Final = 200
 
 
 @dataclass(frozen=True)
-class Range:
+class ValueRange:
     """Both ends belong to it; None is no end."""
 
     low: float | None = None
@@ -106,7 +106,7 @@ class RunQuery:
     down: bool = True
     tests: bool = False
     """Whether runs are shown that only measured or tested a config, for Plan, learning rates or the largest batch."""
-    ranges: Mapping[str, Range] = field(default_factory=dict)
+    ranges: Mapping[str, ValueRange] = field(default_factory=dict)
     """Metric, or parameter that is a number -> where it lies in a run that passes."""
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Parameter -> the values that pass; one that is empty lets all pass."""

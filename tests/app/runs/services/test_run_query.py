@@ -3,7 +3,7 @@ import sys
 from dataclasses import replace
 
 from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import NOTE, Range, RunQuery
+from scalebook.app.runs.services.run_query import NOTE, ValueRange, RunQuery
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
@@ -83,16 +83,16 @@ def passing(query: RunQuery) -> str:
 
 
 def test_runs_pass_by_the_range_of_a_metric_or_a_parameter() -> None:
-    assert passing(RunQuery(ranges={names.VAL_LOSS: Range(high=0.3)}, trials=True)) == "1", "neither NaN nor none"
-    assert passing(RunQuery(ranges={names.VAL_LOSS: Range(0.25, 0.5)})) == "31", "both ends"
-    assert passing(RunQuery(ranges={"params.width": Range(low=20)})) == "43"
-    assert passing(RunQuery(ranges={"params.width": Range(low=20), names.VAL_LOSS: Range(low=0.1)})) == "3"
-    assert passing(RunQuery(ranges={"params.width": Range(), "no such": Range()})) == "431", "without an end"
-    assert passing(RunQuery(ranges={"no such": Range(low=0)})) == ""
-    assert passing(RunQuery(ranges={"params.kind": Range(low=0)})) == "", "a word is in no range"
+    assert passing(RunQuery(ranges={names.VAL_LOSS: ValueRange(high=0.3)}, trials=True)) == "1", "neither NaN nor none"
+    assert passing(RunQuery(ranges={names.VAL_LOSS: ValueRange(0.25, 0.5)})) == "31", "both ends"
+    assert passing(RunQuery(ranges={"params.width": ValueRange(low=20)})) == "43"
+    assert passing(RunQuery(ranges={"params.width": ValueRange(low=20), names.VAL_LOSS: ValueRange(low=0.1)})) == "3"
+    assert passing(RunQuery(ranges={"params.width": ValueRange(), "no such": ValueRange()})) == "431", "without an end"
+    assert passing(RunQuery(ranges={"no such": ValueRange(low=0)})) == ""
+    assert passing(RunQuery(ranges={"params.kind": ValueRange(low=0)})) == "", "a word is in no range"
     assert passing(RunQuery(values={"params.kind": ["relu"]}, trials=True)) == "42"
     assert passing(RunQuery(values={"params.kind": []})) == "431"
-    assert [RunQuery(ranges={"a": one}).narrows for one in (Range(), Range(low=0.0))] == [False, True]
+    assert [RunQuery(ranges={"a": one}).narrows for one in (ValueRange(), ValueRange(low=0.0))] == [False, True]
 
 
 def test_runs_are_sorted_by_a_parameter_as_numbers_or_words() -> None:

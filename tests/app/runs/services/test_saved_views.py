@@ -9,14 +9,14 @@ import pytest
 from scalebook.app.runs.components import run_filters
 from scalebook.app.runs.components.run_filters import ListView
 from scalebook.app.runs.services import saved_views
-from scalebook.app.runs.services.run_query import Range, RunQuery
+from scalebook.app.runs.services.run_query import ValueRange, RunQuery
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.records import Broken
 from scalebook.training.workspace import Workspace
 
 VIEW = ListView(
     RunQuery("a b", {"state": ["failed"], "model": ["MLP"], "rate": ["0.1", "0.2"]}, ["good", "kind=big"], True,
-             "params.lr", False, True, {"val loss": Range(high=0.5), "params.width": Range(1e-07, 64.0)},
+             "params.lr", False, True, {"val loss": ValueRange(high=0.5), "params.width": ValueRange(1e-07, 64.0)},
              {"params.kind": ["relu", "gelu & co"]}),
     "notebook",
     ["métrique/é", "params.lr"],
