@@ -7,7 +7,7 @@ from typing import Final
 import streamlit as st
 
 from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import FACETS, PARAMETER, ValueRange, RunQuery
+from scalebook.app.runs.services.run_query import FACETS, PARAMETER, RunQuery, ValueRange
 from scalebook.app.shared.components import number_box
 from scalebook.training.tracking.reading import RunRecord
 

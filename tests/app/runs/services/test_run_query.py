@@ -3,7 +3,7 @@ import sys
 from dataclasses import replace
 
 from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import NOTE, ValueRange, RunQuery
+from scalebook.app.runs.services.run_query import NOTE, RunQuery, ValueRange
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 

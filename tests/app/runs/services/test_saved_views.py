@@ -9,7 +9,7 @@ import pytest
 from scalebook.app.runs.components import run_filters
 from scalebook.app.runs.components.run_filters import ListView
 from scalebook.app.runs.services import saved_views
-from scalebook.app.runs.services.run_query import ValueRange, RunQuery
+from scalebook.app.runs.services.run_query import RunQuery, ValueRange
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.records import Broken
 from scalebook.training.workspace import Workspace
