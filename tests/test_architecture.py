@@ -27,7 +27,7 @@ LAYERS = {
         "workspace", "trust", "modules", "own_code", "tracking", "curves", "ps", "config", "injected", "introspect",
         "logged", "jobs", "notebook", "search", "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee",
         "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning", "planning", "model_making",
-        "describe", "cli", "runner", "commands", "__main__",
+        "cli", "dry_run", "describe", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",

@@ -161,7 +161,7 @@ def _list(options: Any) -> int:
         left = roughly(progress.left_s) if progress and progress.left_s and search.state() == "running" else ""
         done = f"{progress.done}/{progress.trials}" if progress else ""
         where = f"{asked.name} ({asked.notebook})" if asked.notebook else asked.name
-        rows.append((search.id[:8], search.state(), done, best, left, one_line(where, LONGEST_KEY)))
+        rows.append((search.id[:8], search.standing(), done, best, left, one_line(where, LONGEST_KEY)))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         line = "  ".join([*(cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)), row[5]])

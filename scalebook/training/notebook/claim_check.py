@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from scalebook.training.config import logged_metrics
 from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import read_search, search_problems
@@ -49,10 +50,16 @@ def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], descriptio
 
 
 def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, description: Description) -> Iterator[Problem]:
-    """A warning where all models are known, and none of them records `metric`."""
+    """Where all models are known, and none of them records `metric`: an error where two batches have shown it."""
+    configs = list(configs)
+    if (instead := logged_metrics.unlogged(configs, metric, description)) is not None:
+        remedy = logged_metrics.unlogged_remedy(metric, instead)
+        yield Problem("metric", f"is {metric}, which none of these experiments logs", remedy)
+        return
     infos = [named(config.get("model")).info("models", description) for config in configs]
+    seen = logged_metrics.seen(configs, description)
     logged = dict.fromkeys(name for info in infos if info for name in info.metrics)
-    if infos and all(info and info.metrics for info in infos) and metric not in [*logged, names.TRAIN_LOSS]:
+    if infos and all(info and info.metrics for info in infos) and metric not in [*logged, *seen, names.TRAIN_LOSS]:
         remedy = f"They record {', '.join(logged)}."
         yield Problem("metric", f"is {metric}, which none of these models records", remedy, "warning")
 

@@ -6,6 +6,8 @@ model gives.
 """
 
 import difflib
+import posixpath
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -189,6 +191,17 @@ def time_words(virtual: Collection[bool]) -> str:
         "Virtual and measured runs together: for virtual workers, seconds and rates per second are those of the "
         "declared clock."
     )
+
+
+RECORDABLE: Final = re.compile(r"[/\w.\- :]{1,250}")
+"""Names of metrics that MLflow takes, which may also be those of files."""
+RECORDABLE_WORDS: Final = "MLflow takes letters, digits, spaces and _ - . : / alone, as the name of a file"
+
+
+def recordable(metric: str) -> bool:
+    """Whether MLflow takes a metric of this name, and its best and final value."""
+    elsewhere = metric.startswith(("/", "..")) or posixpath.normpath(metric) != metric
+    return RECORDABLE.fullmatch(final(metric)) is not None and metric != "." and not elsewhere
 
 
 def validation_metrics(metrics: Iterable[str]) -> list[str]:

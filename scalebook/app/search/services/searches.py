@@ -17,7 +17,15 @@ from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Notebook, SearchCell
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import launch
-from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchRequest, SearchResult, all_searches
+from scalebook.training.search.folder import (
+    SearchFolder,
+    SearchProgress,
+    SearchRequest,
+    SearchResult,
+    State,
+    all_searches,
+    standing,
+)
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.workspace import Workspace
 
@@ -39,7 +47,7 @@ class SearchView:
 
     folder: SearchFolder
     request: SearchRequest
-    state: str
+    state: State
     body: Body
     progress: SearchProgress | None
     result: SearchResult | None
@@ -57,6 +65,16 @@ class SearchView:
     @property
     def live(self) -> bool:
         return self.state in LIVE
+
+    @property
+    def standing(self) -> str:
+        """Its state in words, with how many trials failed of a search that finished."""
+        return standing(self.state, self.result, self.progress)
+
+    @property
+    def colour(self) -> str:
+        """The style sheet's word for how it stands: a finished search of which trials failed is not green."""
+        return self.state if self.standing == self.state else "partly"
 
     @property
     def trials(self) -> int:
