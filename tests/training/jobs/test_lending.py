@@ -105,7 +105,7 @@ def at_once(folder: Path, bodies: list[Body]) -> Iterator[list[list[str]]]:
 def test_who_notes_a_gpu_first_has_it(foreground: int, nvml: Put, bench: Bench, tmp_path: Path) -> None:
     """One GPU, and two of the queue whose plans, each by itself, lend it: one of all gets it, again and again."""
     nvml(eight()[:1])
-    for _ in range(8):
+    for _ in range(4):
         bodies = [in_the_foreground(bench.workspace) for _ in range(foreground)]
         bodies += [of_the_queue(bench, "GPU-0") for _ in range(2)]
         with at_once(tmp_path, bodies) as got:
