@@ -32,9 +32,10 @@ from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Result, Started, TrialOf
 from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
-from scalebook.training.jobs.leases import in_foreground, running_leases
+from scalebook.training.jobs.leases import in_foreground
+from scalebook.training.jobs.lending import TakenError, noted, noting
 from scalebook.training.jobs.recorded import read_recorded
-from scalebook.training.jobs.submitting import lending_here, submission
+from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
@@ -298,14 +299,16 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         records.put(beside.config, config.encode(), durable=True)
         beside.write(request)
         sign(beside.path, request.id, JOB)
-        with lending_here(workspace) if inline else nullcontext():
+        with noting(workspace) if inline else nullcontext():
             if inline:
-                lent = in_foreground(request, this_machine(), running_leases(open_jobs(workspace)))
+                lent = in_foreground(request, this_machine(), noted(workspace))
                 me = LocalHandle.own(leads_session=False)
                 beside.write(Started(me, time.time(), lent.cores, lent.gpus, inline=True))
             made = JobFolder(beside.path.rename(workspace.jobs / request.id))
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(beside.path, ignore_errors=True)
+        if isinstance(error, TakenError):
+            raise ConfigError("fit", f"cannot begin: {error}", "Stop that run, or try again.") from error
         raise
     records.settle(workspace.jobs)
     return made
