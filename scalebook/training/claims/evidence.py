@@ -14,7 +14,7 @@ from scalebook.training.config.search.point import summary
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.flow import flow
-from scalebook.training.notebook.cells import ClaimCell, Notebook
+from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
 from scalebook.training.notebook.claim_check import canonical
 from scalebook.training.notebook.offered import unnamed
 from scalebook.training.notebook.results import results
@@ -74,7 +74,7 @@ class Witness:
         """What is better of the metric of the claim whose sides were asked for last, and who says so."""
 
     def sides(self, cell: ClaimCell) -> list[Evidence]:
-        """Of all sides, `against` first."""
+        """Of all sides of a claim whose sides are no ratios, `against` first."""
         ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
         runs, configs = self._all_of(cell, ran)
         self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], configs)
@@ -89,7 +89,11 @@ class Witness:
         ]
 
     def named(self, cell: ClaimCell) -> ClaimCell:
-        """With the metric that it is judged by, where it names none."""
+        """With the metric that it is judged by, where it names none, or one of its ratios names none."""
+        if cell.ratios:
+            pairs = zip(cell.ratios, cell.plain, strict=True)
+            sides: list[Side] = [replace(ratio, metric=self.named(plain).metric) for ratio, plain in pairs]
+            return replace(cell, against=sides.pop(0) if cell.against is not None else None, runs=sides)
         if cell.metric or not needs_curve(cell):
             return cell
         runs, configs = self._all_of(cell, self._ran(cell) if cell.search else "")

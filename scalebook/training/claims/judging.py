@@ -1,7 +1,7 @@
 """The verdict on a claim. It follows from the intervals over seeds, by the rule below, and from nothing else."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from scalebook.training.claims.evidence import Evidence, Witness
@@ -16,13 +16,16 @@ ALPHA: Final = 0.05
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """One side. `figure` is its own; `claimed` what the claim is about: the ratio to `against`, or the figure again.
+    """One side, of the claim `of`. `figure` is its own, `ratio` to what that claim is against; `claimed` is what the
+    verdict is about: one of the two, or how many times the ratio `against` the ratio is.
 
-    The row of `against` has neither `claimed` nor a verdict.
+    The rows of `against` have neither `claimed` nor a verdict.
     """
 
     evidence: Evidence
+    of: ClaimCell
     figure: Confidence | None
+    ratio: Confidence | None
     claimed: Confidence | None
     verdict: Verdict | None
     why: str = ""
@@ -46,26 +49,35 @@ class Judgement:
     """What its rows say by themselves."""
     verdict: Verdict
     """Beside the other claims of its notebook."""
-    direction: Direction
-    """What is better of its metric, and who says so."""
+    directions: Mapping[str, Direction]
+    """What is better, and who says so, by metric."""
     beside: int = 1
     """How many claims the notebook makes, this one among them."""
 
     @property
     def statement(self) -> str:
         """What is claimed, in words: `samples to val/loss 0.2: at most 1.25 x that of workers: 1`."""
-        cell, virtual = self.cell, [row.evidence.is_virtual for row in self.rows if row.evidence.amounts]
-        if cell.target is not None:
-            figure = f"{axis_words(cell.figure, virtual)} to {cell.metric} {cell.target:g}"
-        else:
-            figure = f"best {cell.metric}" if cell.figure == "best" else cell.figure.replace("_per_second", "/s")
-        bounds = [
+        cell = self.cell
+        bounds = " and ".join(
             f"{word} {bound:g}"
             for word, bound in (("at least", cell.at_least), ("at most", cell.at_most))
             if bound is not None
-        ]
-        base = "" if cell.against is None else f" x that of {self.rows[0].evidence.label}"
-        return f"{figure}: {' and '.join(bounds)}{base}"
+        )
+        if not cell.ratios:
+            base = "" if cell.against is None else f" x that of {self.rows[0].evidence.label}"
+            return f"{self._figure(cell)}: {bounds}{base}"
+        said = []
+        for place, plain in enumerate(cell.plain):
+            base, of = (row.evidence.label for row in self.rows[2 * place : 2 * place + 2])
+            said.append(f"{self._figure(plain)}, {of} / {base}")
+        against = f" x {said.pop(0)}" if cell.against is not None else ""
+        return f"{' and '.join(said)}: {bounds}{against}"
+
+    def _figure(self, plain: ClaimCell) -> str:
+        if plain.target is not None:
+            virtual = [row.evidence.is_virtual for row in self.rows if row.evidence.amounts and row.of == plain]
+            return f"{axis_words(plain.figure, virtual)} to {plain.metric} {plain.target:g}"
+        return f"best {plain.metric}" if plain.figure == "best" else plain.figure.replace("_per_second", "/s")
 
 
 def judge_all(witness: Witness) -> dict[str, Judgement]:
@@ -78,11 +90,10 @@ def judge_all(witness: Witness) -> dict[str, Judgement]:
     corrected together, so that of all its definite verdicts one is wrong by chance in at most one notebook of twenty
     (Holm 1979): the clearest of m claims is held to 5 % / m, the next to 5 % / (m - 1), until one does not hold.
     """
-    cells, judged, directions = [], {}, {}
-    for written in witness.nb.claims():
-        cell = witness.named(written)
-        cells.append(cell)
-        judged[cell.name], directions[cell.name] = _rows(witness, cell), witness.direction
+    cells = [witness.named(written) for written in witness.nb.claims()]
+    judged, directions = {}, {}
+    for cell in cells:
+        judged[cell.name], directions[cell.name] = _rows(witness, cell)
     chances = {name: _chance([row for row in rows if row.verdict is not None]) for name, rows in judged.items()}
     definite = _holm({name: chance for name, (_, chance) in chances.items()})
     return {
@@ -133,34 +144,63 @@ def _holm(chances: Mapping[str, float]) -> set[str]:
     return held
 
 
-def _rows(witness: Witness, cell: ClaimCell) -> list[ClaimRow]:
-    sides = witness.sides(cell)
-    base = sides[0] if cell.against is not None else None
-    rows = (
-        []
-        if base is None
-        else [ClaimRow(base, mean_interval([*base.amounts.values()], [*base.left_out.values()]), None, None)]
-    )
-    return rows + [_row(cell, side, base) for side in (sides if base is None else sides[1:])]
+def _rows(witness: Witness, cell: ClaimCell) -> tuple[list[ClaimRow], dict[str, Direction]]:
+    rows: list[ClaimRow] = []
+    directions: dict[str, Direction] = {}
+    beside: list[ClaimRow] = []
+    """Of the ratio that the others are compared with: what it is against, and what it is of."""
+    for plain in cell.plain:
+        sides = [_labelled(cell, plain, side) for side in witness.sides(plain)]
+        directions[plain.metric] = witness.direction
+        base = sides.pop(0) if plain.against is not None else None
+        rows += [] if base is None else [ClaimRow(base, plain, _mean(base), None, None, None)]
+        if cell.ratios and cell.against is not None and not beside:
+            assert base is not None
+            rows.append(ClaimRow(sides[0], plain, _mean(sides[0]), _ratio(sides[0], base), None, None))
+            beside = rows[:]
+        else:
+            rows += [_row(cell, plain, side, base, beside) for side in sides]
+    return rows, directions
 
 
-def _row(cell: ClaimCell, side: Evidence, base: Evidence | None) -> ClaimRow:
-    figure = mean_interval([*side.amounts.values()], [*side.left_out.values()])
-    for name, evidence in (("", side), (f"{base.label}: " if base else "", base)):
-        if evidence is not None and evidence.lacking:
-            return ClaimRow(side, figure, None, "not resolved", name + evidence.lacking)
-        if evidence is not None and len(evidence.amounts) < FEWEST:
+def _labelled(cell: ClaimCell, plain: ClaimCell, side: Evidence) -> Evidence:
+    """With the search that it is a part of, where a claim may have several."""
+    return replace(side, label=f"{plain.search}: {side.label}") if cell.ratios and plain.search else side
+
+
+def _mean(side: Evidence) -> Confidence | None:
+    return mean_interval([*side.amounts.values()], [*side.left_out.values()])
+
+
+def _ratio(side: Evidence, base: Evidence) -> Confidence | None:
+    left_out = (side.left_out or side.amounts, base.left_out or base.amounts)
+    return ratio_interval(side.amounts, base.amounts, left_out)
+
+
+def _row(
+    cell: ClaimCell, plain: ClaimCell, side: Evidence, base: Evidence | None, beside: Sequence[ClaimRow]
+) -> ClaimRow:
+    """Of a side with a verdict; `beside` as in `_rows`."""
+    figure = _mean(side)
+    ratio = _ratio(side, base) if base is not None else None
+    claimed = figure if base is None else ratio
+    if beside:
+        other = beside[-1].ratio
+        claimed = ratio.over(other) if ratio is not None and other is not None else None
+    others = [*([] if base is None else [base]), *(row.evidence for row in beside)]
+    named = [("", side), *((f"{other.label}: ", other) for other in others)]
+    row = ClaimRow(side, plain, figure, ratio, claimed, "not resolved")
+    for name, evidence in named:
+        if evidence.lacking:
+            return replace(row, claimed=None, why=name + evidence.lacking)
+        if len(evidence.amounts) < FEWEST:
             seeds = f"{len(evidence.amounts)} seed{'s' if len(evidence.amounts) != 1 else ''}"
-            return ClaimRow(side, figure, None, "not resolved", f"{name}{seeds}, and {FEWEST} are the fewest")
-    claimed = figure
-    if base is not None:
-        left_out = (side.left_out or side.amounts, base.left_out or base.amounts)
-        claimed = ratio_interval(side.amounts, base.amounts, left_out)
+            return replace(row, claimed=None, why=f"{name}{seeds}, and {FEWEST} are the fewest")
     if claimed is None:
-        return ClaimRow(side, figure, None, "not resolved", "a ratio needs values above 0")
-    for name, evidence in (("", side), (f"{base.label}: " if base else "", base)):
-        if evidence is not None and evidence.at_edge and not evidence.none_reached:
+        return replace(row, why="a ratio needs values above 0")
+    for name, evidence in named:
+        if evidence.at_edge and not evidence.none_reached:
             why = f"{name}the best point lies at an edge of what was tried: widen {evidence.at_edge}"
-            return ClaimRow(side, figure, claimed, "not resolved", why)
+            return replace(row, why=why)
     said, chance = verdict(claimed, cell.at_least, cell.at_most)
-    return ClaimRow(side, figure, claimed, said, chance=chance)
+    return replace(row, verdict=said, chance=chance)

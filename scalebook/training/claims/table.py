@@ -9,29 +9,29 @@ from scalebook.training.estimate import Estimate
 from scalebook.training.notebook import figures
 
 GAP = "  "
+INTERVAL = "95 % interval"
 
 
 def head(judgement: Judgement) -> list[str]:
     """The columns; those before `figure` are words."""
-    claimed = [] if judgement.cell.against is None else ["ratio", "95 % interval"]
-    return [
-        "experiment",
-        *_points(judgement),
-        "seeds",
-        judgement.cell.figure.replace("_per_second", "/s"),
-        *claimed,
-        "verdict",
-    ]
+    figures_ = {plain.figure for plain in judgement.cell.plain}
+    figure = next(iter(figures_)).replace("_per_second", "/s") if len(figures_) == 1 else "figure"
+    ratio = ["ratio", INTERVAL] if any(plain.against is not None for plain in judgement.cell.plain) else []
+    of_ratios = ["of ratios", INTERVAL] if _of_ratios(judgement) else []
+    return ["experiment", *_points(judgement), "seeds", figure, *ratio, *of_ratios, "verdict"]
 
 
 def cells(judgement: Judgement) -> list[list[str]]:
     """A row for each side, in the order of `head`."""
-    points, against = _points(judgement), judgement.cell.against is not None
+    points, columns, of_ratios = _points(judgement), head(judgement), _of_ratios(judgement)
     rows = []
     for row in judgement.rows:
-        ratio = [_times(row.claimed), _interval(row.claimed)] if against else []
+        ratio = [_times(row.ratio), _interval(row.ratio)] if "ratio" in columns else []
+        ratio += [_times(row.claimed), _interval(row.claimed)] if of_ratios else []
         point = [row.evidence.point or figures.NOTHING] if points else []
-        rows.append([row.evidence.label, *point, _seeds(row), _figure(row), *ratio, row.verdict or "baseline"])
+        figure = _figure(row) + (f" {row.of.figure.replace('_per_second', '/s')}" if "figure" in columns else "")
+        base = "" if of_ratios and row.ratio is None else "baseline"
+        rows.append([row.evidence.label, *point, _seeds(row), figure, *ratio, row.verdict or base])
     return rows
 
 
@@ -41,12 +41,14 @@ def numeric(judgement: Judgement) -> list[int]:
     return list(range(first, len(head(judgement)) - 1))
 
 
-def guess(judgement: Judgement) -> list[str]:
-    """That nobody says what is better of its metric, and what to write; a page has a button for it."""
-    metric, better = judgement.cell.metric, judgement.direction
-    if not needs_curve(judgement.cell) or not better.guessed:
-        return []
-    return [f"{better.plain.capitalize()} of {metric}: a guess, nothing says so. {better.remedy(metric)}"]
+def guesses(judgement: Judgement) -> list[str]:
+    """That nobody says what is better of its metrics, and what to write; a page has a button for it."""
+    read = {plain.metric for plain in judgement.cell.plain if needs_curve(plain)}
+    return [
+        f"{better.plain.capitalize()} of {metric}: a guess, nothing says so. {better.remedy(metric)}"
+        for metric, better in judgement.directions.items()
+        if metric in read and better.guessed
+    ]
 
 
 def remarks(judgement: Judgement) -> list[str]:
@@ -73,12 +75,13 @@ def remarks(judgement: Judgement) -> list[str]:
         said.append(f"Each at its own best point ({how}). The seeds choose and judge; the interval spans both.")
     if nearest := [side.label for side in chosen if side.none_reached]:
         said.append(f"No point reached the target, so the nearest to it: {', '.join(nearest)}.")
-    if any(row.claimed is not None and row.claimed.paired for row in judgement.rows):
+    if any(row.ratio is not None and row.ratio.paired for row in judgement.rows):
         said.append("Ratios are of pairs with the same seed; geometric means.")
     if judgement.beside > 1:
         said.append(_family(judgement))
     virtual = {row.evidence.is_virtual for row in judgement.rows if row.evidence.amounts}
-    if len(virtual) > 1 and judgement.cell.figure not in ("updates", "samples", "best"):
+    timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
+    if len(virtual) > 1 and timed:
         said.append("Virtual seconds stand beside measured ones.")
     return said
 
@@ -96,7 +99,7 @@ def text(judgement: Judgement) -> str:
         for row in (rows[0], ["-" * width for width in widths], *rows[1:])
     ]
     title = f"{judgement.cell.name}: {judgement.statement}\n{judgement.verdict.upper()}"
-    said = [*guess(judgement), *remarks(judgement)]
+    said = [*guesses(judgement), *remarks(judgement)]
     return "\n".join([title, "", *lines, *(["", *said] if said else [])])
 
 
@@ -107,6 +110,11 @@ def _family(judgement: Judgement) -> str:
         f"By itself it would be {judgement.alone}; beside the other claims of this notebook, {judgement.beside} in "
         "all, it is not clear enough (Holm)."
     )
+
+
+def _of_ratios(judgement: Judgement) -> bool:
+    """Whether ratios are compared with a ratio."""
+    return bool(judgement.cell.ratios) and judgement.cell.against is not None
 
 
 def _points(judgement: Judgement) -> list[str]:

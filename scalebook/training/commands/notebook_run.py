@@ -231,7 +231,7 @@ def say_claims(path: Path, nb: Notebook, description: Description, ran: Containe
     concerned = {
         cell.name
         for cell in nb.claims()
-        if cell.search in ran or any(side in ran for side in cell.sides if isinstance(side, str))
+        if any(name in ran for name in [*cell.searches, *(side for side in cell.sides if isinstance(side, str))])
     }
     for name, judgement in judge_all(witness).items() if concerned else ():
         if name in concerned:

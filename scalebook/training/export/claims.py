@@ -13,6 +13,6 @@ def claim_blocks(judgement: Judgement) -> list[Block]:
         CellHead("claim", judgement.cell.name, [judgement.verdict]),
         Remark(judgement.statement),
         DataTable(table.head(judgement), rows, table.numeric(judgement)),
-        *(Remark(remark) for remark in [*table.guess(judgement), *table.remarks(judgement)]),
+        *(Remark(remark) for remark in [*table.guesses(judgement), *table.remarks(judgement)]),
         config_of(judgement.cell.source),
     ]

@@ -211,6 +211,59 @@ def test_where_no_point_reached_the_target_the_nearest_to_it_stands(told: Store)
     assert found.verdict == "not resolved"
 
 
+RATIOS = (
+    "runs: {of: {workers: 4}, against: {workers: 1}, search: batch-size}\nagainst: {of: slow, against: base}\n"
+    "figure: updates\ntarget: 0.5\n"
+)
+
+
+def test_one_ratio_is_compared_with_another(told: Store) -> None:
+    """Four workers take 1.5 times the updates of one, `slow` twice those of `base`: three quarters of that."""
+    found = told.judge(f"{RATIOS}at_most: 0.9\n")
+    assert (found.verdict, found.alone) == ("supported", "supported")
+    one, two, base, four = found.rows
+    assert [row.evidence.label for row in found.rows] == [
+        "base", "slow", "batch-size: 1 worker", "batch-size: 4 workers"
+    ]  # fmt: skip
+    assert [row.verdict for row in found.rows] == [None, None, None, "supported"]
+    assert (one.ratio, base.ratio, two.claimed) == (None, None, None)
+    assert two.ratio is not None
+    assert four.ratio is not None
+    assert four.claimed is not None
+    assert (two.ratio.value, four.ratio.value) == pytest.approx((2, 1.5), rel=0.03)
+    assert four.claimed.value == pytest.approx(four.ratio.value / 2)
+    assert found.statement == (
+        "updates to val/loss 0.5, batch-size: 4 workers / batch-size: 1 worker: at most 0.9 x updates to val/loss 0.5, "
+        "slow / base"
+    )
+    head, _, base_line, slow_line, _, four_line = text(found).splitlines()[3:9]
+    assert head.split("  ")[-1] == "verdict"
+    assert "ratio  95 % interval  of ratios  95 % interval" in head
+    assert base_line.split() == ["base", "-", "3", "60", "±", "50", "-", "-", "-", "-"]
+    assert slow_line.endswith("baseline")
+    assert four_line.endswith("supported")
+    assert told.judge(f"{RATIOS}at_least: 0.9\n").verdict == "not supported"
+
+
+def test_a_ratio_by_itself_is_a_plain_claim(told: Store) -> None:
+    """The same rows, the same verdict."""
+    plain = told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: 1.9\n")
+    ratio = told.judge("runs: {of: slow, against: base}\nfigure: updates\ntarget: 0.5\nat_least: 1.9\n")
+    assert [row.claimed for row in ratio.rows] == [row.claimed for row in plain.rows]
+    assert [row.verdict for row in ratio.rows] == [row.verdict for row in plain.rows] == [None, "supported"]
+
+
+def test_what_a_ratio_lacks_is_said_with_its_side(told: Store) -> None:
+    short = told.judge(f"{RATIOS.replace('against: base', 'against: short')}at_most: 0.9\n")
+    assert (short.verdict, short.rows[3].why) == ("not resolved", "short: 2 of 3 runs; the others: not run")
+    edge = told.judge(f"{RATIOS.replace('workers: 4', 'workers: 8')}at_most: 0.9\n")
+    assert edge.verdict == "not resolved"
+    assert edge.rows[3].why.startswith("the best point lies at an edge")
+    missed = told.judge(f"{RATIOS.replace('of: slow', 'of: never')}at_least: 0.9\n")
+    assert missed.rows[3].claimed is not None
+    assert (missed.verdict, missed.rows[3].claimed.low) == ("not resolved", 0)
+
+
 SLOWER = "runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\n"
 NEVER = "runs: never\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: {}\n"
 
