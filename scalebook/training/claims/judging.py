@@ -1,17 +1,18 @@
 """The verdict on a claim. It follows from the intervals over seeds, by the rule below, and from nothing else."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 from scalebook.training.claims.evidence import Evidence, Witness
 from scalebook.training.claims.intervals import FEWEST, Confidence, mean_interval, ratio_interval
+from scalebook.training.claims.power import ALPHA, Design, Drawn, Pair, Power, away, power, resolving, spread_of
 from scalebook.training.notebook.cells import ClaimCell
 from scalebook.training.tracking.directions import Direction
-from scalebook.training.tracking.names import axis_words
+from scalebook.training.tracking.names import AXES, axis_words
 
 Verdict = Literal["supported", "not supported", "not resolved"]
-ALPHA: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Judgement:
     """What is better, and who says so, by metric."""
     beside: int = 1
     """How many claims the notebook makes, this one among them."""
+    power: Power | None = None
+    """While runs are lacking: how likely they are to support it."""
+    resolved_by: int | None = None
+    """Where all runs are there and do not resolve it: seeds that would, if its figures are as measured. 0: by no number
+    up to the most that are tried."""
 
     @property
     def statement(self) -> str:
@@ -96,17 +102,13 @@ def judge_all(witness: Witness) -> dict[str, Judgement]:
         judged[cell.name], directions[cell.name] = _rows(witness, cell)
     chances = {name: _chance([row for row in rows if row.verdict is not None]) for name, rows in judged.items()}
     definite = _holm({name: chance for name, (_, chance) in chances.items()})
-    return {
-        cell.name: Judgement(
-            cell,
-            judged[cell.name],
-            chances[cell.name][0],
-            chances[cell.name][0] if cell.name in definite else "not resolved",
-            directions[cell.name],
-            len(cells),
-        )
-        for cell in cells
-    }
+    found = {}
+    for cell in cells:
+        alone, rows = chances[cell.name][0], judged[cell.name]
+        said: Verdict = alone if cell.name in definite else "not resolved"
+        outlook, seeds = _outlook(cell, rows, len(cells), said)
+        found[cell.name] = Judgement(cell, rows, alone, said, directions[cell.name], len(cells), outlook, seeds)
+    return found
 
 
 def verdict(interval: Confidence, at_least: float | None, at_most: float | None) -> tuple[Verdict, float]:
@@ -142,6 +144,48 @@ def _holm(chances: Mapping[str, float]) -> set[str]:
             break
         held.add(name)
     return held
+
+
+def _outlook(cell: ClaimCell, rows: Sequence[ClaimRow], beside: int, said: Verdict) -> tuple[Power | None, int | None]:
+    """Before its runs are complete its power; after them, where they do not resolve it, how many seeds would."""
+    judged = [row for row in rows if row.verdict is not None]
+    lacking = any(row.evidence.lacking for row in rows)
+    truth = away(judged[0].of.figure, cell.at_least, cell.at_most)
+    if truth is None or any(row.evidence.seeds < 1 for row in rows) or (not lacking and said != "not resolved"):
+        return None, None
+    axis = all(plain.figure in AXES for plain in cell.plain)
+    amounts = [[*row.evidence.amounts.values()] or [*row.evidence.earlier] for row in rows]
+    pooled, measured = spread_of(amounts, axis)
+    levels = {id(row): math.log(truth) for row in judged}
+    if not lacking:
+        if any(row.why or row.claimed is None or (not row.claimed.logs and row.claimed.value <= 0) for row in judged):
+            return None, None
+        levels = {
+            id(row): row.claimed.estimate if row.claimed.logs else math.log(row.claimed.value)
+            for row in judged
+            if row.claimed is not None
+        }
+    sides = tuple(Drawn(row.evidence.seeds, row.evidence.points, pooled, levels.get(id(row), 0.0)) for row in rows)
+    low, high = (None if bound is None else math.log(bound) for bound in (cell.at_least, cell.at_most))
+    design = Design(sides, _pairs(rows), low, high, beside)
+    if lacking:
+        return power(design, truth, measured), None
+    return None, resolving(design) or 0
+
+
+def _pairs(rows: Sequence[ClaimRow]) -> tuple[tuple[Pair, ...], ...]:
+    """Of each row with a verdict the places of what it is judged by, as `_rows` has laid them out."""
+    found: list[tuple[Pair, ...]] = []
+    base: int | None = None
+    beside: tuple[Pair, ...] = ()
+    for place, row in enumerate(rows):
+        if row.verdict is not None:
+            found.append(((place, base), *beside))
+        elif row.ratio is not None or (base is not None and row.of == rows[base].of):
+            beside = ((place, base),)
+        else:
+            base = place
+    return tuple(found)
 
 
 def _rows(witness: Witness, cell: ClaimCell) -> tuple[list[ClaimRow], dict[str, Direction]]:

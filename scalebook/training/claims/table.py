@@ -5,6 +5,7 @@ import math
 from scalebook.training.claims.evidence import needs_curve
 from scalebook.training.claims.intervals import Confidence
 from scalebook.training.claims.judging import ClaimRow, Judgement
+from scalebook.training.claims.power import MOST_SEEDS
 from scalebook.training.estimate import Estimate
 from scalebook.training.notebook import figures
 
@@ -16,7 +17,7 @@ def head(judgement: Judgement) -> list[str]:
     """The columns; those before `figure` are words."""
     figures_ = {plain.figure for plain in judgement.cell.plain}
     figure = next(iter(figures_)).replace("_per_second", "/s") if len(figures_) == 1 else "figure"
-    ratio = ["ratio", INTERVAL] if any(plain.against is not None for plain in judgement.cell.plain) else []
+    ratio = ["ratio", INTERVAL] if _has_ratio(judgement) else []
     of_ratios = ["of ratios", INTERVAL] if _of_ratios(judgement) else []
     return ["experiment", *_points(judgement), "seeds", figure, *ratio, *of_ratios, "verdict"]
 
@@ -52,8 +53,10 @@ def guesses(judgement: Judgement) -> list[str]:
 
 
 def remarks(judgement: Judgement) -> list[str]:
-    """What the figures do not say: why a row is not resolved, runs that missed the target, how points were chosen."""
-    said = [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
+    """What the figures do not say: its power, why a row is not resolved, runs that missed the target, how points were
+    chosen."""
+    said = outlook(judgement)
+    said += [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
     base = judgement.rows[0] if judgement.rows and judgement.rows[0].verdict is None else None
     if base is not None and base.evidence.lacking and not any(row.why for row in judgement.rows):
         said.append(f"{base.evidence.label}: {base.evidence.lacking}")
@@ -86,6 +89,25 @@ def remarks(judgement: Judgement) -> list[str]:
     return said
 
 
+def outlook(judgement: Judgement) -> list[str]:
+    """Before the runs its power, after them what would resolve it; empty where there is nothing to say."""
+    kind = "ratio of ratios" if _of_ratios(judgement) else "ratio" if _has_ratio(judgement) else "figure"
+    if (power := judgement.power) is not None:
+        enough = f"{power.enough} seeds for 80 %" if power.enough else f"{MOST_SEEDS} are too few for 80 %"
+        level = f", corrected for {judgement.beside} claims" if judgement.beside > 1 else ""
+        source = "as in runs so far" if power.measured else "assumed, without runs"
+        true = (
+            f"With {power.seeds} seeds, a true {kind} of {power.truth:.3g} would be supported in {power.share:.0%} of"
+        )
+        spread = f"Runs that differ in the seed alone spread by {power.spread:.0%} ({source})."
+        return [f"{true} cases: {enough}{level}. {spread}"]
+    if judgement.resolved_by is not None:
+        if not judgement.resolved_by:
+            return [f"If the true {kind} is as measured, {MOST_SEEDS} seeds would not resolve it in 80 % of cases."]
+        return [f"If the true {kind} is as measured, {judgement.resolved_by} seeds would resolve it in 80 % of cases."]
+    return []
+
+
 def text(judgement: Judgement) -> str:
     """Statement, verdict, table and remarks for a terminal; ends without a line end."""
     rows = [head(judgement), *cells(judgement)]
@@ -110,6 +132,10 @@ def _family(judgement: Judgement) -> str:
         f"By itself it would be {judgement.alone}; beside the other claims of this notebook, {judgement.beside} in "
         "all, it is not clear enough (Holm)."
     )
+
+
+def _has_ratio(judgement: Judgement) -> bool:
+    return any(plain.against is not None for plain in judgement.cell.plain)
 
 
 def _of_ratios(judgement: Judgement) -> bool:

@@ -8,10 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from scalebook.training.claims.evidence import Witness
+from scalebook.training.claims.judging import judge_all
+from scalebook.training.claims.table import outlook
 from scalebook.training.commands.notebook_export import FORMATS, export
 from scalebook.training.commands.notebook_run import Wanted, run
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
+from scalebook.training.config.description import Description
 from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.jobs.interrupting import sigterm_interrupts
@@ -19,6 +23,9 @@ from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.check import CellProblem, check
 from scalebook.training.notebook.examples import copy_examples
+from scalebook.training.notebook.store import Stored
+from scalebook.training.tracking.reading import NoRuns, RunReader
+from scalebook.training.tracking.starting import is_embedded
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import Workspace
 
@@ -36,7 +43,10 @@ def main(argv: Sequence[str]) -> int:
     if options.command == "export":
         return export(workspace, stored, description, options.format, options.output)
     if options.command == "check":
-        return _checked(options.file, stored.notebook, problems)
+        code = _checked(options.file, stored.notebook, problems)
+        if code == 0 and stored.notebook.claims():
+            _say_outlook(workspace, stored, description)
+        return code
     cells = _chosen(stored.notebook, options.cell)
     if any(problem.problem.severity == "error" and _concerns(problem, options.cell) for problem in problems):
         _print_problems(options.file, [problem for problem in problems if _concerns(problem, options.cell)])
@@ -92,6 +102,16 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
     claimed = f", {claims} claim{'s' if claims > 1 else ''}" if claims else ""
     print(f"{path}: {experiments} experiments{searches}{claimed} and {comparisons} comparisons, nothing wrong")
     return 0
+
+
+def _say_outlook(workspace: Workspace, stored: Stored, description: Description) -> None:
+    """Of each claim how likely it is to be resolved, or its verdict; what is asked of a store makes none."""
+    there = not is_embedded(workspace) or workspace.database.exists()
+    reader = (RunReader if there else NoRuns)(workspace.tracking_uri())
+    for name, judgement in judge_all(
+        Witness(workspace, reader, stored.path.name, stored.notebook, description)
+    ).items():
+        print(f"{name}: {' '.join([f'{judgement.verdict}.', *outlook(judgement)])}")
 
 
 def _say_searches(path: Path, nb: Notebook) -> None:

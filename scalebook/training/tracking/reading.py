@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from scalebook.training.importing import importing
 from scalebook.training.tracking import names
 from scalebook.training.tracking.schema import require_known
@@ -190,6 +192,14 @@ class RunReader:
     def _history(self, run_id: str, metric: str) -> dict[int, float]:
         """Value by step."""
         return {point.step: point.value for point in self.client.get_metric_history(run_id, metric)}
+
+
+class NoRuns(RunReader):
+    """Of a workspace that has no store yet, and gets none by being read."""
+
+    @override
+    def runs(self, **_: Any) -> list[RunRecord]:
+        return []
 
 
 def _curve(

@@ -8,6 +8,7 @@ import pytest
 
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import Judgement, judge_all
+from scalebook.training.claims.power import Design, Drawn, shares
 from scalebook.training.claims.table import text
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
@@ -209,6 +210,33 @@ def test_where_no_point_reached_the_target_the_nearest_to_it_stands(told: Store)
     assert [row.evidence.point for row in found.rows] == ["rate 0.2, 1 worker", "rate 0.2, 4 workers"]
     assert "No point reached the target, so the nearest to it: 1 worker, 4 workers." in text(found)
     assert found.verdict == "not resolved"
+
+
+def test_before_its_runs_a_claim_says_how_likely_they_are_to_resolve_it(told: Store) -> None:
+    """`unrun` has none, `base` three, whose logarithms spread by a third; the search that was not run has a plan."""
+    found = told.judge("runs: unrun\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 1.25\n")
+    assert found.power is not None
+    assert (found.power.seeds, found.power.truth, found.power.measured, found.resolved_by) == (3, 1, True, None)
+    assert found.power.spread == pytest.approx(0.35, abs=0.01)
+    assert found.power.enough is not None
+    line = f"With 3 seeds, a true ratio of 1 would be supported in {found.power.share:.0%} of cases: "
+    assert f"{line}{found.power.enough} seeds for 80 %. Runs that differ in the seed alone spread by 35%" in text(found)
+    other = SEARCH.replace("=batch-size", "=other")
+    planned = told.judge(f"{PARTS.replace('batch-size', 'other')}at_least: 1\n", search=other).power
+    assert planned is not None
+    assert (planned.seeds, planned.truth, planned.spread, planned.measured) == (5, 1.25, 0.15, False)
+    three = Design((Drawn(5, 3, 0.15), Drawn(5, 3, 0.15, math.log(1.25))), (((1, 0),),), 0.0, None)
+    assert planned.share == shares(three)[0]
+
+
+def test_after_its_runs_a_claim_that_they_do_not_resolve_says_how_many_seeds_would(told: Store) -> None:
+    found = told.judge("runs: slow\nfigure: updates\ntarget: 0.5\nat_most: 200\n")
+    assert (found.verdict, found.power) == ("not resolved", None)
+    assert found.resolved_by is not None
+    assert found.resolved_by > 3
+    assert f"If the true figure is as measured, {found.resolved_by} seeds would resolve it in 80 %" in text(found)
+    clear = told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 2.1\n")
+    assert (clear.verdict, clear.power, clear.resolved_by) == ("supported", None, None)
 
 
 RATIOS = (
