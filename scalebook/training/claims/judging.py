@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from scalebook.training.claims import locks as locking
 from scalebook.training.claims.evidence import Evidence, Witness
 from scalebook.training.claims.intervals import FEWEST, Confidence, mean_interval, ratio_interval
+from scalebook.training.claims.locks import Lock
 from scalebook.training.claims.power import ALPHA, Design, Drawn, Pair, Power, away, power, resolving, spread_of
 from scalebook.training.notebook.cells import ClaimCell
 from scalebook.training.tracking.directions import Direction
@@ -53,12 +55,19 @@ class Judgement:
     directions: Mapping[str, Direction]
     """What is better, and who says so, by metric."""
     beside: int = 1
-    """How many claims the notebook makes, this one among them."""
+    """How many claims the notebook makes, this one among them, and has made since its first run began."""
+    gone: int = 0
+    """Those of them that are there no more."""
     power: Power | None = None
     """While runs are lacking: how likely they are to support it."""
     resolved_by: int | None = None
     """Where all runs are there and do not resolve it: seeds that would, if its figures are as measured. 0: by no number
     up to the most that are tried."""
+
+    lock: Lock | None = None
+    """What its runs say of it; None while none has begun."""
+    locked: "Judgement | None" = None
+    """As it stood when its first run began, where it says something else now."""
 
     @property
     def statement(self) -> str:
@@ -96,18 +105,31 @@ def judge_all(witness: Witness) -> dict[str, Judgement]:
     corrected together, so that of all its definite verdicts one is wrong by chance in at most one notebook of twenty
     (Holm 1979): the clearest of m claims is held to 5 % / m, the next to 5 % / (m - 1), until one does not hold.
     """
-    cells = [witness.named(written) for written in witness.nb.claims()]
+    locks = locking.read(witness.reader, witness.notebook, witness.nb, witness.description)
+    found = _together(witness, witness.nb.claims(), len(locks.gone))
+    found = {name: replace(one, lock=locks.by_claim[name]) for name, one in found.items()}
+    changed = {name for name, lock in locks.by_claim.items() if lock is not None and lock.changes}
+    before = _together(witness, locking.as_locked(witness.nb, locks), len(locks.gone)) if changed else {}
+    return {name: replace(one, locked=before[name]) if name in changed else one for name, one in found.items()}
+
+
+def _together(witness: Witness, written: Sequence[ClaimCell], gone: int) -> dict[str, Judgement]:
+    """By name. `gone`: as many more claims were made and taken out, which count as not clear."""
+    cells = [witness.named(cell) for cell in written]
     judged, directions = {}, {}
     for cell in cells:
         judged[cell.name], directions[cell.name] = _rows(witness, cell)
     chances = {name: _chance([row for row in rows if row.verdict is not None]) for name, rows in judged.items()}
-    definite = _holm({name: chance for name, (_, chance) in chances.items()})
+    definite = _holm({name: chance for name, (_, chance) in chances.items()}, gone)
     found = {}
     for cell in cells:
         alone, rows = chances[cell.name][0], judged[cell.name]
         said: Verdict = alone if cell.name in definite else "not resolved"
-        outlook, seeds = _outlook(cell, rows, len(cells), said)
-        found[cell.name] = Judgement(cell, rows, alone, said, directions[cell.name], len(cells), outlook, seeds)
+        beside = len(cells) + gone
+        outlook, seeds = _outlook(cell, rows, beside, said)
+        found[cell.name] = Judgement(
+            cell, rows, alone, said, directions[cell.name], beside, gone, power=outlook, resolved_by=seeds
+        )
     return found
 
 
@@ -136,11 +158,11 @@ def _chance(rows: Sequence[ClaimRow]) -> tuple[Verdict, float]:
     return "not resolved", 1.0
 
 
-def _holm(chances: Mapping[str, float]) -> set[str]:
-    """Those that hold among all of them."""
+def _holm(chances: Mapping[str, float], gone: int = 0) -> set[str]:
+    """Those that hold among all of them, and as many as are `gone`."""
     held: set[str] = set()
     for place, (name, chance) in enumerate(sorted(chances.items(), key=lambda item: item[1])):
-        if chance > ALPHA / (len(chances) - place):
+        if chance > ALPHA / (len(chances) + gone - place):
             break
         held.add(name)
     return held

@@ -1,6 +1,7 @@
 """A judged claim as text: the columns of its table, and the remarks below it, for every format."""
 
 import math
+import time
 
 from scalebook.training.claims.evidence import needs_curve
 from scalebook.training.claims.intervals import Confidence
@@ -53,9 +54,9 @@ def guesses(judgement: Judgement) -> list[str]:
 
 
 def remarks(judgement: Judgement) -> list[str]:
-    """What the figures do not say: its power, why a row is not resolved, runs that missed the target, how points were
-    chosen."""
-    said = outlook(judgement)
+    """What the figures do not say: its lock and its power, why a row is not resolved, runs that missed the target, how
+    points were chosen."""
+    said = [*lock_words(judgement), *outlook(judgement)]
     said += [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
     base = judgement.rows[0] if judgement.rows and judgement.rows[0].verdict is None else None
     if base is not None and base.evidence.lacking and not any(row.why for row in judgement.rows):
@@ -86,6 +87,37 @@ def remarks(judgement: Judgement) -> list[str]:
     timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
     if len(virtual) > 1 and timed:
         said.append("Virtual seconds stand beside measured ones.")
+    return said
+
+
+def verdicts(judgement: Judgement) -> list[str]:
+    """The verdict, and that by the terms that were locked, where it says something else now."""
+    locked = judgement.locked
+    return [judgement.verdict, *([] if locked is None else [f"as locked: {locked.verdict}"])]
+
+
+def lock_words(judgement: Judgement) -> list[str]:
+    """What its runs say of it: when it was locked, what has changed since, whether it was written after them."""
+    lock, locked = judgement.lock, judgement.locked
+    if lock is None:
+        return []
+    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(lock.began))
+    said = []
+    if locked is not None:
+        changes = ", ".join(lock.changes)
+        said.append(f"Changed after its first run ({day}): {changes}. As locked it is {locked.verdict}: ")
+        said[-1] += f"{locked.statement}."
+        said += [f"As locked: {why}" for why in (f"{row.evidence.label}: {row.why}" for row in locked.rows if row.why)]
+    elif lock.cell is not None:
+        said.append(f"Locked when its first run began, {day}.")
+    if lock.late:
+        said.append(f"Written after the runs: those of {', '.join(lock.late)} had begun before.")
+    if lock.unknown:
+        said.append(f"Runs of {', '.join(lock.unknown)} do not say which claims stood when they began.")
+    if lock.more_seeds:
+        said.append(f"More seeds than when it was locked ({'; '.join(lock.more_seeds)}): each look has its own chance.")
+    if lock.deleted:
+        said.append(f"Earlier runs of {', '.join(lock.deleted)} were deleted, and what they had locked with them.")
     return said
 
 
@@ -120,14 +152,15 @@ def text(judgement: Judgement) -> str:
         ).rstrip()
         for row in (rows[0], ["-" * width for width in widths], *rows[1:])
     ]
-    title = f"{judgement.cell.name}: {judgement.statement}\n{judgement.verdict.upper()}"
+    title = f"{judgement.cell.name}: {judgement.statement}\n{', '.join(verdicts(judgement)).upper()}"
     said = [*guesses(judgement), *remarks(judgement)]
     return "\n".join([title, "", *lines, *(["", *said] if said else [])])
 
 
 def _family(judgement: Judgement) -> str:
     if judgement.verdict == judgement.alone:
-        return f"Verdicts are corrected for the {judgement.beside} claims of this notebook (Holm)."
+        gone = f", {judgement.gone} of them taken out after their first run" if judgement.gone else ""
+        return f"Verdicts are corrected for the {judgement.beside} claims of this notebook (Holm){gone}."
     return (
         f"By itself it would be {judgement.alone}; beside the other claims of this notebook, {judgement.beside} in "
         "all, it is not clear enough (Holm)."

@@ -159,10 +159,16 @@ def _renamed_in_claim(nb: Notebook, claim: ClaimCell, name: str, to: str) -> Not
     index = _index(nb, "claim", claim.name)
     assert index is not None, f"no claim {claim.name}"
     written = _told(nb.cells[index])
-    values = {
-        key: _side_renamed(value, name, to) if key in ("runs", "against") else value for key, value in written.items()
-    }
+    values = cell_renamed(written, name, to)
     return _changed(nb, index, written, values, "".join(f"{key}: {flow(value)}\n" for key, value in values.items()))
+
+
+def cell_renamed(says: Mapping[str, Any], name: str, to: str) -> dict[str, Any]:
+    """The YAML of a claim with `to` for the experiment or search `name`."""
+    values = {
+        key: _side_renamed(value, name, to) if key in ("runs", "against") else value for key, value in says.items()
+    }
+    return {key: to if key == "search" and value == name else value for key, value in values.items()}
 
 
 def _side_renamed(side: Any, name: str, to: str) -> Any:
@@ -170,7 +176,10 @@ def _side_renamed(side: Any, name: str, to: str) -> Any:
     if isinstance(side, list):
         return [_side_renamed(one, name, to) for one in side]
     if isinstance(side, Mapping) and OF in side:
-        return {key: _side_renamed(value, name, to) if key in (OF, "against") else value for key, value in side.items()}
+        return {
+            key: _side_renamed(value, name, to) if key in (OF, "against", "search") else value
+            for key, value in side.items()
+        }
     return to if side == name else side
 
 

@@ -96,7 +96,8 @@ def test_power_grows_with_seeds_and_falls_with_rows_points_and_claims() -> None:
 def test_how_many_seeds_are_enough() -> None:
     """The fewest that are: with one fewer they are not."""
     found = power(against_one(3), 1.0, measured=False)
-    assert found == Power(3, 1.0, shares(against_one(3))[0], found.enough, pytest.approx(0.15), False)
+    assert found == Power(3, 1.0, shares(against_one(3))[0], found.enough, found.spread, False)
+    assert found.spread == pytest.approx(0.15)
     assert found.enough is not None
     assert shares(against_one(found.enough))[0] >= 0.8 > shares(against_one(found.enough - 1))[0]
     assert resolving(against_one(3)) == found.enough
@@ -114,7 +115,9 @@ def test_what_lies_outside_is_refuted() -> None:
 
 def test_the_spread_is_pooled_over_sides_with_two_runs_or_more() -> None:
     sides = [[Amount(math.exp(value)) for value in side] for side in ((1.0, 1.2, 1.4), (5.0, 5.4), (9.0,))]
-    assert spread_of(sides, axis=True) == (pytest.approx(math.sqrt((0.04 * 2 + 0.08) / 3)), True)
+    spread, measured = spread_of(sides, axis=True)
+    assert spread == pytest.approx(math.sqrt((0.04 * 2 + 0.08) / 3))
+    assert measured
     assert spread_of([[Amount(1)], []], axis=True) == (0.15, False)
     assert spread_of([], axis=False) == (0.05, False)
 
