@@ -21,22 +21,24 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     runs = content.get("runs")
     runs = [runs] if _is_side(runs) else runs
     if not isinstance(runs, list) or not runs or not all(_is_side(run) for run in runs):
-        what = "is missing" if runs is None else "is no list of what is claimed of"
+        what = "is missing" if runs is None else "is not a list of experiments"
         raise ConfigError("runs", what, "Write runs: [EXPERIMENT, EXPERIMENT], or parts of a search, [{workers: 4}].")
     against = content.get("against")
     if against is not None and not _is_side(against):
-        raise ConfigError("against", "is no single side", "Write an experiment, or a part of a search, {workers: 1}.")
+        raise ConfigError(
+            "against", "is not a single side", "Write an experiment, or a part of a search, {workers: 1}."
+        )
     raw = {**({} if against is None else {"against": against}), **{f"runs.{i}": run for i, run in enumerate(runs)}}
     _alike(raw)
     ratios = {key: side for key, side in raw.items() if _is_ratio(side)}
     for key in SHARED if ratios else ():
         if key in content and all(key in ratio for ratio in ratios.values()):
-            raise ConfigError(key, "has no effect: each ratio says its own", "Leave it out.")
+            raise ConfigError(key, "has no effect: each ratio says its own", "Remove it.")
     figure, metric, target, search, goal = ("samples", "", None, None, None) if ratios else _measured(content, raw)
     sides: dict[str, Side] = {key: _ratio(key, side, content) if key in ratios else side for key, side in raw.items()}
     made = [side for side in sides.values() if isinstance(side, Ratio)]
     if made and "target" in content and all(ratio.target is None for ratio in made):
-        raise ConfigError("target", "has no effect: no ratio is of what takes until a target", "Leave it out.")
+        raise ConfigError("target", "has no effect: no ratio is of what takes until a target", "Remove it.")
     least, most = _bounds(content)
     base = sides.pop("against", None)
     return ClaimCell(source, name, [*sides.values()], base, figure, metric, target, least, most, search, goal)
@@ -47,7 +49,7 @@ def _alike(sides: Mapping[str, Any]) -> None:
     plain = [key for key, side in sides.items() if not _is_ratio(side)]
     if plain and len(plain) < len(sides):
         remedy = "Write {of: ..., against: ...} there too, or for none."
-        raise ConfigError(plain[0], "is no ratio, and other sides are", remedy)
+        raise ConfigError(plain[0], "is not a ratio, but other sides are", remedy)
 
 
 def _ratio(key: str, raw: Mapping[str, Any], content: Mapping[str, Any]) -> Ratio:
@@ -55,11 +57,11 @@ def _ratio(key: str, raw: Mapping[str, Any], content: Mapping[str, Any]) -> Rati
     for word in raw:
         if word not in (OF, "against", *SHARED):
             known = ", ".join((OF, "against", *SHARED))
-            raise ConfigError(f"{key}.{word}", "is no key of a ratio", f"Known keys: {known}.")
+            raise ConfigError(f"{key}.{word}", "is not a key of a ratio", f"Known keys: {known}.")
     sides = {f"{key}.{word}": raw.get(word) for word in (OF, "against")}
     for place, side in sides.items():
         if not _is_side(side) or _is_ratio(side):
-            what = "is missing" if side is None else "is no single side"
+            what = "is missing" if side is None else "is not a single side"
             raise ConfigError(place, what, "Write an experiment, or a part of a search, {workers: 1}.")
     inherited = {word: content[word] for word in SHARED if word in content}
     if raw.get("figure", inherited.get("figure", "samples")) not in names.AXES:
@@ -83,9 +85,9 @@ def _measured(
     if figure not in FIGURES:
         raise ConfigError("figure", f"{shown(figure)} is unknown", f"Use one of {', '.join(FIGURES)}.")
     metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
-    target = _number(content, "target", "Write the value of the metric to be reached.")
+    target = _number(content, "target", "Write the value of the metric to reach.")
     if figure in names.AXES and target is None:
-        raise ConfigError("target", f"is missing: {figure} until what is reached?", "Write a value of the metric.")
+        raise ConfigError("target", f"is missing: {figure} needs a value to reach", "Write a value of the metric.")
     if figure not in names.AXES and target is not None:
         raise ConfigError("target", f"has no effect on {figure}", "Leave it out, or write figure: samples.")
     search = content.get("search")
@@ -93,7 +95,7 @@ def _measured(
         raise ConfigError("search", "is not the name of a search", "Write the name of a search cell.")
     for key, side in sides.items():
         if search is None and isinstance(side, Mapping):
-            what = f"is missing: {key.partition('.')[0]} names parts of a search"
+            what = f"is missing, but {key.partition('.')[0]} names parts of a search"
             raise ConfigError("search", what, "Write search: NAME of a search cell.")
     return figure, metric, target, search, goal
 
@@ -108,10 +110,10 @@ def read_metric(raw: Any) -> tuple[str, directions.Goal | None]:
 
 
 def _bounds(content: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    at_least = _number(content, "at_least", "Write a number, or leave it out.")
-    at_most = _number(content, "at_most", "Write a number, or leave it out.")
+    at_least = _number(content, "at_least", "Write a number, or remove it.")
+    at_most = _number(content, "at_most", "Write a number, or remove it.")
     if at_least is None and at_most is None:
-        raise ConfigError("at_most", "is missing, and at_least too: nothing is claimed", "Write at_most: 1.25.")
+        raise ConfigError("at_most", "is missing, and so is at_least", "Write at_most: 1.25.")
     if at_least is not None and at_most is not None and at_least >= at_most:
         raise ConfigError("at_least", f"is {at_least:g}, not below at_most", "Write the smaller bound at at_least.")
     return at_least, at_most

@@ -79,11 +79,11 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     assert select(app, "Compared with").value == "pixelcnn-async-2"
     assert app.button(key="claim-form-save").disabled
     assert red(app) == [
-        ":red[Target: is missing. Write the value of val/bits_per_dim to be reached.]",
-        ":red[At most: is empty, and At least too. Fill in one of the two: it is the claim.]",
+        ":red[Target: is missing. Write the value of val/bits_per_dim to reach.]",
+        ":red[At most: is empty, and so is At least. Fill in at least one of them.]",
     ]
     box(app, "Target").set_value("2,5").run()
-    assert red(app) == [":red[Target: '2,5' is not a number. Write one, with a point where it has decimals.]"]
+    assert red(app) == [":red[Target: '2,5' is not a number. Write one, such as 0.95.]"]
     select(app, "Figure").set_value("best").run()
     box(app, "At least").set_value("1").run()
     box(app, "At most").set_value("0.8").run()
@@ -94,7 +94,7 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     box(app, "Name").set_value("lower").run()
     select(app, "Claim about").set_value(["pixelcnn-async-2"]).run()
     assert red(app) == [
-        ":red[Claim about: names the same twice, or what it is judged against. Name each side once.]",
+        ":red[Claim about: names a side twice, or its own baseline. Name each side once.]",
     ]
     select(app, "Claim about").set_value(["single"]).run()
     assert red(app) == []
@@ -128,7 +128,9 @@ def test_a_part_of_a_search_is_typed_as_it_is_written(open_page: Open, workspace
     select(app, "Claim about").set_value(["batch_size: 64"]).run()
     select(app, "Figure").set_value("best").run()
     box(app, "At most").set_value("1").run()
-    assert red(app) == [":red[Search: is missing: runs names parts of a search. Write search: NAME of a search cell.]"]
+    assert red(app) == [
+        ":red[Search: is missing, but runs names parts of a search. Write search: NAME of a search cell.]"
+    ]
     select(app, "Search").set_value("batch").run()
     select(app, "Compared with").set_value("").run()
     assert red(app) == []
@@ -154,14 +156,14 @@ def test_two_ratios_are_compared_by_the_form(open_page: Open, workspace: Workspa
 
     assert (field("runs", "of").value, field("runs", "against").value) == ("single", "pixelcnn-async-2")
     assert ":red[Of: is empty. Choose one.]" in red(app)
-    assert red(app).count(":red[Target: is missing. Write the value of val/bits_per_dim to be reached.]") == 2
+    assert red(app).count(":red[Target: is missing. Write the value of val/bits_per_dim to reach.]") == 2
     field("against", "of").set_value("other").run()
     field("against", "against").set_value("single").run()
     field("against", "metric").set_value("val/bits_per_dim").run()
     field("runs", "target").set_value("2.5").run()
     field("against", "target").set_value("2").run()
     box(app, "At least").set_value("1").run()
-    assert red(app) == [":red[Claim about: names the same in both ratios. Compare four different sides.]"]
+    assert red(app) == [":red[Claim about: names a side in both ratios. Compare four different sides.]"]
     field("against", "against").set_value("its-base").run()
     assert red(app) == []
     app.button(key="claim-form-save").click().run()

@@ -15,10 +15,10 @@ from scalebook.training.tracking.names import AXES
 
 SAVE = "claim-form-save"
 NOTHING = ""
-PART_HINT = " A part of a search is typed as `workers: 4`, and its search is chosen below."
-RATIO = "A ratio to what it is compared with: 0.8 claims 20 % less, 1.25 at most a quarter more."
-OWN = "Of the figure itself."
-TARGET = "The value of the metric that is to be reached."
+PART_HINT = " For a part of a search, type `workers: 4` and choose the search below."
+RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
+OWN = "A bound on the figure itself."
+TARGET = "The value of the metric to reach."
 RATIOS = "Whether something costs one model more than another: each ratio may have its own metric, target and search."
 WORDS = {OF: "Of", "against": "Against"}
 
@@ -45,13 +45,13 @@ def draw(plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem
 def _sides(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:
     left, right = st.columns(2)
     with left:
-        hint = "What is claimed holds for each of them." + (PART_HINT if plan.searches else "")
+        hint = "The claim must hold for each of them." + (PART_HINT if plan.searches else "")
         runs = st.multiselect(FIELDS["runs"], plan.sides, [claim_plans.side_text(run) for run in plan.runs],
                               key=f"{key}-runs", accept_new_options=bool(plan.searches), help=hint,
                               placeholder="Choose experiments")  # fmt: skip
         slots["runs"] = st.empty()
     with right:
-        against = _side(plan, FIELDS["against"], plan.against, f"{key}-against", "nothing: the figure itself")
+        against = _side(plan, FIELDS["against"], plan.against, f"{key}-against", "nothing: bound the figure itself")
         slots["against"] = st.empty()
     sides = [_read(text, "runs", wrong) for text in runs]
     return {"runs": sides, "against": _read(against, "against", wrong) if against else None}
@@ -100,7 +100,7 @@ def _read(text: str, key: str, wrong: list[Problem]) -> Any:
 def _metric(plan: ClaimPlan, metric: str, key: str) -> str:
     metrics = list(dict.fromkeys([*plan.metrics, metric]))
     chosen = st.selectbox(FIELDS["metric"], metrics, metrics.index(metric), key=key, accept_new_options=True,
-                          help="Or type the name of another one.")  # fmt: skip
+                          help="Or type another name.")  # fmt: skip
     return (chosen or "").strip()
 
 
@@ -142,7 +142,7 @@ def _search(
     options = list(dict.fromkeys([NOTHING, *searches, written.get("search", NOTHING)]))
     search = st.selectbox(FIELDS["search"], options, options.index(written.get("search", NOTHING)),
                           key=f"{key}-search", format_func=lambda name: name or "none",
-                          help="The search that `workers: 4` is a part of.")  # fmt: skip
+                          help="The search that `workers: 4` belongs to.")  # fmt: skip
     slots[f"{at}search"] = st.empty()
     return {"search": search} if search else {}
 

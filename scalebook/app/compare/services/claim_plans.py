@@ -165,7 +165,7 @@ def side(text: str) -> Side:
         return text
     read = yaml.load(f"{{{text}}}")
     if not isinstance(read, dict):
-        raise ConfigError("runs", f"{text!r} is no part of a search", "Write it as workers: 4.")
+        raise ConfigError("runs", f"{text!r} is not a part of a search", "Write it as workers: 4.")
     return read
 
 
@@ -194,7 +194,7 @@ def _missing(said: Mapping[str, Any]) -> list[Problem]:
     wanted = {f"{key}.{word}": side.get(word) for key, side in ratios.items() for word in (OF, "against")}
     boxes = {**said, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
     problems = [
-        Problem(key, f"{boxes[key]!r} is not a number", "Write one, with a point where it has decimals.")
+        Problem(key, f"{boxes[key]!r} is not a number", "Write one, such as 0.95.")
         for key in ("target", "runs.target", "against.target", "at_least", "at_most")
         if isinstance(boxes.get(key), str)
     ]
@@ -208,10 +208,10 @@ def _missing(said: Mapping[str, Any]) -> list[Problem]:
         if not metric:
             problems.append(Problem(f"{at}metric", "is empty", "Choose one, or type its name."))
         if said.get("figure") in names.AXES and side.get("target") is None and said.get("target") is None:
-            problems.append(Problem(f"{at}target", "is missing", f"Write the value of {metric} to be reached."))
+            problems.append(Problem(f"{at}target", "is missing", f"Write the value of {metric} to reach."))
     least, most = said.get("at_least"), said.get("at_most")
     if least is None and most is None:
-        problems.append(Problem("at_most", "is empty, and At least too", "Fill in one of the two: it is the claim."))
+        problems.append(Problem("at_most", "is empty, and so is At least", "Fill in at least one of them."))
     elif least is not None and most is not None and least >= most:
         problems.append(Problem("at_least", f"is {least:g}, not below At most", "Write a smaller number."))
     return problems
