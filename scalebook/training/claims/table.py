@@ -129,9 +129,9 @@ def outlook(judgement: Judgement) -> list[str]:
         level = f", corrected for {judgement.beside} claims" if judgement.beside > 1 else ""
         source = "as in runs so far" if power.measured else "assumed, without runs"
         true = (
-            f"With {power.seeds} seeds, a true {kind} of {power.truth:.3g} would be supported in {power.share:.0%} of"
+            f"With {power.seeds} seeds, a true {kind} of {power.truth:.3g} would be supported in {100 * power.share:.0f} % of"
         )
-        spread = f"Runs that differ in the seed alone spread by {power.spread:.0%} ({source})."
+        spread = f"Runs that differ in the seed alone spread by {100 * power.spread:.0f} % ({source})."
         return [f"{true} cases: {enough}{level}. {spread}"]
     if judgement.resolved_by is not None:
         if not judgement.resolved_by:

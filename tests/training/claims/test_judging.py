@@ -219,8 +219,8 @@ def test_before_its_runs_a_claim_says_how_likely_they_are_to_resolve_it(told: St
     assert (found.power.seeds, found.power.truth, found.power.measured, found.resolved_by) == (3, 1, True, None)
     assert found.power.spread == pytest.approx(0.35, abs=0.01)
     assert found.power.enough is not None
-    line = f"With 3 seeds, a true ratio of 1 would be supported in {found.power.share:.0%} of cases: "
-    assert f"{line}{found.power.enough} seeds for 80 %. Runs that differ in the seed alone spread by 35%" in text(found)
+    line = f"With 3 seeds, a true ratio of 1 would be supported in {100 * found.power.share:.0f} % of cases: "
+    assert f"{line}{found.power.enough} seeds for 80 %. Runs that differ in the seed alone spread by 35 %" in text(found)
     other = SEARCH.replace("=batch-size", "=other")
     planned = told.judge(f"{PARTS.replace('batch-size', 'other')}at_least: 1\n", search=other).power
     assert planned is not None

@@ -86,7 +86,7 @@ class ClaimPlan:
     def ratio(self, key: str) -> dict[str, Any]:
         """What the ratio at `key`, runs or against, begins with in the form; of a plain claim the first as it is."""
         plain = {OF: self.runs[0], "against": self.written.get("against")} if key == "runs" and self.runs else {}
-        return {**self._shared, **(self._before or {key: plain})[key]} if self._before or plain else {}
+        return {**self._shared, **(self._before or {key: plain})[key]}
 
     def ratios(self, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The YAML of both as the form says them, by key, with what is left to the claim for them."""
