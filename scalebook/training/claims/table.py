@@ -128,11 +128,10 @@ def outlook(judgement: Judgement) -> list[str]:
         enough = f"{power.enough} seeds for 80 %" if power.enough else f"{MOST_SEEDS} are too few for 80 %"
         level = f", corrected for {judgement.beside} claims" if judgement.beside > 1 else ""
         source = "as in runs so far" if power.measured else "assumed, without runs"
-        true = (
-            f"With {power.seeds} seeds, a true {kind} of {power.truth:.3g} would be supported in {100 * power.share:.0f} % of"
-        )
+        share = f"{100 * power.share:.0f} % of cases"
+        true = f"With {power.seeds} seeds, a true {kind} of {power.truth:.3g} would be supported in {share}"
         spread = f"Runs that differ in the seed alone spread by {100 * power.spread:.0f} % ({source})."
-        return [f"{true} cases: {enough}{level}. {spread}"]
+        return [f"{true}: {enough}{level}. {spread}"]
     if judgement.resolved_by is not None:
         if not judgement.resolved_by:
             return [f"If the true {kind} is as measured, {MOST_SEEDS} seeds would not resolve it in 80 % of cases."]

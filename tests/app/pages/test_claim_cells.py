@@ -178,3 +178,19 @@ def test_two_ratios_are_compared_by_the_form(open_page: Open, workspace: Workspa
     box(app, "At least").set_value("1.5").run()
     app.button(key="claim-form-save").click().run()
     assert store.read(path).notebook.claims()[0].source.endswith(saved.replace("at_least: 1.0", "at_least: 1.5"))
+
+
+def test_results_are_written_into_a_note_by_a_button(open_page: Open, workspace: Workspace) -> None:
+    """Which is there until what stands in the note is of these runs; readers do not see the comments."""
+    path = workspace.root / "first-steps.md"
+    note = "\nFound:\n\n<!-- results: low-enough -->\n<!-- end of results -->\n"
+    path.write_text(TEXT.replace("repeats: 2", "repeats: 3") + CLAIM + note, encoding="utf-8")
+    now = config_hash(store.read(path).notebook.experiments()[0].config, catalogue.describe(workspace))
+    for seed in (1, 2, 3):
+        record(workspace, seed=seed, config_hash=now, level=1.9 + 0.1 * seed)
+    app = open_page()
+    assert any(one.value == "Results of low-enough are not written." for one in app.caption)
+    press(app, "Write results")
+    assert "| pixelcnn-async-2 | 3 | 2.1" in path.read_text(encoding="utf-8")
+    assert not any(one.label == "Write results" for one in app.button)
+    assert not any("<!--" in one.value for one in app.markdown)

@@ -220,7 +220,9 @@ def test_before_its_runs_a_claim_says_how_likely_they_are_to_resolve_it(told: St
     assert found.power.spread == pytest.approx(0.35, abs=0.01)
     assert found.power.enough is not None
     line = f"With 3 seeds, a true ratio of 1 would be supported in {100 * found.power.share:.0f} % of cases: "
-    assert f"{line}{found.power.enough} seeds for 80 %. Runs that differ in the seed alone spread by 35 %" in text(found)
+    assert f"{line}{found.power.enough} seeds for 80 %. Runs that differ in the seed alone spread by 35 %" in text(
+        found
+    )
     other = SEARCH.replace("=batch-size", "=other")
     planned = told.judge(f"{PARTS.replace('batch-size', 'other')}at_least: 1\n", search=other).power
     assert planned is not None

@@ -108,7 +108,7 @@ def test_problems_are_lines_with_places(notebook_file: Path, capsys: pytest.Capt
     assert main(["run", str(wrong)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert re.fullmatch(rf"{wrong}:5: good: trainer\.max_epoch: .*\. Did you mean `max_epochs`\?", lines[0])
-    assert lines[1].startswith(f"{wrong}:25: all: runs.0: names goood")
+    assert lines[1].startswith(f"{wrong}:25: all: runs.0: there is no experiment goood")
     assert lines[2:] == lines[:2]
     assert ids(notebook_file) == before  # nothing is started
     wrong.unlink()

@@ -96,7 +96,7 @@ def test_a_side_may_be_a_ratio_with_what_its_claim_says_for_it() -> None:
         ("runs: [one]\nfigure: time\nat_most: 1\n", "figure", "Use one of updates, samples, seconds, bytes, best"),
         ("runs: [one]\nat_most: 1\n", "target", "is missing: samples needs a value to reach"),
         ("runs: [one]\nfigure: best\ntarget: 1\nat_most: 1\n", "target", "has no effect on best"),
-        ("runs: [one]\nfigure: best\n", "at_most", "nothing is claimed. Write at_most: 1.25."),
+        ("runs: [one]\nfigure: best\n", "at_most", "is missing, and so is at_least. Write at_most: 1.25."),
         ("runs: [one]\nfigure: best\nat_most: much\n", "at_most", "is not a number"),
         ("runs: [one]\nfigure: best\nat_most: 1\nat_least: 2\n", "at_least", "is 2, not below at_most"),
         ("runs: [{workers: 2}]\nfigure: best\nat_most: 1\n", "search", "is missing, but runs names parts of a search"),
@@ -120,7 +120,7 @@ def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: st
     [
         ("runs: [one]\nagainst: tow\n", ["against: there is no experiment tow in this notebook. Did you mean `two`?"]),
         ("runs: [two]\nagainst: one\n", ["runs.0: names two, which has 1 seed. Write repeats: 3 or more there"]),
-        ("runs: [one]\nagainst: one\n", ["runs: names the same twice"]),
+        ("runs: [one]\nagainst: one\n", ["runs: names a side twice, or its own baseline"]),
         ("runs: [one]\nsearch: rates\n", ["search: has no effect: no side is a part of this search. Remove it."]),
         ("runs: [{workers: 2}]\nsearch: rate\n",
          ["search: there is no search rate in this notebook. Did you mean `rates`?"]),
