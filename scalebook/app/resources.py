@@ -16,8 +16,10 @@ from scalebook.app.search.services import search_view
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.app.shared.services import links
+from scalebook.training.claims import written
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import Judgement, judge_all
+from scalebook.training.claims.written import Table
 from scalebook.training.config import catalogue, logged_metrics
 from scalebook.training.config.description import Description
 from scalebook.training.config.model_parameters import find_out
@@ -208,6 +210,17 @@ def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
 def _judgements(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Judgement]:
     """Of all claims of a notebook, since each verdict is corrected for their number."""
     return judge_all(Witness(workspace(), reader(), notebook, _stored.notebook, description()))
+
+
+def result_tables(stored: Stored) -> Mapping[str, Table]:
+    """What its runs say, for the places in its text where results are written; as old as a `judgement`."""
+    return _result_tables(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
+
+
+@st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
+def _result_tables(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Table]:
+    witness = Witness(workspace(), reader(), notebook, _stored.notebook, description())
+    return written.tables(witness, _judgements(_stored, notebook, text, changed))
 
 
 def mlflow_address() -> str | None:

@@ -10,11 +10,12 @@ from scalebook.training.claims.crossing import crossing
 from scalebook.training.claims.intervals import Amount
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import read_search
 from scalebook.training.config.search.point import summary
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.flow import flow
-from scalebook.training.notebook.cells import ClaimCell, Notebook
+from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
 from scalebook.training.notebook.claim_check import canonical
 from scalebook.training.notebook.offered import unnamed
 from scalebook.training.notebook.results import results
@@ -48,6 +49,12 @@ class Evidence:
     at_edge: str = ""
     """Dimensions of which the chosen value is the first or last one tried."""
     is_virtual: bool = False
+    seeds: int = 0
+    """With how many it is to be run."""
+    points: int = 1
+    """Out of how many it is to be chosen."""
+    earlier: Sequence[Amount] = ()
+    """Of finished runs of an earlier config, where there is none of the config as it stands."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +81,45 @@ class Witness:
         """What is better of the metric of the claim whose sides were asked for last, and who says so."""
 
     def sides(self, cell: ClaimCell) -> list[Evidence]:
-        """Of all sides, `against` first."""
+        """Of all sides of a claim whose sides are no ratios, `against` first."""
         ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
         runs, configs = self._all_of(cell, ran)
         self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], configs)
-        if isinstance(ran, str):
-            return [
-                self._experiment(cell, side) if isinstance(side, str) else _without(side, ran) for side in cell.sides
-            ]
-        parts = {flow(side): self._matching(cell, side, ran) for side in cell.sides if isinstance(side, dict)}
         return [
-            self._experiment(cell, side) if isinstance(side, str) else self._part(cell, side, ran, parts[flow(side)])
+            self._experiment(cell, side) if isinstance(side, str) else self._part_of(cell, side, ran)
             for side in cell.sides
         ]
 
+    def _part_of(self, cell: ClaimCell, side: dict[str, Any], ran: "_Ran | str") -> Evidence:
+        seeds, points = self._planned(cell, side)
+        if isinstance(ran, str):
+            found = _without(side, ran)
+        else:
+            found = self._part(cell, side, ran, self._matching(cell, side, ran))
+        return replace(found, seeds=seeds, points=points)
+
+    def _planned(self, cell: ClaimCell, side: Mapping[str, Any]) -> tuple[int, int]:
+        """Seeds and points of a part, as its search says them; 0 and 1 where that cannot be read."""
+        found = self.nb.search(cell.search or "")
+        try:
+            if found is None:
+                return 0, 1
+            spec, part = (
+                read_search(found.body, self.nb.base(found), self.description),
+                canonical(self.nb, cell, side, self.description),
+            )
+        except ConfigError:
+            return 0, 1
+        named = sum(all(point.get(name) == value for name, value in part.items()) for point in spec.points)
+        free = [len(dimension.choices) for dimension in spec.space if dimension.name not in part and dimension.choices]
+        return spec.seeds, max(1, named or min(spec.trials, math.prod(free)))
+
     def named(self, cell: ClaimCell) -> ClaimCell:
-        """With the metric that it is judged by, where it names none."""
+        """With the metric that it is judged by, where it names none, or one of its ratios names none."""
+        if cell.ratios:
+            pairs = zip(cell.ratios, cell.plain, strict=True)
+            sides: list[Side] = [replace(ratio, metric=self.named(plain).metric) for ratio, plain in pairs]
+            return replace(cell, against=sides.pop(0) if cell.against is not None else None, runs=sides)
         if cell.metric or not needs_curve(cell):
             return cell
         runs, configs = self._all_of(cell, self._ran(cell) if cell.search else "")
@@ -130,7 +160,9 @@ class Witness:
         others |= {"of an earlier config" for result in by_seed if result.stale}
         why = ", ".join(sorted(others)) or "not run"
         lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
-        return self._told(cell, name, runs, lacking)
+        old = [result.run for result in by_seed if result.stale and result.run and result.run.outcome == "finished"]
+        earlier = [] if runs else [amount for run in old if (amount := self._amount(cell, run)) is not None]
+        return replace(self._told(cell, name, runs, lacking), seeds=len(by_seed), earlier=earlier)
 
     # --- parts of a search -----------------------------------------------------------------------------------------
 

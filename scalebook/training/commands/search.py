@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from scalebook.training.claims import locks
 from scalebook.training.commands.notebook_run import say_claims
 from scalebook.training.commands.search_lines import follow, results
 from scalebook.training.config.catalogue import describe
@@ -79,8 +80,16 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: Any) -> int:
     workspace, name, body, base, description = _wanted(options)
     notebook = options.file.name if options.file else None
+    recorded = locks.tags(store.read(options.file).notebook, name, description) if notebook else {}
     folder = launch.start(
-        workspace, body, base, name=name, notebook=notebook, cell=name if notebook else None, description=description
+        workspace,
+        body,
+        base,
+        name=name,
+        notebook=notebook,
+        cell=name if notebook else None,
+        description=description,
+        recorded=recorded,
     )
     code = _follow(folder, description)
     if options.file is not None:

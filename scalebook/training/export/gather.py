@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import judge_all
+from scalebook.training.claims.written import without_marks
 from scalebook.training.config.description import Description
 from scalebook.training.export.claims import claim_blocks
 from scalebook.training.export.comparisons import comparison_blocks
@@ -40,7 +41,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
     judged = judge_all(Witness(workspace, reader, name, nb, description))
     for cell in nb.cells:
         if isinstance(cell, Note):
-            blocks.append(Written(cell.source))
+            blocks.append(Written(without_marks(cell.source)))
         elif isinstance(cell, ExperimentCell):
             part = experiment_part(workspace, reader, name, cell, description)
             blocks += part.blocks

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from zipfile import is_zipfile
 
@@ -63,12 +64,14 @@ def submit(
     resumed_from: JobFolder | None = None,
     hashed: str = "",
     trial: TrialOf | None = None,
+    recorded: Mapping[str, str] = MappingProxyType({}),
 ) -> list[JobFolder]:
     """One waiting job and one SCHEDULED MLflow run for each seed; ensures the supervisor, unless not `start`.
 
     With `inline` the caller runs the jobs itself, in this process, and no supervisor will. Raises ConfigError before
     anything is made. `notebook` is the file's name within the workspace; the MLflow experiment is called like it,
     without `.md`. `hashed`: the hash of what the cell said, where `config` is that of a run that was made from it.
+    `recorded` are further tags of the runs.
     """
     require(config, description, typed=inline)
     load, done = workload(config, description), _completed(workspace, config, description, inline)
@@ -104,7 +107,7 @@ def submit(
         client = open_store(workspace)
         experiment = experiment_id(client, workspace, request.mlflow_experiment)
     with refusals_told(), understood(workspace.hidden), submission(workspace) as tags:
-        tags |= {**surroundings(workspace.root), **_tags(request, load, done)}
+        tags |= {**surroundings(workspace.root), **_tags(request, load, done), **recorded}
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
             run_id = create_run(

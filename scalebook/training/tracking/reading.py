@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from scalebook.training.importing import importing
 from scalebook.training.tracking import names
 from scalebook.training.tracking.schema import require_known
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 NEWEST_FIRST = ("attributes.start_time DESC",)
+OLDEST_FIRST = ("attributes.start_time ASC",)
 _NEWEST = """FROM runs AS r JOIN experiments AS e ON r.experiment_id = e.experiment_id
 WHERE r.lifecycle_stage = 'active' AND e.lifecycle_stage = 'active'
 ORDER BY r.start_time DESC, r.run_uuid LIMIT :limit"""
@@ -149,6 +152,15 @@ class RunReader:
         records = [_record(run) for run in runs]
         return [run for run in records if notebook in (None, run.notebook) and cell in (None, run.cell)]
 
+    def deleted(self, notebook: str, config_hash: str, limit: int = 100) -> list[RunRecord]:
+        """The oldest deleted runs of a notebook and a config, as long as MLflow keeps them."""
+        from mlflow.entities import ViewType
+
+        experiments = [experiment.experiment_id for experiment in self.client.search_experiments(max_results=1000)]
+        clauses = f"{tag_is(names.TAG_CONFIG_HASH, config_hash)} and {tag_is(names.TAG_NOTEBOOK, notebook)}"
+        runs = self.client.search_runs(experiments, clauses, ViewType.DELETED_ONLY, limit, list(OLDEST_FIRST))
+        return [run for run in map(_record, runs) if run.notebook == notebook]
+
     def listed(self, limit: int) -> list[RunRecord]:
         """The newest `limit` runs for a list of them: without parameters and without the metrics of single workers.
 
@@ -221,6 +233,18 @@ class RunReader:
     def _history(self, run_id: str, metric: str) -> dict[int, float]:
         """Value by step."""
         return {point.step: point.value for point in self.client.get_metric_history(run_id, metric)}
+
+
+class NoRuns(RunReader):
+    """Of a workspace that has no store yet, and gets none by being read."""
+
+    @override
+    def runs(self, **_: Any) -> list[RunRecord]:
+        return []
+
+    @override
+    def deleted(self, notebook: str, config_hash: str, limit: int = 100) -> list[RunRecord]:
+        return []
 
 
 def _curve(

@@ -42,14 +42,14 @@ def show(stored: Stored, index: int, cell: ClaimCell) -> None:
             placing.act(intent, stored, index)
             st.rerun()
         claim.body(judgement)
-        if needs_curve(cell):
+        if needs_curve(cell) and not cell.ratios:
             _better(stored, cell, judgement)
 
 
 def _better(stored: Stored, cell: ClaimCell, judgement: Judgement) -> None:
     key = f"better-{cell.name}"
     metric = judgement.cell.metric
-    if goal := better.draw(metric, judgement.direction, key, stored.stamp):
+    if goal := better.draw(metric, judgement.directions[metric], key, stored.stamp):
         done = write(stored, lambda notebook: edit.say_better(notebook, cell, metric, goal))
         state.clicks().settle(key, done=done is not None)
         st.rerun()

@@ -7,6 +7,7 @@ from typing import Any, Final
 from scalebook.app.search.services import search_view
 from scalebook.app.search.services.search_setup import Body, objectives
 from scalebook.app.shared.services.words import figure, plain, plural, spoken
+from scalebook.training.claims import locks
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.point import resolve
@@ -177,6 +178,7 @@ def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Des
         notebook=stored.path.name,
         cell=cell.name,
         description=description,
+        recorded=locks.tags(stored.notebook, cell.name, description),
     )
 
 

@@ -22,6 +22,7 @@ from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views import what_it_logs
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import SearchDraft
+from scalebook.training.claims import locks
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import cost
 from scalebook.training.config.search.definition import SearchSpec, read_search, search_problems
@@ -302,7 +303,7 @@ def _finish(intent: search_plan.Intent, choice: NotebookChoice, draft: SearchDra
         try:
             folder = launch.start(
                 resources.workspace(), body, base, name=name, notebook=choice.path.name, cell=name,
-                description=description,
+                description=description, recorded=locks.tags(stored.notebook, name, description),
             )  # fmt: skip
         except ConfigError as error:
             state.clicks().settle(key, done=False)
