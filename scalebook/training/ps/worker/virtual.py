@@ -195,7 +195,8 @@ class VirtualWorkers:
         late = [
             worker
             for worker, joined in self.joined.items()
-            if self.scheduler.computes(worker) and any(own < new for own, new in zip(joined.versions, newest, strict=True))
+            if self.scheduler.computes(worker)
+            and any(own < new for own, new in zip(joined.versions, newest, strict=True))
         ]
         for worker in late:
             self.doing[worker] = Doing.TAKEN

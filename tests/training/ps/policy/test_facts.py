@@ -101,9 +101,18 @@ def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None
     rules: list[type[Rule]] = [*RULES.values(), Picky]
     every = [
         CheckedSettings(
-            rule.facts(), damping.facts(), host, True, norms, has_clock, pull.facts(), delta, local.facts(),
-            local.steps and not rule.synchronous, rule is Sync,
-        )  # fmt: skip
+            rule.facts(),
+            damping.facts(),
+            host,
+            True,
+            norms,
+            has_clock,
+            pull.facts(),
+            delta,
+            local.facts(),
+            local.steps and not rule.synchronous,
+            rule is Sync,
+        )
         for local in (NoLocalSteps, LocalSGD)
         for rule in rules
         for damping in DAMPINGS.values()

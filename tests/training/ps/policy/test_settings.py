@@ -32,8 +32,7 @@ from scalebook.training.ps.policy.rules import Async, Softsync, Sync
         ),
         (
             Settings(rule=Sync(1, cancel=True)),
-            "rule: is sync with cancel, and a process of host inline cannot be stopped within a backward pass. "
-            "Write host: virtual, or cancel: false",
+            "rule: is sync with cancel, and a process of host inline cannot be stopped within a backward pass.",
         ),
         (
             Settings(rule=Sync(1, cancel=True), local=LocalSGD(5), host="virtual", clock=ClockSettings(0.1)),

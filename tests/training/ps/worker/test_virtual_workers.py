@@ -88,7 +88,9 @@ def play(
     shards = virtual.sections[0].shards
     whole = {place: view for one in shards for place, view in zip(one.plan.parameters, newest(one), strict=True)}
     computed = [times.compute for times in run.worker_times()]
-    played = Played(clock, [whole[place].clone() for place in sorted(whole)], [], run.counts().updates, computed, pushed)
+    played = Played(
+        clock, [whole[place].clone() for place in sorted(whole)], [], run.counts().updates, computed, pushed
+    )
     if settings.trace is not None:
         updates = read_updates(settings.trace, 0, 0, settings.most(workers), 1, shards[0].version)
         played.staleness = [one.version - 1 - one.base_version for update in updates for one in update]
