@@ -69,7 +69,7 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str, menu: 
     live = word in ("running", "waiting", "stopping")
     chips = html.chip(word, "not run yet" if word == "new" else None)
     if any(seed.stale for seed in seeds):
-        chips += " " + html.chip("stale", "stale: the config has changed since")
+        chips += " " + html.chip("stale", "stale: the config has changed")
     if any(seed.run is not None and seed.run.is_virtual for seed in seeds):
         chips += " " + html.chip("virtual", "virtual workers")
     title, buttons = st.columns([3, 2], vertical_alignment="center")
@@ -85,10 +85,10 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str, menu: 
         if press.button("Edit", f"edit-{name}", type="tertiary"):
             asked = "edit"
         if press.button("Search", f"search-{name}", type="tertiary",
-                        help="Try many batch sizes, learning rates, or any other fields of it."):  # fmt: skip
+                        help="Try many batch sizes, learning rates or other fields."):  # fmt: skip
             asked = "search"
         if press.button("Plan", f"plan-{name}", type="tertiary",
-                        help="How fast it would train with more workers, and where they stop helping."):  # fmt: skip
+                        help="How fast would it train with more workers, and where do they stop helping?"):  # fmt: skip
             asked = "plan"
         if press.button("Duplicate", f"duplicate-{name}", page, type="tertiary"):
             asked = "duplicate"
