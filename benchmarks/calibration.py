@@ -15,7 +15,10 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -62,6 +65,10 @@ class Row(NamedTuple):
     def holds(self) -> bool:
         """Whether they agree, as the module's docstring says."""
         return (self.at_most and self.ratio <= 1) or abs(self.ratio - 1) <= 2 * self.error / self.theory + SLACK
+
+
+Task = partial[list[Row]]
+"""What makes rows, in any process."""
 
 
 class Played(NamedTuple):
@@ -130,26 +137,39 @@ def play(
 # --- staleness -------------------------------------------------------------------------------------------------------
 
 
-def staleness(share: float) -> Iterator[Row]:
-    """Under `async`."""
-    law = "equal workers: N - 1"
-    for workers in (2, 8, 64):
-        seen = [stale for _, stale in play(Async(), ClockSettings(1.0), workers, 4 * workers).stale[workers:]]
-        yield Row(law, f"N = {workers}", workers - 1, statistics.fmean(seen), float(max(seen) - min(seen)))
-    for workers in (4, 16):
-        pushes = play(Async(), EXPONENTIAL, workers, int(share * 24_000)).stale
-        own = [stale for worker, stale in pushes if worker == 0][1:]  # of one worker: independent of each other
-        mean = statistics.fmean(own)
-        yield Row("memoryless workers: geometric, mean N - 1", f"N = {workers}", workers - 1, mean, _half(own))
-        yield Row("the same: chi-square over its degrees of freedom", f"N = {workers}", 1.0, *_chi_square(own, workers))
-    for average in (30, 10, 3, 1):
-        clock = ClockSettings(Distribution("gamma", 1.0, 0.1))
-        seen = [stale for _, stale in play(Softsync(average), clock, 30, max(1500, int(share * 6000))).stale[300:]]
-        n, each = 30 // average, len(seen) // BATCHES
-        error = _half([statistics.fmean(seen[i * each : (i + 1) * each]) for i in range(BATCHES)])
-        law = "n-softsync, 30 workers, averages of c = 30/n: (N - 1) / c"
-        yield Row(law, f"n = {n}", 29 / average, statistics.fmean(seen), error)
-        yield Row("the same: at most 2n", f"n = {n}", 2 * n, max(seen), at_most=True)
+def staleness(share: float) -> Iterator[Task]:
+    """Under `async`, and `softsync`."""
+    yield from (partial(_equal, workers) for workers in (2, 8, 64))
+    yield from (partial(_memoryless, workers, int(share * 24_000)) for workers in (4, 16))
+    yield from (partial(_softsync, average, max(1500, int(share * 6000))) for average in (30, 10, 3, 1))
+
+
+def _equal(workers: int) -> list[Row]:
+    seen = [stale for _, stale in play(Async(), ClockSettings(1.0), workers, 4 * workers).stale[workers:]]
+    spread = float(max(seen) - min(seen))
+    return [Row("equal workers: N - 1", f"N = {workers}", workers - 1, statistics.fmean(seen), spread)]
+
+
+def _memoryless(workers: int, gradients: int) -> list[Row]:
+    pushes = play(Async(), EXPONENTIAL, workers, gradients).stale
+    own = [stale for worker, stale in pushes if worker == 0][1:]  # of one worker: independent of each other
+    mean, case = statistics.fmean(own), f"N = {workers}"
+    return [
+        Row("memoryless workers: geometric, mean N - 1", case, workers - 1, mean, _half(own)),
+        Row("the same: chi-square over its degrees of freedom", case, 1.0, *_chi_square(own, workers)),
+    ]
+
+
+def _softsync(average: int, gradients: int) -> list[Row]:
+    clock = ClockSettings(Distribution("gamma", 1.0, 0.1))
+    seen = [stale for _, stale in play(Softsync(average), clock, 30, gradients).stale[300:]]
+    n, each = 30 // average, len(seen) // BATCHES
+    error = _half([statistics.fmean(seen[i * each : (i + 1) * each]) for i in range(BATCHES)])
+    law = "n-softsync, 30 workers, averages of c = 30/n: (N - 1) / c"
+    return [
+        Row(law, f"n = {n}", 29 / average, statistics.fmean(seen), error),
+        Row("the same: at most 2n", f"n = {n}", 2 * n, max(seen), at_most=True),
+    ]
 
 
 def _chi_square(seen: Sequence[int], workers: int) -> tuple[float, float]:
@@ -170,31 +190,36 @@ def _chi_square(seen: Sequence[int], workers: int) -> tuple[float, float]:
 # --- seconds of a synchronous update ---------------------------------------------------------------------------------
 
 
-def rounds(share: float) -> Iterator[Row]:
+def rounds(share: float) -> Iterator[Task]:
     """Under `sync`."""
     for workers in (4, 16, 64):
-        yield _round(
-            "exponential times: H(N)", f"N = {workers}", harmonic(workers), Sync(), EXPONENTIAL, workers, share
-        )
+        theory = harmonic(workers)
+        yield partial(_round, "exponential times: H(N)", f"N = {workers}", theory, Sync(), EXPONENTIAL, workers, share)
     for workers, cv in ((16, 0.2), (64, 0.5)):
-        clock = ClockSettings(Distribution("gamma", 1.0, cv))
-        case = f"N = {workers}, cv {cv:g}"
-        yield _round("gamma times: largest of N", case, _largest_gamma(workers, cv), Sync(), clock, workers, share)
+        clock, case = ClockSettings(Distribution("gamma", 1.0, cv)), f"N = {workers}, cv {cv:g}"
+        theory = _largest_gamma(workers, cv)
+        yield partial(_round, "gamma times: largest of N", case, theory, Sync(), clock, workers, share)
     for needed, spare in ((8, 1), (16, 4)):
         case, workers = f"{needed} + {spare}", needed + spare
-        law = "spare workers that stop (`cancel`): H(N + b) - H(b)"
-        theory = harmonic(workers) - harmonic(spare)
-        yield _round(law, case, theory, Sync(spare, cancel=True), EXPONENTIAL, workers, share)
-        theory, error = late_ones_finish(needed, workers, int(share * 40_000))
-        law = "spare workers that finish first: a simulation of 15 lines"
-        row = _round(law, case, theory, Sync(spare), EXPONENTIAL, workers, share)
-        yield row._replace(error=math.hypot(row.error, error))
+        law, theory = "spare workers that stop (`cancel`): H(N + b) - H(b)", harmonic(workers) - harmonic(spare)
+        yield partial(_round, law, case, theory, Sync(spare, cancel=True), EXPONENTIAL, workers, share)
+        yield partial(_finishing, needed, spare, share)
 
 
-def _round(law: str, case: str, theory: float, rule: Rule, clock: ClockSettings, workers: int, share: float) -> Row:
+def _finishing(needed: int, spare: int, share: float) -> list[Row]:
+    workers = needed + spare
+    theory, error = late_ones_finish(needed, workers, int(share * 40_000))
+    law = "spare workers that finish first: a simulation of 15 lines"
+    (row,) = _round(law, f"{needed} + {spare}", theory, Sync(spare), EXPONENTIAL, workers, share)
+    return [row._replace(error=math.hypot(row.error, error))]
+
+
+def _round(
+    law: str, case: str, theory: float, rule: Sync, clock: ClockSettings, workers: int, share: float
+) -> list[Row]:
     updates = max(200, int(share * 1200 * min(1, 16 / workers)))
-    pushes = updates * (workers if isinstance(rule, Sync) and not rule.cancel else rule.averaged(workers))
-    return Row(law, case, theory, *play(rule, clock, workers, pushes).update_s(warm_up=10))
+    pushes = updates * (rule.averaged(workers) if rule.cancel else workers)
+    return [Row(law, case, theory, *play(rule, clock, workers, pushes).update_s(warm_up=10))]
 
 
 def harmonic(terms: int) -> float:
@@ -237,19 +262,24 @@ def late_ones_finish(needed: int, workers: int, count: int) -> tuple[float, floa
 SERVER_S: Final = 0.05
 
 
-def servers(share: float) -> Iterator[Row]:
+def servers(share: float) -> Iterator[Task]:
     """Updates a second of N workers that compute for 1 s in the mean, and queue for a server of 0.05 s."""
-    for workers in (4, 16, 64):
-        constant = ClockSettings(1.0, server_s=SERVER_S)
-        seconds, _ = play(Async(), constant, workers, 41 * workers).update_s(warm_up=20 * workers)
-        theory = min(workers / (1 + SERVER_S), 1 / SERVER_S)
-        law = "constant server: min(N / (Z + S), 1 / S)"
-        yield Row(law, f"N = {workers}", theory, 1 / seconds)
-    for workers in (4, 8, 16, 32):
-        drawn = ClockSettings(Distribution("exponential", 1.0), server_s=Distribution("exponential", SERVER_S))
-        seconds, error = play(Async(), drawn, workers, max(2000, int(share * 10_000))).update_s(warm_up=200)
-        law = "exponential server: machine repairman"
-        yield Row(law, f"N = {workers}", machine_repairman(workers), 1 / seconds, error / seconds**2)
+    yield from (partial(_constant_server, workers) for workers in (4, 16, 64))
+    yield from (partial(_drawn_server, workers, max(2000, int(share * 10_000))) for workers in (4, 8, 16, 32))
+
+
+def _constant_server(workers: int) -> list[Row]:
+    constant = ClockSettings(1.0, server_s=SERVER_S)
+    seconds, _ = play(Async(), constant, workers, 41 * workers).update_s(warm_up=20 * workers)
+    theory = min(workers / (1 + SERVER_S), 1 / SERVER_S)
+    return [Row("constant server: min(N / (Z + S), 1 / S)", f"N = {workers}", theory, 1 / seconds)]
+
+
+def _drawn_server(workers: int, gradients: int) -> list[Row]:
+    drawn = ClockSettings(Distribution("exponential", 1.0), server_s=Distribution("exponential", SERVER_S))
+    seconds, error = play(Async(), drawn, workers, gradients).update_s(warm_up=200)
+    law, theory = "exponential server: machine repairman", machine_repairman(workers)
+    return [Row(law, f"N = {workers}", theory, 1 / seconds, error / seconds**2)]
 
 
 def machine_repairman(workers: int) -> float:
@@ -265,20 +295,21 @@ def machine_repairman(workers: int) -> float:
 # --- what staleness does to a step -----------------------------------------------------------------------------------
 
 
-def momentum(share: float) -> Iterator[Row]:
+def momentum(share: float) -> Iterator[Task]:
     """A slope that ends on a plain at the first update: how the parameters go on."""
-    for workers in (2, 4, 8):
-        each = max(4, int(share * 40))
-        moved: list[list[float]] = []
-        for seed in range(each * BATCHES):
-            values = [0.5]
-            play(Async(), EXPONENTIAL, workers, workers + 1, seed, lambda w: float(w > 0), 0.5, values)
-            moved.append([before - after for before, after in pairwise(values)])
-        left_out = [_decay(moved[: i * each] + moved[(i + 1) * each :]) for i in range(BATCHES)]
-        error = _half(left_out) * (BATCHES - 1)  # jackknife
-        yield Row(
-            "velocity after an update, of that before: 1 - 1/N", f"N = {workers}", 1 - 1 / workers, _decay(moved), error
-        )
+    yield from (partial(_coasting, workers, max(4, int(share * 40))) for workers in (2, 4, 8))
+
+
+def _coasting(workers: int, each: int) -> list[Row]:
+    moved: list[list[float]] = []
+    for seed in range(each * BATCHES):
+        values = [0.5]
+        play(Async(), EXPONENTIAL, workers, workers + 1, seed, lambda w: float(w > 0), 0.5, values)
+        moved.append([before - after for before, after in pairwise(values)])
+    left_out = [_decay(moved[: i * each] + moved[(i + 1) * each :]) for i in range(BATCHES)]
+    error = _half(left_out) * (BATCHES - 1)  # jackknife
+    law = "velocity after an update, of that before: 1 - 1/N"
+    return [Row(law, f"N = {workers}", 1 - 1 / workers, _decay(moved), error)]
 
 
 def _decay(moved: Sequence[Sequence[float]]) -> float:
@@ -303,13 +334,16 @@ class Quadratic(LightningModule):
         return SGD(self.parameters(), lr=self.rate)
 
 
-def limit(share: float) -> Iterator[Row]:
+def limit(share: float) -> Iterator[Task]:
     """The largest rate at which a quadratic of curvature 1 does not diverge, by whole Trainer runs."""
-    for workers in (1, 2, 4, 8, 16) if share >= 1 else (1, 2, 4):
-        stale = workers - 1
-        theory = 2 * math.sin(math.pi / (4 * stale + 2))
-        law = "largest rate of a quadratic: 2 sin(pi / (4 tau + 2))"
-        yield Row(law, f"tau = {stale}", theory, _largest_rate(workers, 0.9 * theory, 1.05 * theory), 0.0)
+    yield from (partial(_limit, workers) for workers in ((1, 2, 4, 8, 16) if share >= 1 else (1, 2, 4)))
+
+
+def _limit(workers: int) -> list[Row]:
+    stale = workers - 1
+    theory = 2 * math.sin(math.pi / (4 * stale + 2))
+    law = "largest rate of a quadratic: 2 sin(pi / (4 tau + 2))"
+    return [Row(law, f"tau = {stale}", theory, _largest_rate(workers, 0.9 * theory, 1.05 * theory))]
 
 
 def _largest_rate(workers: int, low: float, high: float) -> float:
@@ -344,7 +378,7 @@ def _growth(workers: int, rate: float) -> float:
 
 # --- the page --------------------------------------------------------------------------------------------------------
 
-PARTS: Final[list[tuple[str, str, Callable[[float], Iterator[Row]]]]] = [
+PARTS: Final[list[tuple[str, str, Callable[[float], Iterator[Task]]]]] = [
     (
         "Staleness",
         """Between a worker's pull and its push each of N - 1 equal others pushes once. With exponential times whoever
@@ -398,7 +432,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=1.0, help="of what is played; below 1 no page is written")
     share = parser.parse_args().share
-    torch.set_num_threads(1)
     lines = [
         "# Calibration",
         "",
@@ -407,11 +440,15 @@ says of them. Half-widths are of 95 % intervals; without one a figure is exact. 
 lies outside its interval by chance; a row is off when it is twice as far.""",
     ]
     off: list[Row] = []
-    for title, words, part in PARTS:
-        rows = list(part(share))
-        off += [row for row in rows if not row.holds]
-        lines += ["", f"## {title}", "", words, "", *table(rows)]
-        print("\n".join(lines[-len(rows) - 6 :]), flush=True)
+    with ProcessPoolExecutor(
+        mp_context=get_context("forkserver"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        under_way = [[pool.submit(task) for task in part(share)] for _, _, part in PARTS]
+        for (title, words, _), made in zip(PARTS, under_way, strict=True):
+            rows = [row for rows in made for row in rows.result()]
+            off += [row for row in rows if not row.holds]
+            lines += ["", f"## {title}", "", words, "", *table(rows)]
+            print("\n".join(lines[-len(rows) - 6 :]), flush=True)
     lines += ["", f"{machine()}. Same seeds, same figures."]
     if share >= 1:
         PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
