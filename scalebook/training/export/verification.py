@@ -76,7 +76,10 @@ def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
 
 def unpacked(path: Path) -> dict[str, bytes]:
     """All files of the archive, by name."""
-    content = whole(path, MOST_BYTES)
+    try:
+        content = whole(path, MOST_BYTES)
+    except OSError as error:
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}", "Name the file of an archive.") from None
     _check_directory(path, content)
     files: dict[str, bytes] = {}
     try:
@@ -88,7 +91,9 @@ def unpacked(path: Path) -> dict[str, bytes]:
                     files[entry.filename] = file.read(entry.file_size + 1)
                 if len(files[entry.filename]) != entry.file_size:
                     raise Broken(path, f"{entry.filename} is not as long as it says")
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, struct.error, OSError) as error:
+    except ConfigError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, struct.error, OSError, ValueError) as error:
         raise Broken(path, f"no zip file of ours: {error}") from None
     return files
 

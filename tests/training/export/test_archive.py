@@ -5,6 +5,7 @@ import io
 import json
 import os
 import stat
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -171,7 +172,9 @@ def named(name: str, data: bytes = b"x", **of: Any) -> Callable[[Path, bytes], N
         with zipfile.ZipFile(io.BytesIO(content)) as before, zipfile.ZipFile(path, "w") as file:
             for old in before.infolist():
                 file.writestr(old, before.read(old))
-            file.writestr(entry, data)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a name twice
+                file.writestr(entry, data)
 
     return make
 
