@@ -43,7 +43,7 @@ RUNS: Final = "runs/"
 
 MOST_FILES: Final = 10_000
 MOST_FILE_BYTES: Final = 2**25
-MOST_BYTES: Final = 2**28
+MOST_BYTES: Final = 2**27
 """Unpacked, of one file and of all."""
 
 TAGS: Final = frozenset(

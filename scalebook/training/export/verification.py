@@ -70,7 +70,12 @@ def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
         if manifest.form != FORM:
             raise Broken(path, f"was written in form {manifest.form}, and this Scalebook reads {FORM}", newer=True)
         _check_hashes(path, files, manifest)
-        now = _judged(path, files, manifest)
+        try:
+            now = _judged(path, files, manifest)
+        except ConfigError:
+            raise
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:  # records that disagree
+            raise Broken(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
     return manifest.verdicts, list(_differences(manifest.verdicts, now))
 
 

@@ -183,6 +183,20 @@ def replaced(name: str, data: bytes) -> Callable[[Path, bytes], object]:
     return lambda path, content: zipped({**opened(content), name: data}, path, listed=name != MANIFEST)
 
 
+def disagreeing(path: Path, content: bytes) -> None:
+    """A trial whose seeds are no numbers, and curves that are longer than their axes."""
+    files = opened(content)
+    for name in files:
+        if name.startswith("runs/"):
+            run = json.loads(files[name])
+            run["curves"]["val/loss"]["values"] += [0.0]
+            files[name] = json.dumps(run).encode()
+    found = json.loads(files["searches.json"])
+    found["batch-size"]["trials"][0]["runs"] = {"one": "x"}
+    files["searches.json"] = json.dumps(found).encode()
+    zipped(files, path)
+
+
 def many(path: Path, content: bytes) -> None:
     with zipfile.ZipFile(path, "w") as file:
         for number in range(20_000):
@@ -225,6 +239,7 @@ def lies_about_its_size(path: Path, content: bytes) -> None:
         (named("other", compress_type=zipfile.ZIP_LZMA), "packed in another way"),
         (named("bomb", bytes(2**25 + 1)), "bomb has 33,554,433 bytes"),
         (named("more"), "more is not listed"),
+        (disagreeing, "its records cannot be judged: ValueError"),
         (many, "more than 10,000 files"),
         (counted_as_few, "no zip file|files"),
         (lies_about_its_size, "no zip file|not as long|no JSON"),
