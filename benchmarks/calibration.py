@@ -116,7 +116,7 @@ def play(
         players = VirtualWorkers(run, now, make, Endless())
         players.begin()
         (shard,) = players.sections[0].shards
-        stale, at = [], []
+        stale, at = list[tuple[int, int]](), list[float]()
         for _ in range(gradients):
             worker = players.next()
             assert worker is not None, "there is always another batch"

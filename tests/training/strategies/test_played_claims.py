@@ -1,7 +1,13 @@
 """Which batches virtual workers take: what they ask the cursor, and how often."""
 
+from collections.abc import Collection
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import Claim
+from scalebook.training.strategies.epoch_order import EpochOrder
 from scalebook.training.strategies.played_claims import PlayedClaims
 
 
@@ -14,25 +20,18 @@ class Counting(Cursor):
         self.asked += 1
         return super().claim(worker)
 
-    def outstanding(self, besides: object = ()) -> int:
+    def outstanding(self, besides: Collection[int] = ()) -> int:
         self.asked += 1
-        return super().outstanding(besides)  # type: ignore[arg-type]
+        return super().outstanding(besides)
 
 
 def claims(cursor: Cursor, epochs: int = 1) -> PlayedClaims:
-    def order(epoch: int) -> list[list[int]]:
-        return []
+    order = EpochOrder(DataLoader(TensorDataset(torch.zeros(1))), alone=False)  # never asked: nothing is loaded
 
-    return PlayedClaims(
-        cursor,
-        True,
-        True,
-        order,
-        lambda: None,
-        lambda epoch: cursor.workers,
-        lambda: epochs,
-        lambda: False,  # type: ignore[arg-type]
-    )
+    def turn() -> int | None:
+        raise AssertionError("nothing is loaded")
+
+    return PlayedClaims(cursor, True, True, order, turn, lambda epoch: cursor.workers, lambda: epochs, lambda: False)
 
 
 def test_who_waits_for_others_asks_the_cursor_once_however_often_it_is_asked() -> None:

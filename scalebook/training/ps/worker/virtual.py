@@ -249,14 +249,24 @@ class VirtualWorkers:
         return self._life(worker, None)
 
 
-class _Stops(Watch):
-    """`stop` is asked at each moment besides."""
+class _Stops:
+    """A `Watch` by which `stop` is asked at each moment besides."""
 
     def __init__(self, stop: Callable[[], bool], watch: Watch) -> None:
-        self._stop = stop
-        self.looked, self.begins, self.ends, self.returns = watch.looked, watch.begins, watch.ends, watch.returns
-        self._settling = watch.settling
+        self._stop, self._watch = stop, watch
 
     def settling(self) -> bool:
-        changed = self._settling()
+        changed = self._watch.settling()
         return self._stop() or changed
+
+    def looked(self) -> None:
+        self._watch.looked()
+
+    def begins(self, worker: int) -> None:
+        self._watch.begins(worker)
+
+    def ends(self, worker: int) -> None:
+        self._watch.ends(worker)
+
+    def returns(self, worker: int) -> None:
+        self._watch.returns(worker)
