@@ -1,7 +1,7 @@
 """What stands for each side of a claim: runs of an experiment, or of the best point of a part of a search, by seed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,7 +58,21 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class _Ran:
+class Searched:
+    """A search that ran: its identity and body as recorded, and how its trials are read."""
+
+    identity: str
+    body: Mapping[str, Any]
+    trials: Callable[[SearchSpec], Sequence[TrialRecord]]
+
+    def read(self, description: Description) -> "Ran":
+        """ConfigError where it cannot be read."""
+        spec = read_search(self.body, None, description)
+        return Ran(spec, self.trials(spec))
+
+
+@dataclass(frozen=True)
+class Ran:
     """The search of a claim, with its trials."""
 
     spec: SearchSpec
@@ -125,7 +139,7 @@ class Witness:
         runs, configs = self._all_of(cell, self._ran(cell) if cell.search else "")
         return replace(cell, metric=unnamed(configs, runs, self.description))
 
-    def _all_of(self, cell: ClaimCell, ran: "_Ran | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
+    def _all_of(self, cell: ClaimCell, ran: "Ran | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
         """Runs of all experiments that it names, one of its search, and their configs."""
         found = [self.nb.experiment(side) for side in cell.sides if isinstance(side, str)]
         experiments = [experiment for experiment in found if experiment is not None]
@@ -136,7 +150,7 @@ class Witness:
             for result in results(self.reader, self.notebook, experiment, self.description, None, self.nb)
             if result.run is not None and not result.stale
         ]
-        if isinstance(ran, _Ran):
+        if isinstance(ran, Ran):
             configs.append(ran.spec.config)
             first = next((run for record in ran.records for run in self._runs(record, ran.seeds).values()), None)
             runs += [first] if first is not None else []
@@ -166,23 +180,29 @@ class Witness:
 
     # --- parts of a search -----------------------------------------------------------------------------------------
 
-    def _ran(self, cell: ClaimCell) -> _Ran | str:
+    def _ran(self, cell: ClaimCell) -> Ran | str:
         """The newest search of the cell, or why there is none to judge by."""
         found = self.nb.search(cell.search or "")
         if found is None:
             return f"no search {cell.search} in this notebook"
-        folder = launch.of_cell(self.workspace, self.notebook, found.name)
-        if folder is None:
-            return f"the search {found.name} has not been run"
-        if launch.stale(folder, found.body, self.nb.base(found), self.description):
-            return f"the search {found.name} says another search now than the one that ran"
         try:
-            spec = folder.spec(self.description)
-            return _Ran(spec, _trials(folder, spec))
+            searched = self.searched(found.name)
+            if searched is None:
+                return f"the search {found.name} has not been run"
+            if launch.stale(searched.identity, found.body, self.nb.base(found), self.description):
+                return f"the search {found.name} says another search now than the one that ran"
+            return searched.read(self.description)
         except ConfigError as error:
             return f"the search {found.name} cannot be read: {error}"
 
-    def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: _Ran) -> list[TrialRecord]:
+    def searched(self, name: str) -> Searched | None:
+        """The newest search of this cell, None where there is none. ConfigError where it cannot be read."""
+        folder = launch.of_cell(self.workspace, self.notebook, name)
+        if folder is None:
+            return None
+        return Searched(folder.request().identity, folder.body(), lambda spec: _trials(folder, spec))
+
+    def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: Ran) -> list[TrialRecord]:
         try:
             part = canonical(self.nb, cell, side, self.description)
         except ConfigError:
@@ -191,7 +211,7 @@ class Witness:
             record for record in ran.records if all(record.point.get(name) == value for name, value in part.items())
         ]
 
-    def _part(self, cell: ClaimCell, side: Mapping[str, Any], ran: _Ran, trials: Sequence[TrialRecord]) -> Evidence:
+    def _part(self, cell: ClaimCell, side: Mapping[str, Any], ran: Ran, trials: Sequence[TrialRecord]) -> Evidence:
         """The point with the best mean over the seeds stands for the side."""
         if not trials or any(trial.state in ("waiting", "running") for trial in trials):
             done = sum(trial.state not in ("waiting", "running") for trial in trials)
@@ -300,7 +320,7 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
     return at_rest(records) if folder.state() in ENDED else records
 
 
-def _at_edge(ran: _Ran, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:
+def _at_edge(ran: Ran, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:
     edges = []
     for dimension in ran.spec.space:
         values = tried(dimension, trials)

@@ -13,7 +13,7 @@ from scalebook.training.claims import written
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import judge_all
 from scalebook.training.claims.table import lock_words, outlook, verdicts
-from scalebook.training.commands.notebook_export import FORMATS, export
+from scalebook.training.commands.notebook_export import ARCHIVE, FORMATS, export, verified
 from scalebook.training.commands.notebook_run import Wanted, run, write_tables
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
@@ -33,17 +33,20 @@ from scalebook.training.workspace import Workspace
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 all runs finished (or nothing is wrong), 1 some did not, 2 mistakes, 130 interrupted."""
+    """Exit code: 0 all is well, 1 runs did not finish or verdicts differ, 2 mistakes, 130 interrupted."""
     options = _parser().parse_args(argv)
     if options.command == "examples":
         return _copy_examples(options.folder)
+    if options.command == "verify":
+        return verified(options.file)
     stored = store.read(options.file)
     workspace = Workspace(options.file.resolve().parent)
     settle(workspace, options.trust, runs=options.command == "run")
     description = describe(workspace)
     problems = check(stored.notebook, description, machines_of(workspace))
     if options.command == "export":
-        return export(workspace, stored, description, options.format, options.output)
+        wanted = ARCHIVE if options.archive else options.format
+        return export(workspace, stored, description, wanted, options.output)
     if options.command == "check":
         return _checked(options.file, stored.notebook, problems, _recorded(workspace, stored, description))
     if options.command == "tables":
@@ -62,7 +65,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scalebook notebook", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run|check|export|tables|examples")
+    listed = "run|check|export|verify|tables|examples"
+    commands = parser.add_subparsers(dest="command", required=True, metavar=listed)
     runs = commands.add_parser("run", help="run all experiments or some, and print the comparisons")
     examples = commands.add_parser("examples", help="copy the notebooks that come with Scalebook into a folder")
     examples.add_argument("folder", type=Path, metavar="FOLDER", help="created if missing; existing files stay")
@@ -71,13 +75,17 @@ def _parser() -> argparse.ArgumentParser:
     tables = commands.add_parser(
         "tables", help="write results into the text where it has places for them; start nothing"
     )
+    verifies = commands.add_parser("verify", help="judge the claims of an archive again, from its curves alone")
+    verifies.add_argument("file", type=Path, metavar="FILE.zip", help="made by export --archive; nothing in it is run")
     for subparser in (runs, checks, exports, tables):
         subparser.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
         subparser.add_argument(OPTION, action="store_true", help=HELP)
     runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment (repeatable)")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
     runs.add_argument("--stale", action="store_true", help="only seeds not finished with the present config")
-    exports.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
+    kind = exports.add_mutually_exclusive_group()
+    kind.add_argument("--archive", action="store_true", help="one zip file with every curve, for `verify`")
+    kind.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
     exports.add_argument(
         "-o", dest="output", type=Path, metavar="FILE", help="output file (default: next to the notebook)"
     )

@@ -176,12 +176,10 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | No
     return next((search for search, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
 
 
-def stale(
-    folder: SearchFolder, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
-) -> bool:
-    """Whether `body` says another search than the one that ran: another space, objective or config."""
+def stale(ran: str, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> bool:
+    """Whether `body` says another search than the one of identity `ran`: another space, objective or config."""
     try:
-        return identity(read_search(body, base, description), description) != folder.request().identity
+        return identity(read_search(body, base, description), description) != ran
     except ConfigError:
         return True
 

@@ -223,6 +223,23 @@ class RunReader:
         axes = [self._axis(run_id, name) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
         return [_curve(run_id, metric, values, *axes) for metric, values in histories.items()]
 
+    def every_curve(self, run_id: str) -> list[MetricCurve]:
+        """Of all metrics that have a history beside samples and seconds, by name; one query where the store is a
+        database, since MLflow itself takes one a metric."""
+        engine: Any = getattr(self.client._tracking_client.store, "engine", None)
+        if engine is None:
+            return [curve for curve in self.curves(run_id, sorted(self.run(run_id).metrics)) if curve.values]
+        from sqlalchemy import text
+
+        query = "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = :run ORDER BY key, step, timestamp"
+        found: dict[str, dict[int, float]] = {}
+        with engine.connect() as connection:
+            for key, step, value, is_nan in connection.execute(text(query), {"run": run_id}):
+                found.setdefault(key, {})[step] = math.nan if is_nan else value
+        axes = [found.get(name, {}) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
+        curves = [_curve(run_id, key, values, *axes) for key, values in found.items() if key not in names.AXES]
+        return [curve for curve in curves if curve.values]
+
     def _axis(self, run_id: str, name: str) -> dict[int, float]:
         """Samples, seconds or bytes by step: the largest, where a step has several."""
         by_step: dict[int, float] = {}

@@ -165,7 +165,7 @@ def stale(
     search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
 ) -> bool:
     """Whether the cell says another search than the one that ran: another space, objective or config."""
-    return launch.stale(search.folder, body, base, description)
+    return launch.stale(search.folder.request().identity, body, base, description)
 
 
 def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:
