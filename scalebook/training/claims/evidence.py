@@ -104,7 +104,7 @@ class Witness:
             for side in cell.sides
         ]
 
-    def _part_of(self, cell: ClaimCell, side: dict[str, Any], ran: "_Ran | str") -> Evidence:
+    def _part_of(self, cell: ClaimCell, side: dict[str, Any], ran: Ran | str) -> Evidence:
         seeds, points = self._planned(cell, side)
         if isinstance(ran, str):
             found = _without(side, ran)

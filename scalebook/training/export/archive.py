@@ -133,7 +133,7 @@ def verdicts(witness: Witness) -> dict[str, ArchivedVerdict]:
             judged.alone,
             judged.statement,
             [table.head(judged), *table.cells(judged)],
-            [*table.guess(judged), *table.remarks(judged)],
+            [*table.guesses(judged), *table.remarks(judged)],
         )
         for name, judged in judge_all(witness).items()
     }
