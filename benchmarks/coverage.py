@@ -5,10 +5,12 @@ nine learning rates, the best of them in the middle and each further one 15 % (`
 log-normal about that of its rate, by `--spread`. Its loss falls as a power of the updates and is seen at each
 validation alone. Both sides have the same rates; `against` of a side that has no choice is in the last column but one.
 What one side truly takes is 1.25 times the other: `at_most: 1.25` is then wrong, and may be called supported in 2.5 %.
+Of a ratio of ratios four such sides are drawn, and the second ratio is of equals.
 Costs are drawn from 200 quantiles, so that each curve is read once.
 """
 
 import argparse
+import itertools
 import math
 import random
 import statistics
@@ -18,7 +20,7 @@ from typing import Final
 
 from scalebook.training.claims.choosing import Shown, best_of, by_others
 from scalebook.training.claims.crossing import crossing
-from scalebook.training.claims.intervals import Amount, ratio_interval
+from scalebook.training.claims.intervals import Amount, Confidence, ratio_interval
 from scalebook.training.claims.judging import verdict
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.search.study.trials import TrialRecord
@@ -41,6 +43,8 @@ class Cell:
     every: int
     spread: float
     worse: float
+    of_ratios: bool = False
+    """The ratio is compared with another one, of 1, whose sides have as many rates."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,25 @@ class Found:
 
 def simulate(cell: Cell, trials: int, chance: random.Random) -> Found:
     """Of `trials` claims."""
-    sides = [_recorded(cell, rates, times) for rates, times in zip(cell.rates, (RATIO, 1.0), strict=True)]
+    pairs = [(RATIO, 1.0), *([(1.0, 1.0)] if cell.of_ratios else [])]
+    recorded = [
+        [_recorded(cell, rates, times) for rates, times in zip(cell.rates, pair, strict=True)] for pair in pairs
+    ]
     covered = wrong = 0
     for _ in range(trials):
-        (mine, out), (theirs, their_out) = (_side(recorded, cell.seeds, chance) for recorded in sides)
-        found = ratio_interval(mine, theirs, (out, their_out))
-        assert found is not None
+        found, *others = (_ratio(sides, cell.seeds, chance) for sides in recorded)
+        for other in others:
+            found = found.over(other)
         covered += found.low <= RATIO <= found.high
         wrong += verdict(found, None, RATIO)[0] == "supported"
     return Found(covered / trials, wrong / trials)
+
+
+def _ratio(sides: Sequence[Sequence[Sequence[Amount]]], seeds: int, chance: random.Random) -> Confidence:
+    (mine, out), (theirs, their_out) = (_side(recorded, seeds, chance) for recorded in sides)
+    found = ratio_interval(mine, theirs, (out, their_out))
+    assert found is not None
+    return found
 
 
 def _recorded(cell: Cell, rates: int, times: float) -> list[list[Amount]]:
@@ -100,18 +114,17 @@ def main() -> None:
     parser.add_argument("--worse", type=float, default=1.15, help="cost of a rate beside the best one")
     options = parser.parse_args()
     chance = random.Random(1)
-    print('| seeds | rates | updates | validated every | coverage | wrong "supported" |')
-    print("|---:|---:|---:|---:|---:|---:|")
-    for seeds in SEEDS:
-        for rates in [*((count, count) for count in RATES), (RATES[-1], 1)]:
-            for base, every in VALIDATED:
-                cell = Cell(seeds, rates, base, every, options.spread, options.worse)
-                found = simulate(cell, options.trials, chance)
-                print(
-                    f"| {seeds} | {rates[0]} against {rates[1]} | {base} | {every} | {found.covered:.3f} | "
-                    f"{found.wrong:.3f} |",
-                    flush=True,
-                )
+    print('| of | seeds | rates | updates | validated every | coverage | wrong "supported" |')
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    kinds = itertools.product((False, True), SEEDS, [*((count, count) for count in RATES), (RATES[-1], 1)], VALIDATED)
+    for of_ratios, seeds, rates, (base, every) in kinds:
+        cell = Cell(seeds, rates, base, every, options.spread, options.worse, of_ratios)
+        found = simulate(cell, options.trials, chance)
+        print(
+            f"| {'a ratio of ratios' if of_ratios else 'a ratio'} | {seeds} | {rates[0]} against {rates[1]} | {base} | "
+            f"{every} | {found.covered:.3f} | {found.wrong:.3f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,27 @@ NOTHING: Final = """
 **Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, but for what is CUDA's
 (`python -m tests.gpu --device cpu`), and copies that end late and out of order are emulated in `make test`.
 """
+NOT_BUILT: Final = """
+## What is not built, and why
+
+- **A stream of its own for pulls.** Parameters lie in the same memory on the GPU before and after a pull, so a pull
+  may begin only when the backward pass has read them, which is when the push begins: all that the two could do at
+  once is to fly down and up, 1.9 ms of 3.7 at 100 MB and 55 GB/s (computed). With a second copy of the parameters it
+  could fly while the GPU computes, but then each gradient is of a version older by one, which is another experiment.
+  And a worker that shares a GPU with others flies while they compute. The seam has one order of copies and computing,
+  which every property test stands on; two streams want waits between them, and tests of those, before a GPU can say
+  what they gain.
+- **Codecs on the device** but for `bf16` and `fp16`: CUDA's bits would differ from the host's. Others travel to the
+  host as fp32 and are encoded there, so they save bytes between machines and none of PCIe's.
+- **More shards by default:** results with several differ from those with one (which push comes first is decided for
+  each shard). `shards: 8` is what feeds 8 cores.
+- **Shards on GPUs:** designed, and built when GPUs decide it.
+- **Several machines:** who notes a GPU first has it on one machine and in one workspace; two workspaces do not know
+  of each other's runs.
+
+The goal of pushes and pulls, 60 % of the copies alone at 100 MB and 1 GB, is a check of `make gpu` and not measured
+yet.
+"""
 
 
 def page(results: Sequence[dict[str, Any]]) -> str:
@@ -33,7 +54,8 @@ def page(results: Sequence[dict[str, Any]]) -> str:
     newest = sorted(results, key=lambda result: str(result["date"]), reverse=True)
     parts = [section(result) for result in newest] or [NOTHING]
     points = "\n".join(f"{number}. {what}" for number, what in POINTS.items())
-    return f"{HEAD}{''.join(parts)}\n## What is checked\n\nBeside exact sums, checkpoints and deaths:\n\n{points}\n"
+    checked = f"## What is checked\n\nBeside exact sums, checkpoints and deaths:\n\n{points}\n"
+    return f"{HEAD}{''.join(parts)}\n{checked}{NOT_BUILT}"
 
 
 def section(result: dict[str, Any]) -> str:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.host_part [--rounds 9] [--processes 2]
 
-A figure is a share: the time of a memcpy of as many bytes as the update must move, divided by the time of
-the update. SGD must read parameters and gradient and write parameters, 3 arrays, momentum 5, Adam 7; a copy of an array
-moves 2. The second share is of a copy of the gradient alone. All are timed in turn, and a figure is the median of its
-rounds; so others on the machine slow down both. Every process has one thread and a part of the model, as a server has,
-and does the same at the same time.
+A figure is a share: the time of a memcpy of as many bytes as the update must move, divided by the time of the update.
+SGD must read parameters and gradient and write parameters, 3 arrays, momentum 5, Adam 7; a copy of an array moves 2.
+The second share is of a copy of the gradient alone. All are timed in turn, in seconds of the processor, and a figure
+is the median of its rounds; so others on the machine take nothing but bandwidth, from both. Every process has one
+thread and a part of the model, as a server has, and does the same at the same time.
 """
 
 import argparse
@@ -98,10 +98,10 @@ def seconds_of(shapes: Sequence[torch.Size], rounds: int) -> dict[str, list[floa
     repeats = max(1, round(4e6 / size))
     for _ in range(rounds):
         for name, what in timed.items():
-            started = time.perf_counter()
+            started = time.process_time()
             for _ in range(repeats):
                 what()
-            seconds[name].append((time.perf_counter() - started) / repeats)
+            seconds[name].append((time.process_time() - started) / repeats)
     return seconds
 
 

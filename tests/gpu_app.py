@@ -5,6 +5,7 @@ Chromium. Each check is skipped by name where there is no GPU, or no Chromium. E
 """
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -17,10 +18,11 @@ from typing import Any, Final
 from playwright.sync_api import Page, expect, sync_playwright
 
 from scalebook.training.config import catalogue
-from scalebook.training.jobs import queue, usage
+from scalebook.training.files import records
+from scalebook.training.jobs import queue, supervising, usage
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.folder import ENDED, JobFolder
-from scalebook.training.jobs.gpus import gpus_here
+from scalebook.training.jobs.folder import ENDED, JobFolder, Result
+from scalebook.training.jobs.gpus import VISIBLE, gpus_here
 from scalebook.training.notebook import store
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
@@ -31,6 +33,7 @@ LIMIT_S: Final = 300.0
 PAGE_MS: Final = 60_000
 JOB_S: Final = 90.0
 NOTEBOOK_S: Final = 180.0
+NOTE: Final = "gpus.json"
 LEARNT: Final = 0.95
 """Accuracy on the held-out digits."""
 EXPERIMENT: Final[dict[str, Any]] = {
@@ -154,6 +157,46 @@ def best_accuracy(workspace: Workspace, job: JobFolder) -> float:
     return accuracy
 
 
+def two_jobs_have_a_gpu_each(machine: Machine, folder: Path) -> str:
+    """Two runs at the same time on one GPU each: the leases are disjoint, and each process sees its own alone."""
+    workspace = Workspace(folder / "workspace").create()
+    description = catalogue.describe(workspace)
+    jobs = [
+        queue.submit(workspace, EXPERIMENT, seeds=[seed], description=description, start=False)[0] for seed in (1, 2)
+    ]
+    supervising.ensure(workspace, ["--runner", "tests.gpu_app:note_gpus", "--preload", ""])
+    try:
+        wait_for_end(jobs, JOB_S)
+    finally:
+        end_supervisor(workspace)
+    lent = [started.gpus for job in jobs if (started := job.started()) is not None]
+    seen = [json.loads((job.path / NOTE).read_text(encoding="utf-8")) for job in jobs]
+    uuids = {gpu.uuid for gpu in this_machine().gpus}
+    assert [len(one) for one in lent] == [1, 1], f"lent were {lent}"
+    assert len({uuid for one in lent for uuid in one} & uuids) == 2, f"{lent} are not two of {sorted(uuids)}"
+    assert [one["visible"] for one in seen] == lent, f"lent were {lent}, visible {seen}"
+    if not all(one["cuda"] for one in seen):
+        return "a lease each; CUDA, which is not here, was not asked"
+    assert [one["cuda"] for one in seen] == lent, f"lent were {lent}, CUDA has {seen}"
+    return "a lease each, and CUDA shows the same"
+
+
+def note_gpus(folder: Path) -> int:
+    """In place of a run: write down which GPUs this process sees, and stay until the other run has, too."""
+    import torch  # whose CUDA is not begun before the process has its GPUs
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    cuda = [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in range(count)]
+    noted = {"visible": [word for word in os.environ[VISIBLE].split(",") if word], "cuda": cuda}
+    records.put(folder / NOTE, json.dumps(noted).encode())
+    until = time.monotonic() + JOB_S
+    while len(list(folder.parent.glob(f"*/{NOTE}"))) < 2:
+        assert time.monotonic() < until, "the other run has not begun beside this one"
+        time.sleep(0.1)
+    JobFolder(folder).write(Result("finished", time.time()))
+    return 0
+
+
 def device_page_shows_gpus(machine: Machine, folder: Path) -> str:
     """Runs, Devices: a row for each GPU, by name, with its memory; a screenshot, where SCALEBOOK_SHOTS says."""
     with served_app(folder) as served, browser_page(served) as page:
@@ -192,6 +235,7 @@ def first_steps_in_a_browser(machine: Machine, folder: Path) -> str:
 CHECKS: Final = [
     Check("the device page shows the GPUs", device_page_shows_gpus, 60.0),
     Check("a job is lent a GPU, and its usage is shown", job_is_lent_a_gpu, 120.0),
+    Check("two GPUs: two jobs have a GPU each", two_jobs_have_a_gpu_each, 120.0, gpus=2),
     Check("First steps, in a browser", first_steps_in_a_browser, 240.0),
 ]
 

@@ -27,7 +27,7 @@ LAYERS = {
         "workspace", "trust", "modules", "own_code", "tracking", "curves", "ps", "config", "injected", "introspect",
         "logged", "jobs", "notebook", "search", "claims", "export", "supervisor", "memory_limit", "checkpoints", "tee",
         "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning", "planning", "model_making",
-        "describe", "cli", "runner", "commands", "__main__",
+        "cli", "dry_run", "describe", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",
@@ -40,10 +40,13 @@ LAYERS = {
 """The rooms of each house, from the ground up: a room knows only those before it."""
 TRAINERS_MAY_USE = tuple(
     f"scalebook.training.ps.{name}"
-    for name in ("policy", "codecs.coder", "coordination.measures", "far", "launch", "memory.uncopied", "worker.end")
-)
-"""Of the parameter server: its policy, codecs and measures, the worker's end, who gives one, and what cannot be copied.
-"""
+    for name in (
+        "policy", "codecs.coder", "coordination.measures", "far", "launch", "memory.device", "memory.uncopied",
+        "worker.end",
+    )
+)  # fmt: skip
+"""Of the parameter server: its policy, codecs and measures, the worker's end, who gives one, who waits for a GPU, and
+what cannot be copied."""
 HEAVY = ("torch", "lightning", "jsonargparse")
 
 

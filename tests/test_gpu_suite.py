@@ -149,6 +149,12 @@ WRONG: dict[str, tuple[Any, str, Any, str]] = {
         "CUDA had begun before the fork",
     ),
     "times: computing is computing": (inline.InlineHost, "push", _slow_push, "computing is 0."),
+    "times: steps of one process, by events": (
+        "scalebook.training.ps.memory.device.Cpu",
+        "seconds",
+        lambda self, begin, end: 0.0,
+        "0.00 s of",
+    ),
     "pinned bytes are planned": (carrier, "landing", _twice, "MB page-locked"),
     "virtual: twice the same bits": (ways, "seeded", lambda kind: kind(), "two runs differ in net.0.weight"),
     "ways: sums are exact": ("tests.gpu.ways", "exact_weights", lambda: torch.zeros(0), "two optimizers by hand"),

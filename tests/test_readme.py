@@ -1,9 +1,11 @@
 """What the README names is there: files, pictures, benchmarks, make targets; and the tests that a document names."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
@@ -32,3 +34,16 @@ def test_the_tests_that_hold_the_browsers_promises_exist() -> None:
     sources = {file: (ROOT / "tests" / file).read_text(encoding="utf-8") for file, _ in named}
     assert [f"{file}::{test}" for file, test in named if test and f"def {test}(" not in sources[file]] == []
     assert set(map(str, range(1, 35))) <= set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE))
+
+
+def test_the_citation_is_valid_and_of_this_version() -> None:
+    """By the schema of Citation File Format 1.2.0: what it must have, and of what it has the kinds."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {"cff-version", "message", "title", "authors"} <= cited.keys()
+    known = {"abstract", "cff-version", "message", "title", "authors", "version", "license", "type", "keywords"}
+    assert cited.keys() <= known
+    assert (cited["cff-version"], cited["type"]) == ("1.2.0", "software")
+    assert (cited["version"], cited["license"]) == (project["version"], project["license"])
+    assert all(set(author) == {"name"} and author["name"] for author in cited["authors"])
+    assert all(isinstance(word, str) for word in cited["keywords"])

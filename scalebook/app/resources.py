@@ -16,9 +16,11 @@ from scalebook.app.search.services import search_view
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.app.shared.services import links
+from scalebook.training.claims import written
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import Judgement, judge_all
-from scalebook.training.config import catalogue
+from scalebook.training.claims.written import Table
+from scalebook.training.config import catalogue, logged_metrics
 from scalebook.training.config.description import Description
 from scalebook.training.config.model_parameters import find_out
 from scalebook.training.config.search.types import SearchSpec
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOKING = "describe"  # the thread that does
 MODEL_LOOKING = "parameters"
+METRICS_LOOKING = "logged metrics"
 DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
 IMPORTANCE_TTL_S = 10.0
 BROKEN_TTL_S = 10.0
@@ -108,6 +111,25 @@ def look_at_model(config: Mapping[str, Any], about: Description) -> None:
         threading.Thread(target=find_out, args=arguments, daemon=True, name=MODEL_LOOKING).start()
 
 
+def look_at_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
+    """Have two batches of each config run behind the page, unless that goes on already, of these or others."""
+    if not looks_at_metrics():
+        arguments = [copy.deepcopy([dict(config) for config in configs]), about]
+        threading.Thread(target=_find_out_metrics, args=arguments, daemon=True, name=METRICS_LOOKING).start()
+
+
+def _find_out_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
+    for config in configs:
+        told = logged_metrics.known(config, about)
+        if told is None or told.problem:  # another of them may have the same model and data
+            logged_metrics.find_out(config, about)
+
+
+def looks_at_metrics() -> bool:
+    """Whether that goes on."""
+    return any(thread.name == METRICS_LOOKING for thread in threading.enumerate())
+
+
 def look_anew() -> None:
     """After the folder was trusted: what may be named and what waits is another now."""
     _description.clear()
@@ -145,6 +167,28 @@ def all_runs() -> list[RunRecord]:
     return _all_runs(workspace().tracking_uri(), _stamps(workspace().database))
 
 
+@st.cache_resource(ttl=ALL_RUNS_TTL_S, max_entries=2, show_spinner=False)
+def _parameter_names(tracking_uri: str, changed: Sequence[int]) -> list[str]:
+    return _reader(tracking_uri).parameter_names()
+
+
+@st.cache_resource(ttl=ALL_RUNS_TTL_S, max_entries=100, show_spinner=False)
+def _parameter(tracking_uri: str, changed: Sequence[int], name: str) -> dict[str, str]:
+    return _reader(tracking_uri).parameter(name)
+
+
+def parameter_names() -> list[str]:
+    """Of all runs in the store."""
+    names = {name for record in all_runs() for name in record.params}
+    return sorted({*names, *_parameter_names(workspace().tracking_uri(), _stamps(workspace().database))})
+
+
+def parameter(name: str) -> Mapping[str, str]:
+    """What each run of the store has for this parameter, by its id."""
+    told = _parameter(workspace().tracking_uri(), _stamps(workspace().database), name)
+    return told or {record.id: record.params[name] for record in all_runs() if name in record.params}
+
+
 def _stamps(database: Path) -> tuple[int, ...]:
     """Values that change whenever somebody writes to the search."""
     files = (database, database.with_name(f"{database.name}-wal"))
@@ -166,6 +210,17 @@ def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
 def _judgements(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Judgement]:
     """Of all claims of a notebook, since each verdict is corrected for their number."""
     return judge_all(Witness(workspace(), reader(), notebook, _stored.notebook, description()))
+
+
+def result_tables(stored: Stored) -> Mapping[str, Table]:
+    """What its runs say, for the places in its text where results are written; as old as a `judgement`."""
+    return _result_tables(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
+
+
+@st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
+def _result_tables(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Table]:
+    witness = Witness(workspace(), reader(), notebook, _stored.notebook, description())
+    return written.tables(witness, _judgements(_stored, notebook, text, changed))
 
 
 def mlflow_address() -> str | None:

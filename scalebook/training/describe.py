@@ -24,6 +24,7 @@ from scalebook.training.config.catalogue import content_hash
 from scalebook.training.config.classes import suggestion, within
 from scalebook.training.config.confined import confine
 from scalebook.training.config.description import GROUPS, ClassInfo, Description, Field, NotOffered
+from scalebook.training.config.logged_metrics import LoggedMetrics
 from scalebook.training.config.model_parameters import ModelParameters
 from scalebook.training.errors import ConfigError
 from scalebook.training.introspect import Source, describe_class, fields_of
@@ -32,7 +33,7 @@ from scalebook.training.model_making import parameters
 from scalebook.training.modules import UNTRUSTED, import_modules
 from scalebook.training.strategies import DDP, AsyncPS
 from scalebook.training.tracking.names import VAL_LOSS
-from scalebook.training.trust import HELP, OPTION, settle, trusted
+from scalebook.training.trust import HELP, OPTION, importable, settle, trusted
 from scalebook.training.workspace import SETTINGS, Workspace
 
 DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
@@ -316,6 +317,9 @@ def main(argv: list[str]) -> int:
     if args.parameters:
         print(json.dumps(asdict(_parameters(workspace, json.loads(args.parameters)))))
         return 0
+    if args.logged:
+        print(json.dumps(asdict(_logged(workspace, json.loads(args.logged)))))
+        return 0
     description = describe(workspace)
     if args.class_path is None:
         print(description.to_json())
@@ -351,9 +355,25 @@ def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters
         return parameters(config)
 
 
+def _logged(workspace: Workspace, config: dict[str, Any]) -> LoggedMetrics:
+    """Of two batches of a config; of a folder that is not trusted only where it has no modules of its own."""
+    from scalebook.training.dry_run import logged_metrics
+
+    if not trusted(workspace):
+        if waiting := importable(workspace):
+            return LoggedMetrics(
+                problem=f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}"
+            )
+        confine(config, workspace.root)
+    import_modules(workspace)
+    with contextlib.redirect_stdout(sys.stderr):
+        return logged_metrics(config)
+
+
 def _read(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scalebook describe", description=inspect.getdoc(main))
     parser.add_argument("--parameters", metavar="CONFIG", help="shapes of the model in this config: JSON, with data")
+    parser.add_argument("--logged", metavar="CONFIG", help="what two batches of this config log: JSON")
     parser.add_argument("class_path", nargs="?", help="for example PixelCNN or torch.optim.Adam")
     parser.add_argument("--workspace", type=Path, help="folder with the notebooks (default: found from here upwards)")
     parser.add_argument(OPTION, action="store_true", help=HELP)

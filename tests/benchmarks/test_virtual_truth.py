@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.truth_calibration import Cost, calibrate
-from benchmarks.truth_report import failures, ranges, verdicts
-from benchmarks.virtual_truth import RULES, linear, planned, virtual
+from benchmarks.virtual_truth import RULES, failures, linear, planned, ranges, verdicts, virtual
+from benchmarks.worker_cost import Cost, calibrate
 from scalebook.training.planning.answer import Range
 from scalebook.training.ps.policy.rules import Softsync
 

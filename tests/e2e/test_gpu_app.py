@@ -51,17 +51,42 @@ def test_without_chromium_each_is_skipped_by_name(
     assert [check.name for check in gpu_app.CHECKS if f"{check.name}: no Chromium: none of" not in said] == []
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.thorough), 8])
-def test_the_device_page_shows_gpus(count: int, nvml: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def put(count: int, nvml: Put, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many GPUs, in this process and in all that it starts."""
     nvml(eight()[:count])
-    fakes = tmp_path / "fakes"
+    fakes = folder / "fakes"
     fakes.mkdir()
     (fakes / "pynvml.py").write_text(FAKE.format(count=count))
     (fakes / "sitecustomize.py").write_text(BUILD)
     monkeypatch.setenv("PYTHONPATH", f"{fakes}{os.pathsep}{ROOT}")
+
+
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.thorough), 8])
+def test_the_device_page_shows_gpus(count: int, nvml: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(count, nvml, tmp_path, monkeypatch)
     with ThreadPoolExecutor(1) as thread:  # a browser of its own, which a thread with another one's loop refuses
         told = thread.submit(gpu_app.device_page_shows_gpus, gpu_app.found(), tmp_path).result(timeout=150)
     assert told == f"{count} rows; 0 · NVIDIA H100 37% 0.0 of 79.6 64"
+
+
+def test_two_jobs_on_two_gpus_have_one_each(nvml: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(2, nvml, tmp_path, monkeypatch)
+    told = gpu_app.two_jobs_have_a_gpu_each(gpu_app.found(), tmp_path)
+    assert told == "a lease each; CUDA, which is not here, was not asked"
+
+
+@pytest.mark.thorough
+def test_two_jobs_that_share_a_gpu_fail(nvml: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(2, nvml, tmp_path, monkeypatch)
+    monkeypatch.setitem(gpu_app.EXPERIMENT, "gpu_share", 0.5)
+    with pytest.raises(AssertionError, match=r"\[\['GPU-0'\], \['GPU-0'\]\] are not two of"):
+        gpu_app.two_jobs_have_a_gpu_each(gpu_app.found(), tmp_path)
+
+
+def test_with_one_gpu_two_jobs_are_skipped_by_name(nvml: Put) -> None:
+    nvml(eight()[:1])
+    (check,) = [one for one in gpu_app.CHECKS if one.body is gpu_app.two_jobs_have_a_gpu_each]
+    assert check.lacking(gpu_app.found()) == "needs 2 GPUs, here is 1"
 
 
 def test_usage_without_the_gpu_fails() -> None:

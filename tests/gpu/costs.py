@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import Strategy
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD
 from typing_extensions import override
 
+from scalebook.training.callbacks.device_steps import DeviceSteps
 from scalebook.training.failures import FailureClass, classify
 from scalebook.training.ps import Settings, SharedRun, join
 from scalebook.training.ps.memory.device import Device, Mark, Registered, device_of
@@ -88,6 +89,37 @@ def computing_is_booked_so(machine: Machine, folder: Path) -> str:
     return f"computing is {computing / whole:.3f} of {whole:.2f} s"
 
 
+class Stepping(Callback):
+    """Times the steps as `Measure` does."""
+
+    def __init__(self) -> None:
+        self.steps: DeviceSteps | None = None
+        self.seconds = 0.0
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self.steps is None:
+            self.steps = DeviceSteps(device_of([*pl_module.parameters()]))
+        self.steps.begin(0.0)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        assert self.steps is not None
+        self.steps.end()
+
+    def on_train_end(self, *_: Any) -> None:
+        assert self.steps is not None
+        self.seconds = self.steps.taken(wait=True).computing
+
+
+def steps_of_one_process_are_timed_so(machine: Machine, folder: Path) -> str:
+    """In one process nobody waits for the backward pass of 50 ms, and events say how long it took."""
+    stepping = Stepping()
+    trainer = make_trainer(machine, folder, "auto", limit_train_batches=BATCHES, callbacks=[stepping])
+    trainer.fit(Slowly(machine.device), numbers())
+    whole = float(trainer.callback_metrics["seconds"])
+    assert BATCHES * SLEEP_S * 0.9 < stepping.seconds <= whole, f"{stepping.seconds:.2f} s of {whole:.2f} s"
+    return f"computing is {stepping.seconds / whole:.3f} of {whole:.2f} s"
+
+
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
@@ -151,6 +183,14 @@ class Counted(Device):
         self._device.wait(mark)
 
     @override
+    def stamp(self) -> Mark:
+        return self._device.stamp()
+
+    @override
+    def seconds(self, begin: Mark, end: Mark) -> float | None:
+        return self._device.seconds(begin, end)
+
+    @override
     def register(self, memory: Tensor) -> Registered:
         self.registered += memory.numel()
         return self._device.register(memory)
@@ -185,6 +225,7 @@ def pinned_bytes_are_planned(machine: Machine, folder: Path) -> str:
 
 CHECKS: Final = [
     Check("times: computing is computing", computing_is_booked_so, point=4),
+    Check("times: steps of one process, by events", steps_of_one_process_are_timed_so, point=4),
     Check("out of memory: as cuBLAS says it", cublas_without_memory_is_typed, point=5, cuda="cuBLAS is CUDA's"),
     Check("pinned bytes are planned", pinned_bytes_are_planned, point=5),
 ]

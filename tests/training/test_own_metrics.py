@@ -220,7 +220,7 @@ def test_a_claim_takes_the_best_value_in_the_direction_that_it_says(lab: Lab) ->
     nb = lab.stored.notebook
     (cell,) = nb.claims()
     guessed = judge_all(Witness(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
-    assert guessed.direction == Direction(True, "guess")
+    assert guessed.directions == {"val_odd": Direction(True, "guess")}
     assert "Lower is better of val_odd: a guess, nothing says so. If not, write metric: {val_odd: max}." in text(
         guessed
     )

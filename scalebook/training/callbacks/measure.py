@@ -12,6 +12,7 @@ from typing_extensions import override
 from scalebook.training.callbacks.batches import batch_size, loss_of
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.counted import CountedHere
+from scalebook.training.callbacks.device_steps import DeviceSteps, Spent
 from scalebook.training.callbacks.figures import (
     MB,
     STEPS,
@@ -27,6 +28,7 @@ from scalebook.training.callbacks.figures import (
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.metric_summary import MetricSummary, logged
 from scalebook.training.ps.coordination.measures import Counts
+from scalebook.training.ps.memory.device import device_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Goal, told
 from scalebook.training.tracking.logger import Axes, RunLogger
@@ -49,7 +51,8 @@ class Measure(Callback):
     """Counts and times the steps of this worker; worker 0 also records, for all of them.
 
     A strategy that is `Measured` counts for all workers; for others the callback counts by itself. Costs about 5 us a
-    step, and 0.3 ms an event. On a GPU `compute` includes whatever the step waits for, since nothing here synchronises.
+    step, and 0.3 ms an event. Python goes on while a GPU computes: steps of one process and of DDP are timed there
+    (`DeviceSteps`); a strategy that is `Measured` waits for it before a push.
     """
 
     def __init__(
@@ -67,7 +70,8 @@ class Measure(Callback):
         self._really_begun = perf_counter()  # the same on the clock on the wall, which says when to record
         self._batch_begun = 0.0
         self._busy = 0.0  # seconds inside batches, not yet told to `measured`
-        self._data_told = 0.0
+        self._on_device: DeviceSteps | None = None  # which times them where Python goes on meanwhile
+        self._data_told = self._data_before = 0.0
         self._idle_of_others = 0.0  # wait and communicate of this worker that are inside `_busy`
         self._next_event = 0.0
         self._next_figures = 0.0
@@ -118,6 +122,9 @@ class Measure(Callback):
         self.measured = strategy if isinstance(strategy, Measured) else CountedHere(trainer)
         if self._restored and isinstance(self.measured, CountedHere):
             self.measured.add_samples(self._restored["samples"] // trainer.world_size)
+        device = device_of([*pl_module.parameters()])
+        if isinstance(self.measured, CountedHere) and not device.is_host:
+            self._on_device = DeviceSteps(device)
         self._window = Window(STEPS if self.measured.is_virtual else 0)
         self._idle_of_others = self._waited(trainer)
         self._updates_before = self.counts().updates if self._restored else 0
@@ -132,6 +139,9 @@ class Measure(Callback):
             self._next_event = self._next_figures = real
             self._window.begin(now, self.counts(), self._rates_per_worker())
         self._batch_begun = now
+        if self._on_device is not None:
+            self._on_device.begin(self.clock.seconds - self._data_before)
+            self._data_before = self.clock.seconds
 
     @override
     def on_train_batch_end(
@@ -140,6 +150,8 @@ class Measure(Callback):
         assert self.measured is not None
         now = self._now()
         self._busy += now - self._batch_begun
+        if self._on_device is not None:
+            self._on_device.end()
         self.measured.add_samples(batch_size(batch))
         self._last_loss = loss_of(outputs)
         if perf_counter() >= self._next_event:
@@ -265,8 +277,13 @@ class Measure(Callback):
         """Tell `measured` this worker's time since the last call; what the strategy spent itself is not compute."""
         assert self.measured is not None
         waited = self._waited(trainer)
-        self.measured.add_time("compute", max(0.0, self._busy - (waited - self._idle_of_others)))
-        self.measured.add_time("data", self.clock.seconds - self._data_told)
+        if self._on_device is not None:
+            spent = self._on_device.taken(wait=last)
+        else:
+            computing = max(0.0, self._busy - (waited - self._idle_of_others))
+            spent = Spent(computing, self.clock.seconds - self._data_told)
+        self.measured.add_time("compute", spent.computing)
+        self.measured.add_time("data", spent.fetching)
         self.measured.note_memory(self._memory.peak(trainer.strategy.root_device, at_once=last))
         self._busy, self._data_told, self._idle_of_others = 0.0, self.clock.seconds, waited
 

@@ -1,7 +1,7 @@
 """What stands for each side of a claim: runs of an experiment, or of the best point of a part of a search, by seed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,11 +10,12 @@ from scalebook.training.claims.crossing import crossing
 from scalebook.training.claims.intervals import Amount
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
+from scalebook.training.config.search.definition import read_search
 from scalebook.training.config.search.point import summary
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.flow import flow
-from scalebook.training.notebook.cells import ClaimCell, Notebook
+from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
 from scalebook.training.notebook.claim_check import canonical
 from scalebook.training.notebook.offered import unnamed
 from scalebook.training.notebook.results import results
@@ -48,10 +49,30 @@ class Evidence:
     at_edge: str = ""
     """Dimensions of which the chosen value is the first or last one tried."""
     is_virtual: bool = False
+    seeds: int = 0
+    """With how many it is to be run."""
+    points: int = 1
+    """Out of how many it is to be chosen."""
+    earlier: Sequence[Amount] = ()
+    """Of finished runs of an earlier config, where there is none of the config as it stands."""
 
 
 @dataclass(frozen=True)
-class _Ran:
+class Searched:
+    """A search that ran: its identity and body as recorded, and how its trials are read."""
+
+    identity: str
+    body: Mapping[str, Any]
+    trials: Callable[[SearchSpec], Sequence[TrialRecord]]
+
+    def read(self, description: Description) -> "Ran":
+        """ConfigError where it cannot be read."""
+        spec = read_search(self.body, None, description)
+        return Ran(spec, self.trials(spec))
+
+
+@dataclass(frozen=True)
+class Ran:
     """The search of a claim, with its trials."""
 
     spec: SearchSpec
@@ -74,28 +95,51 @@ class Witness:
         """What is better of the metric of the claim whose sides were asked for last, and who says so."""
 
     def sides(self, cell: ClaimCell) -> list[Evidence]:
-        """Of all sides, `against` first."""
+        """Of all sides of a claim whose sides are no ratios, `against` first."""
         ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
         runs, configs = self._all_of(cell, ran)
         self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], configs)
-        if isinstance(ran, str):
-            return [
-                self._experiment(cell, side) if isinstance(side, str) else _without(side, ran) for side in cell.sides
-            ]
-        parts = {flow(side): self._matching(cell, side, ran) for side in cell.sides if isinstance(side, dict)}
         return [
-            self._experiment(cell, side) if isinstance(side, str) else self._part(cell, side, ran, parts[flow(side)])
+            self._experiment(cell, side) if isinstance(side, str) else self._part_of(cell, side, ran)
             for side in cell.sides
         ]
 
+    def _part_of(self, cell: ClaimCell, side: dict[str, Any], ran: Ran | str) -> Evidence:
+        seeds, points = self._planned(cell, side)
+        if isinstance(ran, str):
+            found = _without(side, ran)
+        else:
+            found = self._part(cell, side, ran, self._matching(cell, side, ran))
+        return replace(found, seeds=seeds, points=points)
+
+    def _planned(self, cell: ClaimCell, side: Mapping[str, Any]) -> tuple[int, int]:
+        """Seeds and points of a part, as its search says them; 0 and 1 where that cannot be read."""
+        found = self.nb.search(cell.search or "")
+        try:
+            if found is None:
+                return 0, 1
+            spec, part = (
+                read_search(found.body, self.nb.base(found), self.description),
+                canonical(self.nb, cell, side, self.description),
+            )
+        except ConfigError:
+            return 0, 1
+        named = sum(all(point.get(name) == value for name, value in part.items()) for point in spec.points)
+        free = [len(dimension.choices) for dimension in spec.space if dimension.name not in part and dimension.choices]
+        return spec.seeds, max(1, named or min(spec.trials, math.prod(free)))
+
     def named(self, cell: ClaimCell) -> ClaimCell:
-        """With the metric that it is judged by, where it names none."""
+        """With the metric that it is judged by, where it names none, or one of its ratios names none."""
+        if cell.ratios:
+            pairs = zip(cell.ratios, cell.plain, strict=True)
+            sides: list[Side] = [replace(ratio, metric=self.named(plain).metric) for ratio, plain in pairs]
+            return replace(cell, against=sides.pop(0) if cell.against is not None else None, runs=sides)
         if cell.metric or not needs_curve(cell):
             return cell
         runs, configs = self._all_of(cell, self._ran(cell) if cell.search else "")
         return replace(cell, metric=unnamed(configs, runs, self.description))
 
-    def _all_of(self, cell: ClaimCell, ran: "_Ran | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
+    def _all_of(self, cell: ClaimCell, ran: "Ran | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
         """Runs of all experiments that it names, one of its search, and their configs."""
         found = [self.nb.experiment(side) for side in cell.sides if isinstance(side, str)]
         experiments = [experiment for experiment in found if experiment is not None]
@@ -106,7 +150,7 @@ class Witness:
             for result in results(self.reader, self.notebook, experiment, self.description, None, self.nb)
             if result.run is not None and not result.stale
         ]
-        if isinstance(ran, _Ran):
+        if isinstance(ran, Ran):
             configs.append(ran.spec.config)
             first = next((run for record in ran.records for run in self._runs(record, ran.seeds).values()), None)
             runs += [first] if first is not None else []
@@ -130,27 +174,35 @@ class Witness:
         others |= {"of an earlier config" for result in by_seed if result.stale}
         why = ", ".join(sorted(others)) or "not run"
         lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
-        return self._told(cell, name, runs, lacking)
+        old = [result.run for result in by_seed if result.stale and result.run and result.run.outcome == "finished"]
+        earlier = [] if runs else [amount for run in old if (amount := self._amount(cell, run)) is not None]
+        return replace(self._told(cell, name, runs, lacking), seeds=len(by_seed), earlier=earlier)
 
     # --- parts of a search -----------------------------------------------------------------------------------------
 
-    def _ran(self, cell: ClaimCell) -> _Ran | str:
+    def _ran(self, cell: ClaimCell) -> Ran | str:
         """The newest search of the cell, or why there is none to judge by."""
         found = self.nb.search(cell.search or "")
         if found is None:
             return f"no search {cell.search} in this notebook"
-        folder = launch.of_cell(self.workspace, self.notebook, found.name)
-        if folder is None:
-            return f"the search {found.name} has not been run"
-        if launch.stale(folder, found.body, self.nb.base(found), self.description):
-            return f"the search {found.name} says another search now than the one that ran"
         try:
-            spec = folder.spec(self.description)
-            return _Ran(spec, _trials(folder, spec))
+            searched = self.searched(found.name)
+            if searched is None:
+                return f"the search {found.name} has not been run"
+            if launch.stale(searched.identity, found.body, self.nb.base(found), self.description):
+                return f"the search {found.name} says another search now than the one that ran"
+            return searched.read(self.description)
         except ConfigError as error:
             return f"the search {found.name} cannot be read: {error}"
 
-    def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: _Ran) -> list[TrialRecord]:
+    def searched(self, name: str) -> Searched | None:
+        """The newest search of this cell, None where there is none. ConfigError where it cannot be read."""
+        folder = launch.of_cell(self.workspace, self.notebook, name)
+        if folder is None:
+            return None
+        return Searched(folder.request().identity, folder.body(), lambda spec: _trials(folder, spec))
+
+    def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: Ran) -> list[TrialRecord]:
         try:
             part = canonical(self.nb, cell, side, self.description)
         except ConfigError:
@@ -159,7 +211,7 @@ class Witness:
             record for record in ran.records if all(record.point.get(name) == value for name, value in part.items())
         ]
 
-    def _part(self, cell: ClaimCell, side: Mapping[str, Any], ran: _Ran, trials: Sequence[TrialRecord]) -> Evidence:
+    def _part(self, cell: ClaimCell, side: Mapping[str, Any], ran: Ran, trials: Sequence[TrialRecord]) -> Evidence:
         """The point with the best mean over the seeds stands for the side."""
         if not trials or any(trial.state in ("waiting", "running") for trial in trials):
             done = sum(trial.state not in ("waiting", "running") for trial in trials)
@@ -268,7 +320,7 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
     return at_rest(records) if folder.state() in ENDED else records
 
 
-def _at_edge(ran: _Ran, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:
+def _at_edge(ran: Ran, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:
     edges = []
     for dimension in ran.spec.space:
         values = tried(dimension, trials)

@@ -30,13 +30,12 @@ class Amount:
 class Confidence:
     """An estimate, and the interval that holds the true value at a level of confidence that is asked for.
 
-    `first` and `last` are the smallest and the largest estimate (equal, but where seeds choose and judge), `error` the
-    standard error, `degrees` its degrees of freedom; all three of logarithms where `logs`.
+    `held` is the estimate at the points that for each seed the others choose (the same, but where seeds choose and
+    judge), `error` the standard error, `degrees` its degrees of freedom; all of logarithms where `logs`.
     """
 
     estimate: float
-    first: float
-    last: float
+    held: float
     error: float
     degrees: float
     n: int
@@ -46,6 +45,15 @@ class Confidence:
     """Both sides had the same seeds, and what they took rose and fell together."""
     no_low: bool = False
     no_high: bool = False
+
+    @property
+    def first(self) -> float:
+        """The smaller one of the two estimates."""
+        return min(self.estimate, self.held)
+
+    @property
+    def last(self) -> float:
+        return max(self.estimate, self.held)
 
     @property
     def value(self) -> float:
@@ -68,6 +76,21 @@ class Confidence:
         if self.logs:
             low, high = math.exp(low), math.exp(high)
         return (0.0 if self.logs else -math.inf) if self.no_low else low, math.inf if self.no_high else high
+
+    def over(self, other: "Confidence") -> "Confidence":
+        """How many times the ratio `other` this ratio is, where nothing is common to their runs.
+
+        The variances add, and so do their degrees of freedom, by Welch (1947).
+        """
+        assert self.logs
+        assert other.logs
+        error, degrees = _sum((self.error, self.degrees), (other.error, other.degrees))
+        return Confidence(
+            self.estimate - other.estimate, self.held - other.held, error, degrees, min(self.n, other.n), logs=True,
+            paired=self.paired or other.paired,
+            no_low=self.no_low or other.no_high,
+            no_high=self.no_high or other.no_low,
+        )  # fmt: skip
 
     def chance_above(self, bound: float) -> float:
         """The chance (one-sided) of an estimate so far above `bound` if the truth were there; 1 where none is above."""
@@ -104,7 +127,7 @@ def mean_interval(amounts: Sequence[Amount], left_out: Sequence[Amount] = ()) ->
     held = statistics.fmean(amount.value for amount in left_out) if left_out else mean
     every = [*amounts, *left_out]
     return Confidence(
-        mean, min(mean, held), max(mean, held), _error(values), n - 1, n,
+        mean, held, _error(values), n - 1, n,
         no_low=any(amount.at_once for amount in every),
         no_high=any(amount.censored for amount in every),
     )  # fmt: skip
@@ -138,13 +161,13 @@ def ratio_interval(
         error, degrees = _error([mine[seed] - theirs[seed] for seed in mine]), float(n - 1)
     else:
         error, degrees = _welch([*mine.values()], [*theirs.values()])
-    ends = [estimate]
+    held = estimate
     if left_out and all(left_out):
-        held, held_theirs = (statistics.fmean(_logs(side).values()) for side in left_out)
-        ends.append(held - held_theirs)
+        held_mine, held_theirs = (statistics.fmean(_logs(side).values()) for side in left_out)
+        held = held_mine - held_theirs
     above, below = [these, *(left_out or ())[:1]], [others, *(left_out or ())[1:]]
     return Confidence(
-        estimate, min(ends), max(ends), error, degrees, n, logs=True, paired=paired,
+        estimate, held, error, degrees, n, logs=True, paired=paired,
         no_low=_any(above, "at_once") or _any(below, "censored"),
         no_high=_any(above, "censored") or _any(below, "at_once"),
     )  # fmt: skip
@@ -179,12 +202,19 @@ def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
         return False
     r = statistics.correlation(x, y)
     degrees = len(seeds) - 2
-    return r >= 1 or r * math.sqrt(degrees / (1 - r * r)) > quantile(0.95, degrees)
+    if abs(r) >= 1 or r <= 0:
+        return r > 0
+    return r * math.sqrt(degrees / (1 - r * r)) > quantile(0.95, degrees)
 
 
 def _welch(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
     """Standard error of the difference of the means, and its degrees of freedom by Welch and Satterthwaite."""
-    a, b = _error(mine) ** 2, _error(theirs) ** 2
+    return _sum((_error(mine), len(mine) - 1), (_error(theirs), len(theirs) - 1))
+
+
+def _sum(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Standard error and degrees of freedom of a sum or difference of two estimates, each with its own."""
+    (a, first), (b, second) = (one[0] ** 2, one[1]), (other[0] ** 2, other[1])
     if a + b == 0:
-        return 0.0, float(min(len(mine), len(theirs)) - 1)
-    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / (len(mine) - 1) + b**2 / (len(theirs) - 1))
+        return 0.0, float(min(first, second))
+    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / first + b**2 / second)

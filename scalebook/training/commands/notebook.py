@@ -1,4 +1,5 @@
-"""`scalebook notebook`: run a notebook's experiments headless, check its cells, export it, or copy those that ship.
+"""`scalebook notebook`: run a notebook's experiments headless, check its cells, export it, write its results into its
+text, or copy those that ship.
 
 Its searches are run by `scalebook search run`.
 """
@@ -8,10 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from scalebook.training.commands.notebook_export import FORMATS, export
-from scalebook.training.commands.notebook_run import Wanted, run
+from scalebook.training.claims import written
+from scalebook.training.claims.evidence import Witness
+from scalebook.training.claims.judging import judge_all
+from scalebook.training.claims.table import lock_words, outlook, verdicts
+from scalebook.training.commands.notebook_export import ARCHIVE, FORMATS, export, verified
+from scalebook.training.commands.notebook_run import Wanted, run, write_tables
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import suggestion
+from scalebook.training.config.description import Description
 from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.jobs.interrupting import sigterm_interrupts
@@ -19,24 +25,34 @@ from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.check import CellProblem, check
 from scalebook.training.notebook.examples import copy_examples
+from scalebook.training.notebook.store import Stored
+from scalebook.training.tracking.reading import NoRuns, RunReader
+from scalebook.training.tracking.starting import is_embedded, open_store
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import Workspace
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 all runs finished (or nothing is wrong), 1 some did not, 2 mistakes, 130 interrupted."""
+    """Exit code: 0 all is well, 1 runs did not finish or verdicts differ, 2 mistakes, 130 interrupted."""
     options = _parser().parse_args(argv)
     if options.command == "examples":
         return _copy_examples(options.folder)
+    if options.command == "verify":
+        return verified(options.file)
     stored = store.read(options.file)
     workspace = Workspace(options.file.resolve().parent)
     settle(workspace, options.trust, runs=options.command == "run")
     description = describe(workspace)
     problems = check(stored.notebook, description, machines_of(workspace))
     if options.command == "export":
-        return export(workspace, stored, description, options.format, options.output)
+        wanted = ARCHIVE if options.archive else options.format
+        return export(workspace, stored, description, wanted, options.output)
     if options.command == "check":
-        return _checked(options.file, stored.notebook, problems)
+        return _checked(options.file, stored.notebook, problems, _recorded(workspace, stored, description))
+    if options.command == "tables":
+        open_store(workspace)  # made where there is none yet
+        write_tables(options.file, description, sys.stdout)
+        return 0
     cells = _chosen(stored.notebook, options.cell)
     if any(problem.problem.severity == "error" and _concerns(problem, options.cell) for problem in problems):
         _print_problems(options.file, [problem for problem in problems if _concerns(problem, options.cell)])
@@ -49,19 +65,27 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scalebook notebook", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run|check|export|examples")
+    listed = "run|check|export|verify|tables|examples"
+    commands = parser.add_subparsers(dest="command", required=True, metavar=listed)
     runs = commands.add_parser("run", help="run all experiments or some, and print the comparisons")
     examples = commands.add_parser("examples", help="copy the notebooks that come with Scalebook into a folder")
     examples.add_argument("folder", type=Path, metavar="FOLDER", help="created if missing; existing files stay")
     checks = commands.add_parser("check", help="validate every cell; run nothing")
     exports = commands.add_parser("export", help="write one file with text, configs, results and charts; run nothing")
-    for subparser in (runs, checks, exports):
+    tables = commands.add_parser(
+        "tables", help="write results into the text where it has places for them; start nothing"
+    )
+    verifies = commands.add_parser("verify", help="judge the claims of an archive again, from its curves alone")
+    verifies.add_argument("file", type=Path, metavar="FILE.zip", help="made by export --archive; nothing in it is run")
+    for subparser in (runs, checks, exports, tables):
         subparser.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
         subparser.add_argument(OPTION, action="store_true", help=HELP)
     runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment (repeatable)")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
     runs.add_argument("--stale", action="store_true", help="only seeds not finished with the present config")
-    exports.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
+    kind = exports.add_mutually_exclusive_group()
+    kind.add_argument("--archive", action="store_true", help="one zip file with every curve, for `verify`")
+    kind.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
     exports.add_argument(
         "-o", dest="output", type=Path, metavar="FILE", help="output file (default: next to the notebook)"
     )
@@ -82,7 +106,9 @@ def _positive(text: str) -> int:
     return number
 
 
-def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
+def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem], recorded: Witness) -> int:
+    judged = judge_all(recorded) if nb.claims() else {}
+    problems = [*problems, *written.problems(nb, written.tables(recorded, judged))]
     _print_problems(path, problems)
     if any(problem.problem.severity == "error" for problem in problems):
         return 2
@@ -91,7 +117,17 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem]) -> int:
     searches = f", {count} search{'es' if count > 1 else ''}" if count else ""
     claimed = f", {claims} claim{'s' if claims > 1 else ''}" if claims else ""
     print(f"{path}: {experiments} experiments{searches}{claimed} and {comparisons} comparisons, nothing wrong")
+    for name, judgement in judged.items():
+        words = [f"{', '.join(verdicts(judgement))}.", *lock_words(judgement), *outlook(judgement)]
+        print(f"{name}: {' '.join(words)}")
     return 0
+
+
+def _recorded(workspace: Workspace, stored: Stored, description: Description) -> Witness:
+    """What the workspace's store knows of the notebook; to ask makes none."""
+    there = not is_embedded(workspace) or workspace.database.exists()
+    reader = (RunReader if there else NoRuns)(workspace.tracking_uri())
+    return Witness(workspace, reader, stored.path.name, stored.notebook, description)
 
 
 def _say_searches(path: Path, nb: Notebook) -> None:

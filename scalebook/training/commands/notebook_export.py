@@ -1,14 +1,17 @@
 """`scalebook notebook export`: a notebook with its results, written where the person says."""
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Final
 
 from scalebook.training.config.description import Description
-from scalebook.training.errors import ConfigError
+from scalebook.training.errors import ConfigError, one_line
+from scalebook.training.export.archive import archive
 from scalebook.training.export.gather import gather
 from scalebook.training.export.html_file import as_html
 from scalebook.training.export.markdown_file import as_markdown
+from scalebook.training.export.verification import verify
 from scalebook.training.files.room import understood
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunReader
@@ -16,6 +19,7 @@ from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 
 FORMATS: Final = ("html", "markdown")
+ARCHIVE: Final = "archive"
 MARK: Final = b"exported by Scalebook on "
 """In every text that this has written: such a one may be replaced."""
 
@@ -23,7 +27,8 @@ MARK: Final = b"exported by Scalebook on "
 def export(
     workspace: Workspace, stored: Stored, description: Description, wanted: str | None, output: Path | None
 ) -> int:
-    """Write the export and print where it is. `wanted` is one of FORMATS; None goes by the name of `output`.
+    """Write the export and print where it is. `wanted` is one of FORMATS, or ARCHIVE; None goes by the name of
+    `output`.
 
     ConfigError where `output` cannot be written, or is a file that is no export.
     """
@@ -31,6 +36,8 @@ def export(
     path = output or _beside(stored.path, kind)
     _refuse(path, given=output is not None)
     open_store(workspace)  # made where there is none yet
+    if kind == ARCHIVE:
+        return _archive(workspace, stored, description, path)
     document = gather(workspace, RunReader(workspace.tracking_uri()), stored, description)
     with understood(path.parent):
         if kind == "html":
@@ -47,10 +54,41 @@ def export(
     return 0
 
 
+def _archive(workspace: Workspace, stored: Stored, description: Description, path: Path) -> int:
+    """Written only once it has been read back: whoever gets it is told the same."""
+    content = archive(workspace, RunReader(workspace.tracking_uri()), stored, description)
+    with understood(path.parent), tempfile.TemporaryDirectory() as folder:
+        trial = Path(folder) / path.name
+        trial.write_bytes(content)
+        if differences := verify(trial)[1]:
+            remedy = "Write paths in its configs from the notebook's own folder."
+            raise ConfigError(
+                stored.path.name, f"says another thing without this machine's paths: {differences[0]}", remedy
+            )
+        _write(path, content, workspace)
+    print(path)
+    return 0
+
+
+def verified(path: Path) -> int:
+    """Print what an archive claims, and in what that differs from what its curves say; 1 where it does."""
+    archived, differences = verify(path)
+    for name, claim in archived.items():
+        print(one_line(f"{name}: {claim.verdict}: {claim.statement}"))
+    for difference in differences:
+        print(one_line(f"DIFFERS: {difference}", 2000))
+    count = f"{len(archived)} claim{'' if len(archived) == 1 else 's'}"
+    print(
+        f"{count}, judged anew from the archived curves: "
+        + (f"{len(differences)} difference{'' if len(differences) == 1 else 's'}" if differences else "the same")
+    )
+    return 1 if differences else 0
+
+
 def _beside(notebook: Path, kind: str) -> Path:
     """In a folder of its own where it is Markdown: beside the notebook it would be taken for one."""
-    if kind == "html":
-        return notebook.with_suffix(".html")
+    if kind in ("html", ARCHIVE):
+        return notebook.with_suffix(".html" if kind == "html" else ".zip")
     return notebook.with_name(f"{notebook.stem}-export") / notebook.name
 
 
@@ -63,12 +101,12 @@ def _refuse(path: Path, *, given: bool) -> None:
         raise ConfigError("-o", f"would replace {path}, which is not an export", "Name another file.")
 
 
-def _write(path: Path, text: str, workspace: Workspace) -> None:
+def _write(path: Path, content: str | bytes, workspace: Workspace) -> None:
     """For whoever the workspace's folder is for, as a notebook: the umask of commands is for its hidden folder."""
     mode = workspace.root.stat().st_mode
     if not path.parent.is_dir():
         path.parent.mkdir()
         path.parent.chmod(mode & 0o755)
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with path.open("wb") as file:
         os.fchmod(file.fileno(), mode & 0o644)
-        file.write(text)
+        file.write(content if isinstance(content, bytes) else content.encode())

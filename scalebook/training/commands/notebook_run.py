@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
+from scalebook.training.claims import locks, written
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import judge_all
 from scalebook.training.claims.table import text
@@ -20,6 +21,7 @@ from scalebook.training.jobs.lock import silence
 from scalebook.training.jobs.owners import hold
 from scalebook.training.jobs.supervising import Keeper
 from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.comparison import compare
 from scalebook.training.notebook.results import results
@@ -105,6 +107,7 @@ def _submit(wanted: Wanted, workspace: Workspace, description: Description) -> l
             description=description,
             notebook=wanted.path.name,
             cell=cell.name,
+            recorded=locks.tags(wanted.notebook, cell.name, description),
         )
     return jobs
 
@@ -231,9 +234,26 @@ def say_claims(path: Path, nb: Notebook, description: Description, ran: Containe
     concerned = {
         cell.name
         for cell in nb.claims()
-        if cell.search in ran or any(side in ran for side in cell.sides if isinstance(side, str))
+        if any(name in ran for name in [*cell.searches, *(side for side in cell.sides if isinstance(side, str))])
     }
-    for name, judgement in judge_all(witness).items() if concerned else ():
+    judged = judge_all(witness) if concerned else {}
+    for name, judgement in judged.items():
         if name in concerned:
             out.write(f"\n{text(judgement)}\n")
+    write_tables(path, description, out)
     out.flush()
+
+
+def write_tables(path: Path, description: Description, out: TextIO) -> None:
+    """Write the results that the notebook, as it is in the file now, has places for, by the runs of its workspace."""
+    stored, workspace = store.read(path), Workspace(path.resolve().parent)
+    witness = Witness(workspace, RunReader(workspace.tracking_uri()), path.name, stored.notebook, description)
+    filled = written.fill(stored.notebook, written.tables(witness))
+    if filled == stored.notebook:
+        return
+    try:
+        store.save(stored, filled)
+    except store.EditedMeanwhile:
+        out.write(f"{path} was edited meanwhile: write its results by `{written.COMMAND} {path}`.\n")
+        return
+    out.write(f"Wrote results into {path}.\n")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from scalebook.training.claims import locks
 from scalebook.training.commands.notebook_run import say_claims
 from scalebook.training.commands.search_lines import follow, results
 from scalebook.training.config.catalogue import describe
@@ -79,8 +80,16 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: Any) -> int:
     workspace, name, body, base, description = _wanted(options)
     notebook = options.file.name if options.file else None
+    recorded = locks.tags(store.read(options.file).notebook, name, description) if notebook else {}
     folder = launch.start(
-        workspace, body, base, name=name, notebook=notebook, cell=name if notebook else None, description=description
+        workspace,
+        body,
+        base,
+        name=name,
+        notebook=notebook,
+        cell=name if notebook else None,
+        description=description,
+        recorded=recorded,
     )
     code = _follow(folder, description)
     if options.file is not None:
@@ -161,7 +170,7 @@ def _list(options: Any) -> int:
         left = roughly(progress.left_s) if progress and progress.left_s and search.state() == "running" else ""
         done = f"{progress.done}/{progress.trials}" if progress else ""
         where = f"{asked.name} ({asked.notebook})" if asked.notebook else asked.name
-        rows.append((search.id[:8], search.state(), done, best, left, one_line(where, LONGEST_KEY)))
+        rows.append((search.id[:8], search.standing(), done, best, left, one_line(where, LONGEST_KEY)))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         line = "  ".join([*(cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)), row[5]])

@@ -26,9 +26,8 @@ class Chosen:
         return {**{field.name: field.default for field in self.info.fields}, **self.args}
 
     def counts(self) -> dict[str, int]:
-        """The arguments that are whole numbers; others may be anything while somebody types."""
-        settings = self.settings().items()
-        return {name: value for name, value in settings if isinstance(value, int) and not isinstance(value, bool)}
+        """The arguments that are whole numbers, or true (1) or false; others may be anything while somebody types."""
+        return {name: int(value) for name, value in self.settings().items() if isinstance(value, int)}
 
     def non_defaults(self) -> dict[str, Any]:
         """The arguments that are not what the class takes by itself."""

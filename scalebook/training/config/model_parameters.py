@@ -53,13 +53,13 @@ class ModelParameters:
 
 def known(config: Mapping[str, Any], description: Description) -> ModelParameters | None:
     """What is kept of the config's model; None where nobody has asked yet."""
-    path = _path(config, description)
+    path = kept_at("parameters", config, description)
     return None if path is None else records.peek(path, ModelParameters)
 
 
 def find_out(config: Mapping[str, Any], description: Description) -> None:
     """Make the model in a process of its own, some 6 s, and keep what it tells, or why it cannot."""
-    path = _path(config, description)
+    path = kept_at("parameters", config, description)
     if path is None:
         return
     place = Workspace(Path(description.folder))
@@ -80,13 +80,15 @@ def find_out(config: Mapping[str, Any], description: Description) -> None:
     records.save(path, told)
 
 
-def _path(config: Mapping[str, Any], description: Description) -> Path | None:
+def kept_at(what: str, config: Mapping[str, Any], description: Description) -> Path | None:
+    """Where something is kept that model and data decide, with their arguments and the modules that they come from;
+    None while they are none."""
     asked = _asked(config, description)
     if asked is None or not description.folder:
         return None
     text = json.dumps([description.content, description.trusted, asked], sort_keys=True)
     kept = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Workspace(Path(description.folder)).cache / f"parameters-{kept}.json"
+    return Workspace(Path(description.folder)).cache / f"{what}-{kept}.json"
 
 
 def _asked(config: Mapping[str, Any], description: Description) -> dict[str, Any] | None:

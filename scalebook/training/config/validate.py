@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.config import asynchronous, codecs, data_paths, rate_problems, sparse_tables, validations
+from scalebook.training.config import (
+    asynchronous,
+    codecs,
+    data_paths,
+    logged_metrics,
+    rate_problems,
+    sparse_tables,
+    validations,
+)
 from scalebook.training.config.addresses import checkpoint_problems
 from scalebook.training.config.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion, within
 from scalebook.training.config.confined import class_problems, path_problems
@@ -66,6 +74,7 @@ def validate(
     problems += checkpoint_problems(config)
     for about in (asynchronous, codecs, sparse_tables, rate_problems, validations):
         problems += about.problems(config, description)
+    problems += logged_metrics.monitor_problems(config, description)
     problems += _without_effect(config, description) + _shared(config, description)
     if queued and not typed:
         problems += queue_problems(config, description) + data_paths.problems(config, description)

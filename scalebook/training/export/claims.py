@@ -10,9 +10,9 @@ def claim_blocks(judgement: Judgement) -> list[Block]:
     """Its head has the verdict as its state."""
     rows = table.cells(judgement)
     return [
-        CellHead("claim", judgement.cell.name, [judgement.verdict]),
+        CellHead("claim", judgement.cell.name, table.verdicts(judgement)),
         Remark(judgement.statement),
         DataTable(table.head(judgement), rows, table.numeric(judgement)),
-        *(Remark(remark) for remark in [*table.guess(judgement), *table.remarks(judgement)]),
+        *(Remark(remark) for remark in [*table.guesses(judgement), *table.remarks(judgement)]),
         config_of(judgement.cell.source),
     ]

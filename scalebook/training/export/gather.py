@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import judge_all
+from scalebook.training.claims.written import without_marks
 from scalebook.training.config.description import Description
 from scalebook.training.export.claims import claim_blocks
 from scalebook.training.export.comparisons import comparison_blocks
@@ -40,7 +41,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
     judged = judge_all(Witness(workspace, reader, name, nb, description))
     for cell in nb.cells:
         if isinstance(cell, Note):
-            blocks.append(Written(cell.source))
+            blocks.append(Written(without_marks(cell.source)))
         elif isinstance(cell, ExperimentCell):
             part = experiment_part(workspace, reader, name, cell, description)
             blocks += part.blocks
@@ -61,19 +62,22 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
 
 def published(document: Document, known: Mapping[str, str]) -> Document:
     """The document without private paths: known folders renamed as `known` says, homes as `~`, passwords as `***`."""
-    cleaned = _clean(document, known)
+    cleaned = clean(document, known)
     assert isinstance(cleaned, Document)
     return cleaned
 
 
-def _clean(part: Any, known: Mapping[str, str]) -> Any:
+def clean(part: Any, known: Mapping[str, str]) -> Any:
+    """The same without private paths, as `published` has it; of a text, or of what holds texts."""
     if isinstance(part, str):
         for folder, word in known.items():
             if folder != "/":
                 part = re.sub(rf"(?<![\w+=]){re.escape(folder)}(?![\w.-])", word, part)
         return PASSWORDS.sub(r"\1\2***", HOMES.sub("~", part))
     if isinstance(part, list | tuple):
-        return [_clean(item, known) for item in part]
+        return [clean(item, known) for item in part]
+    if isinstance(part, dict):
+        return {key: clean(value, known) for key, value in part.items()}
     if isinstance(part, Document | Block):
-        return replace(part, **{field.name: _clean(getattr(part, field.name), known) for field in fields(part)})
+        return replace(part, **{field.name: clean(getattr(part, field.name), known) for field in fields(part)})
     return part

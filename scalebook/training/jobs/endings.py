@@ -32,11 +32,15 @@ class Ending:
     seconds: float | None = None
     notebook: str | None = None
     cause: str = ""
+    failed: int = 0
+    """Trials that failed, of a search that finished."""
 
     @property
     def text(self) -> str:
         """`Scalebook: pixelcnn seed 1 finished after 2 min.`"""
         took = "" if self.seconds is None else f" after {duration(self.seconds)}"
+        if self.failed and self.state == "finished":
+            return f"Scalebook: {self.name} {self.state}{took}; {self.failed:,} of its trials failed."
         cause = f": {self.cause.rstrip('.')}" if self.cause and self.state == "failed" else ""
         return f"Scalebook: {self.name} {self.state}{took}{cause}."
 

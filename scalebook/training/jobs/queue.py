@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from zipfile import is_zipfile
 
@@ -32,9 +33,10 @@ from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Result, Started, TrialOf
 from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
-from scalebook.training.jobs.leases import in_foreground, running_leases
+from scalebook.training.jobs.leases import in_foreground
+from scalebook.training.jobs.lending import TakenError, noted, noting
 from scalebook.training.jobs.recorded import read_recorded
-from scalebook.training.jobs.submitting import lending_here, submission
+from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
@@ -62,12 +64,14 @@ def submit(
     resumed_from: JobFolder | None = None,
     hashed: str = "",
     trial: TrialOf | None = None,
+    recorded: Mapping[str, str] = MappingProxyType({}),
 ) -> list[JobFolder]:
     """One waiting job and one SCHEDULED MLflow run for each seed; ensures the supervisor, unless not `start`.
 
     With `inline` the caller runs the jobs itself, in this process, and no supervisor will. Raises ConfigError before
     anything is made. `notebook` is the file's name within the workspace; the MLflow experiment is called like it,
     without `.md`. `hashed`: the hash of what the cell said, where `config` is that of a run that was made from it.
+    `recorded` are further tags of the runs.
     """
     require(config, description, typed=inline)
     load, done = workload(config, description), _completed(workspace, config, description, inline)
@@ -103,7 +107,7 @@ def submit(
         client = open_store(workspace)
         experiment = experiment_id(client, workspace, request.mlflow_experiment)
     with refusals_told(), understood(workspace.hidden), submission(workspace) as tags:
-        tags |= {**surroundings(workspace.root), **_tags(request, load, done)}
+        tags |= {**surroundings(workspace.root), **_tags(request, load, done), **recorded}
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
             run_id = create_run(
@@ -298,14 +302,16 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         records.put(beside.config, config.encode(), durable=True)
         beside.write(request)
         sign(beside.path, request.id, JOB)
-        with lending_here(workspace) if inline else nullcontext():
+        with noting(workspace) if inline else nullcontext():
             if inline:
-                lent = in_foreground(request, this_machine(), running_leases(open_jobs(workspace)))
+                lent = in_foreground(request, this_machine(), noted(workspace))
                 me = LocalHandle.own(leads_session=False)
                 beside.write(Started(me, time.time(), lent.cores, lent.gpus, inline=True))
             made = JobFolder(beside.path.rename(workspace.jobs / request.id))
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(beside.path, ignore_errors=True)
+        if isinstance(error, TakenError):
+            raise ConfigError("fit", f"cannot begin: {error}", "Stop that run, or try again.") from error
         raise
     records.settle(workspace.jobs)
     return made

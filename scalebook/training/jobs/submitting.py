@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scalebook.training.errors import ConfigError
 from scalebook.training.files import locks
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 FOLDER: Final = "submitting"
 NAME: Final = re.compile(r"[0-9a-f]{32}")
 PAGE: Final = 1000
-FOREGROUND_LOCK: Final = "foreground.lock"
-LENDING_S: Final = 30.0
-"""Who has the lock reads what other jobs hold, and writes two files."""
 
 
 def folder(workspace: Workspace) -> Path:
@@ -63,21 +59,6 @@ def submission(workspace: Workspace) -> Iterator[dict[str, str]]:
     finally:
         os.close(handle)
         beside.unlink(missing_ok=True)
-
-
-@contextmanager
-def lending_here(workspace: Workspace) -> Iterator[None]:
-    """While inside, no other run in the foreground takes devices: of two that begin at once the second sees the first.
-    ConfigError where another stays inside."""
-    handle = locks.opened(workspace.hidden / FOREGROUND_LOCK)
-    try:
-        if not locks.acquired(handle, LENDING_S):
-            raise ConfigError(
-                "fit", f"has waited {LENDING_S:g} s for another run to start", "Stop that run, or try again."
-            )
-        yield
-    finally:
-        os.close(handle)
 
 
 def abandoned(workspace: Workspace) -> list[Path]:

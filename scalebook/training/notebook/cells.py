@@ -77,8 +77,27 @@ class SearchCell:
         return name if isinstance(name, str) else None
 
 
-Side = str | dict[str, Any]
-"""What a claim speaks of: an experiment, by name; or a part of a search, `{workers: 4}`, at the best of its points."""
+Part = str | dict[str, Any]
+"""An experiment, by name; or a part of a search, `{workers: 4}`, at the best of its points."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A side that is a ratio by itself: `{of: {workers: 8}, against: {workers: 1}, search: rates, target: 0.25}`.
+
+    It may have a search, figure, metric and target of its own; those of its claim stand here where it has none.
+    """
+
+    of: Part
+    against: Part
+    figure: Figure
+    metric: str
+    target: float | None
+    search: str | None
+    goal: Goal | None
+
+
+Side = Part | Ratio
 
 
 @dataclass(frozen=True)
@@ -86,7 +105,8 @@ class ClaimCell:
     """A fenced `yaml claim=NAME` cell: a figure of `runs`, as a multiple of that of `against` or as it is, has bounds.
 
     `figure` is what it takes to bring `metric` to `target` (updates, samples, seconds), the best value of `metric`, or
-    a rate. `search` is the search that sides of the second kind are parts of, each at the best of its points.
+    a rate. `search` is the search that sides of the second kind are parts of, each at the best of its points. Sides are
+    either all ratios, or none is.
     """
 
     source: str
@@ -103,9 +123,29 @@ class ClaimCell:
     """What the cell says is better of `metric`."""
 
     @property
-    def sides(self) -> list[Side]:
-        """All that it speaks of, `against` first."""
-        return [*([] if self.against is None else [self.against]), *self.runs]
+    def ratios(self) -> list[Ratio]:
+        """Its sides where they are ratios, `against` first; else empty."""
+        return [side for side in (self.against, *self.runs) if isinstance(side, Ratio)]
+
+    @property
+    def plain(self) -> list["ClaimCell"]:
+        """Itself; or for each of its ratios a claim without bounds, `against` first."""
+        return [
+            ClaimCell(self.source, self.name, [ratio.of], ratio.against, ratio.figure, ratio.metric, ratio.target,
+                      search=ratio.search, goal=ratio.goal)
+            for ratio in self.ratios
+        ] or [self]  # fmt: skip
+
+    @property
+    def sides(self) -> list[Part]:
+        """All experiments and parts that it speaks of, in the order of its table: `against` first."""
+        both = [side for plain in self.plain for side in (plain.against, *plain.runs)]
+        return [side for side in both if side is not None and not isinstance(side, Ratio)]
+
+    @property
+    def searches(self) -> list[str]:
+        """Those whose parts it speaks of."""
+        return list(dict.fromkeys(plain.search for plain in self.plain if plain.search is not None))
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,13 @@ from typing import Any, Final, get_args
 
 from scalebook.training.config.fields import shown
 from scalebook.training.errors import ConfigError
-from scalebook.training.notebook.cells import ClaimCell, Figure, Side
+from scalebook.training.notebook.cells import ClaimCell, Figure, Ratio, Side
 from scalebook.training.tracking import directions, names
 
+OF: Final = "of"
+"""The key that makes a side a ratio; no dimension of a search is called so."""
+SHARED: Final = ("figure", "metric", "target", "search")
+"""What a ratio may say for itself."""
 KEYS: Final = ("runs", "against", "figure", "metric", "target", "at_least", "at_most", "search")
 FIGURES: Final[tuple[Figure, ...]] = get_args(Figure)
 
@@ -24,6 +28,59 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
         raise ConfigError(
             "against", "is not a single side", "Write an experiment, or a part of a search, {workers: 1}."
         )
+    raw = {**({} if against is None else {"against": against}), **{f"runs.{i}": run for i, run in enumerate(runs)}}
+    _alike(raw)
+    ratios = {key: side for key, side in raw.items() if _is_ratio(side)}
+    for key in SHARED if ratios else ():
+        if key in content and all(key in ratio for ratio in ratios.values()):
+            raise ConfigError(key, "has no effect: each ratio says its own", "Remove it.")
+    figure, metric, target, search, goal = ("samples", "", None, None, None) if ratios else _measured(content, raw)
+    sides: dict[str, Side] = {key: _ratio(key, side, content) if key in ratios else side for key, side in raw.items()}
+    made = [side for side in sides.values() if isinstance(side, Ratio)]
+    if made and "target" in content and all(ratio.target is None for ratio in made):
+        raise ConfigError("target", "has no effect: no ratio is of what takes until a target", "Remove it.")
+    least, most = _bounds(content)
+    base = sides.pop("against", None)
+    return ClaimCell(source, name, [*sides.values()], base, figure, metric, target, least, most, search, goal)
+
+
+def _alike(sides: Mapping[str, Any]) -> None:
+    """ConfigError where some are ratios and others are not."""
+    plain = [key for key, side in sides.items() if not _is_ratio(side)]
+    if plain and len(plain) < len(sides):
+        remedy = "Write {of: ..., against: ...} there too, or for none."
+        raise ConfigError(plain[0], "is not a ratio, but other sides are", remedy)
+
+
+def _ratio(key: str, raw: Mapping[str, Any], content: Mapping[str, Any]) -> Ratio:
+    """The ratio at `key`; what it does not say stands in the claim, `content`."""
+    for word in raw:
+        if word not in (OF, "against", *SHARED):
+            known = ", ".join((OF, "against", *SHARED))
+            raise ConfigError(f"{key}.{word}", "is not a key of a ratio", f"Known keys: {known}.")
+    sides = {f"{key}.{word}": raw.get(word) for word in (OF, "against")}
+    for place, side in sides.items():
+        if not _is_side(side) or _is_ratio(side):
+            what = "is missing" if side is None else "is not a single side"
+            raise ConfigError(place, what, "Write an experiment, or a part of a search, {workers: 1}.")
+    inherited = {word: content[word] for word in SHARED if word in content}
+    if raw.get("figure", inherited.get("figure", "samples")) not in names.AXES:
+        inherited.pop("target", None)  # it is of the ratios that have one to reach
+    if not any(isinstance(side, Mapping) for side in sides.values()):
+        inherited.pop("search", None)
+    try:
+        figure, metric, target, search, goal = _measured({**inherited, **raw}, sides)
+    except ConfigError as error:
+        problem = error.problem
+        where = f"{key}.{problem.key}" if problem.key in raw else problem.key
+        raise ConfigError(where, problem.message, problem.remedy) from error
+    return Ratio(raw[OF], raw["against"], figure, metric, target, search, goal)
+
+
+def _measured(
+    content: Mapping[str, Any], sides: Mapping[str, Any]
+) -> tuple[Figure, str, float | None, str | None, directions.Goal | None]:
+    """Figure, metric, target, search, and what is better of the metric."""
     figure = content.get("figure", "samples")
     if figure not in FIGURES:
         raise ConfigError("figure", f"{shown(figure)} is unknown", f"Use one of {', '.join(FIGURES)}.")
@@ -33,16 +90,14 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
         raise ConfigError("target", f"is missing: {figure} needs a value to reach", "Write a value of the metric.")
     if figure not in names.AXES and target is not None:
         raise ConfigError("target", f"has no effect on {figure}", "Leave it out, or write figure: samples.")
-    at_least, at_most = _bounds(content)
     search = content.get("search")
     if search is not None and (not isinstance(search, str) or not search):
         raise ConfigError("search", "is not the name of a search", "Write the name of a search cell.")
-    sides: list[Side] = [*runs, *([] if against is None else [against])]
-    if search is None and any(isinstance(side, dict) for side in sides):
-        raise ConfigError(
-            "search", "is missing, but runs names parts of a search", "Write search: NAME of a search cell."
-        )
-    return ClaimCell(source, name, runs, against, figure, metric, target, at_least, at_most, search, goal)
+    for key, side in sides.items():
+        if search is None and isinstance(side, Mapping):
+            what = f"is missing, but {key.partition('.')[0]} names parts of a search"
+            raise ConfigError("search", what, "Write search: NAME of a search cell.")
+    return figure, metric, target, search, goal
 
 
 def read_metric(raw: Any) -> tuple[str, directions.Goal | None]:
@@ -62,6 +117,10 @@ def _bounds(content: Mapping[str, Any]) -> tuple[float | None, float | None]:
     if at_least is not None and at_most is not None and at_least >= at_most:
         raise ConfigError("at_least", f"is {at_least:g}, not below at_most", "Write the smaller bound at at_least.")
     return at_least, at_most
+
+
+def _is_ratio(side: Any) -> bool:
+    return isinstance(side, Mapping) and OF in side
 
 
 def _is_side(value: Any) -> bool:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from scalebook.training.config import logged_metrics
 from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import read_search, search_problems
 from scalebook.training.errors import ConfigError, Problem, one_line
-from scalebook.training.notebook.cells import BrokenCell, ClaimCell, Notebook, Side
+from scalebook.training.notebook.cells import BrokenCell, ClaimCell, Notebook, Part
 from scalebook.training.tracking import names
 
 FEWEST: Final = 3
@@ -20,23 +21,55 @@ def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> I
     for key, side in keyed(cell):
         if isinstance(side, str):
             yield from _experiment(nb, key, side)
+    yield from _twice(cell)
+    metrics: dict[str, list[Mapping[str, Any]]] = {}
+    for plain, key in zip(cell.plain, _keys(cell), strict=True):
+        configs: list[Mapping[str, Any]] = [
+            found.config for side in plain.sides if isinstance(side, str) and (found := nb.experiment(side))
+        ]
+        if plain.search is not None:
+            yield from _search(nb, plain, key, description)
+            base = _base(nb, plain.search)
+            configs += [base] if base and not _varies(nb, plain.search, "model") else []
+        metrics.setdefault(plain.metric, []).extend(configs)
+    for metric, all_configs in metrics.items():
+        if metric:
+            yield from unknown_metric(all_configs, metric, description)
+
+
+def keyed(cell: ClaimCell) -> list[tuple[str, Part]]:
+    """Each experiment and part with the key that it stands at."""
+    return [pair for plain, key in zip(cell.plain, _keys(cell), strict=True) for pair in _keyed(plain, key)]
+
+
+def _keyed(plain: ClaimCell, key: str) -> list[tuple[str, Part]]:
+    words = [] if plain.against is None else [f"{key}against"]
+    words += [f"{key}of"] if key else [f"runs.{place}" for place in range(len(plain.runs))]
+    return list(zip(words, plain.sides, strict=True))
+
+
+def _keys(cell: ClaimCell) -> list[str]:
+    """What stands before the keys of each of its plain claims: nothing, or the place of the ratio and a dot."""
+    if not cell.ratios:
+        return [""]
+    return [*([] if cell.against is None else ["against."]), *(f"runs.{place}." for place in range(len(cell.runs)))]
+
+
+def _twice(cell: ClaimCell) -> Iterator[Problem]:
+    """Of a ratio and what it is compared with all four differ: the runs of one that stood there twice would count as
+    two that know nothing of each other."""
     if sum(side == cell.against for side in cell.runs) or len({repr(side) for side in cell.runs}) < len(cell.runs):
         yield Problem("runs", "names a side twice, or its own baseline", "Name each side once.")
-    configs: list[Mapping[str, Any]] = [
-        found.config for side in cell.sides if isinstance(side, str) and (found := nb.experiment(side))
-    ]
-    if cell.search is not None:
-        yield from _search(nb, cell, description)
-        base = _base(nb, cell.search)
-        configs += [base] if base and not _varies(nb, cell.search, "model") else []
-    if cell.metric:
-        yield from unknown_metric(configs, cell.metric, description)
-
-
-def keyed(cell: ClaimCell) -> list[tuple[str, Side]]:
-    """Each side with the key that it stands at."""
-    runs: list[tuple[str, Side]] = [(f"runs.{place}", side) for place, side in enumerate(cell.runs)]
-    return runs if cell.against is None else [("against", cell.against), *runs]
+        return
+    base = cell.ratios[:1] if cell.against is not None else []
+    for ratio in cell.ratios[len(base) :]:
+        sides = [
+            (repr(side), one.search if isinstance(side, dict) else None)
+            for one in [ratio, *base]
+            for side in (one.of, one.against)
+        ]
+        if len(set(sides)) < len(sides):
+            yield Problem("runs", "names a side in both ratios", "Compare four different sides.")
 
 
 def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], description: Description) -> dict[str, Any]:
@@ -49,10 +82,16 @@ def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], descriptio
 
 
 def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, description: Description) -> Iterator[Problem]:
-    """A warning where all models are known, and none of them records `metric`."""
+    """Where all models are known, and none of them records `metric`: an error where two batches have shown it."""
+    configs = list(configs)
+    if (instead := logged_metrics.unlogged(configs, metric, description)) is not None:
+        remedy = logged_metrics.unlogged_remedy(metric, instead)
+        yield Problem("metric", f"is {metric}, which none of these experiments logs", remedy)
+        return
     infos = [named(config.get("model")).info("models", description) for config in configs]
+    seen = logged_metrics.seen(configs, description)
     logged = dict.fromkeys(name for info in infos if info for name in info.metrics)
-    if infos and all(info and info.metrics for info in infos) and metric not in [*logged, names.TRAIN_LOSS]:
+    if infos and all(info and info.metrics for info in infos) and metric not in [*logged, *seen, names.TRAIN_LOSS]:
         remedy = f"They record {', '.join(logged)}."
         yield Problem("metric", f"is {metric}, which none of these models records", remedy, "warning")
 
@@ -68,18 +107,18 @@ def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
         yield Problem(key, what, f"Write repeats: {FEWEST} or more there: a verdict needs them.", "warning")
 
 
-def _search(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator[Problem]:
+def _search(nb: Notebook, cell: ClaimCell, at: str, description: Description) -> Iterator[Problem]:
     found = nb.search(cell.search or "")
     if found is None:
         broken = [broken.name for broken in nb.cells if isinstance(broken, BrokenCell) and broken.kind == "search"]
         if cell.search not in broken:
             remedy = suggestion(cell.search or "", [search.name for search in nb.searches()])
             name = one_line(cell.search or "", LONGEST_NAME)
-            yield Problem("search", f"there is no search {name} in this notebook", remedy)
+            yield Problem(f"{at}search", f"there is no search {name} in this notebook", remedy)
         return
-    parts = [(key, side) for key, side in keyed(cell) if not isinstance(side, str)]
+    parts = [(key, side) for key, side in _keyed(cell, at) if not isinstance(side, str)]
     if not parts:
-        yield Problem("search", "has no effect: no side is a part of this search", "Remove it.", "warning")
+        yield Problem(f"{at}search", "has no effect: no side is a part of this search", "Remove it.", "warning")
         return
     base, points = nb.base(found), [part for _, part in parts]
     before = search_problems({key: value for key, value in found.body.items() if key != "points"}, base, description)
@@ -94,7 +133,7 @@ def _search(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator
     seeds = found.body.get("seeds", 1)
     if isinstance(seeds, int) and seeds < FEWEST:
         what = f"names {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"
-        yield Problem("search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning")
+        yield Problem(f"{at}search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning")
 
 
 def _base(nb: Notebook, name: str) -> Mapping[str, Any] | None:

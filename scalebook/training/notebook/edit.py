@@ -22,6 +22,7 @@ from scalebook.training.notebook.cells import (
     Notebook,
     SearchCell,
 )
+from scalebook.training.notebook.claim_body import OF
 from scalebook.training.notebook.fences import NAME, NAME_REMEDY, fences
 from scalebook.training.notebook.lines import line_end, split_lines
 from scalebook.training.notebook.patch import patch
@@ -158,13 +159,28 @@ def _renamed_in_claim(nb: Notebook, claim: ClaimCell, name: str, to: str) -> Not
     index = _index(nb, "claim", claim.name)
     assert index is not None, f"no claim {claim.name}"
     written = _told(nb.cells[index])
-    values = dict(written)
-    for key in ("runs", "against"):
-        if isinstance(values.get(key), list):
-            values[key] = [to if side == name else side for side in values[key]]
-        elif values.get(key) == name:
-            values[key] = to
+    values = cell_renamed(written, name, to)
     return _changed(nb, index, written, values, "".join(f"{key}: {flow(value)}\n" for key, value in values.items()))
+
+
+def cell_renamed(says: Mapping[str, Any], name: str, to: str) -> dict[str, Any]:
+    """The YAML of a claim with `to` for the experiment or search `name`."""
+    values = {
+        key: _side_renamed(value, name, to) if key in ("runs", "against") else value for key, value in says.items()
+    }
+    return {key: to if key == "search" and value == name else value for key, value in values.items()}
+
+
+def _side_renamed(side: Any, name: str, to: str) -> Any:
+    """Sides of a claim with `to` for the experiment `name`; values of a search's dimensions stay."""
+    if isinstance(side, list):
+        return [_side_renamed(one, name, to) for one in side]
+    if isinstance(side, Mapping) and OF in side:
+        return {
+            key: _side_renamed(value, name, to) if key in (OF, "against", "search") else value
+            for key, value in side.items()
+        }
+    return to if side == name else side
 
 
 def rename_comparison(nb: Notebook, name: str, to: str) -> Notebook:

@@ -46,6 +46,15 @@ def fences(text: str) -> list[Fence]:
     return fences_
 
 
+def comments(text: str) -> list[tuple[int, int, str]]:
+    """The HTML comments that stand by themselves at the top level of `text`: first line, line behind the last, text."""
+    return [
+        (token.map[0], token.map[1], token.content.strip())
+        for token in _tokens(text)
+        if token.type == "html_block" and token.level == 0 and token.map and token.content.startswith("<!--")
+    ]
+
+
 def first_heading(text: str) -> str | None:
     """The text of the first top-level `#` heading, as written."""
     tokens = _tokens(text)

@@ -177,7 +177,8 @@ def play(
     local = local or NoLocalSteps()
     counted = gradients or max(LEAST if drawn else LEAST_CONSTANT, EACH * workers) * local.every
     now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
-    run = SharedRun(workers, Settings(rule, damping or NoDamping(), shards=shards, local=local), now)
+    settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
+    run = SharedRun(workers, settings, now)
     watch = _Watch()
     watch.clock, watch.push_every = now, rule.push_every * local.every
     queue = Cores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None

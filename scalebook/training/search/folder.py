@@ -212,6 +212,17 @@ class SearchFolder(RecordFolder):
             return result.status
         return "waiting" if self.driving() is None else "interrupted"
 
+    def standing(self) -> str:
+        """Its state in words."""
+        return standing(self.state(), self.result(), self.progress())
+
+
+def standing(state: State, result: SearchResult | None, progress: SearchProgress | None) -> str:
+    """The state; of a search that finished, and of which some trials failed, how many: `finished, 3 of 12 failed`."""
+    if state != "finished" or result is None or not result.failed:
+        return state
+    return f"finished, {result.failed:,}{f' of {progress.done:,}' if progress else ''} failed"
+
 
 def all_searches(workspace: Workspace) -> list[SearchFolder]:
     """Every search of the workspace whose request can be read, the newest first."""

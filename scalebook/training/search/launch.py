@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from scalebook.training.config.classes import named
@@ -47,10 +48,12 @@ def start(
     notebook: str | None = None,
     cell: str | None = None,
     description: Description,
+    recorded: Mapping[str, str] = MappingProxyType({}),
 ) -> SearchFolder:
     """Begin a search, or go on with the study of the same name, notebook and identity, with the budget of `body`.
 
-    `base` is the config of the experiment that `body` names, if it names one. ConfigError before anything is made.
+    `base` is the config of the experiment that `body` names, if it names one; `recorded` are further tags of the run of
+    one that begins. ConfigError before anything is made.
     """
     spec = read_search(body, base, description)
     if notebook is not None and base is not None:
@@ -64,7 +67,7 @@ def start(
         if (asked.notebook, asked.name, asked.identity) == (notebook, name, what) and search.may_run():
             return _go_on(search, spec)
     with refusals_told():
-        folder = _make(workspace, spec, what, name, notebook, cell)
+        folder = _make(workspace, spec, what, name, notebook, cell, recorded)
     _wake(folder)
     return folder
 
@@ -173,12 +176,10 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | No
     return next((search for search, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
 
 
-def stale(
-    folder: SearchFolder, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
-) -> bool:
-    """Whether `body` says another search than the one that ran: another space, objective or config."""
+def stale(ran: str, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> bool:
+    """Whether `body` says another search than the one of identity `ran`: another space, objective or config."""
     try:
-        return identity(read_search(body, base, description), description) != folder.request().identity
+        return identity(read_search(body, base, description), description) != ran
     except ConfigError:
         return True
 
@@ -204,12 +205,18 @@ def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
 
 
 def _make(
-    workspace: Workspace, spec: SearchSpec, what: str, name: str, notebook: str | None, cell: str | None
+    workspace: Workspace,
+    spec: SearchSpec,
+    what: str,
+    name: str,
+    notebook: str | None,
+    cell: str | None,
+    recorded: Mapping[str, str],
 ) -> SearchFolder:
     workspace.create()
     client = open_store(workspace)
     mlflow_experiment = Path(notebook).stem if notebook else COMMAND_LINE
-    tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **surroundings(workspace.root)}
+    tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **surroundings(workspace.root), **recorded}
     tags |= {key: value for key, value in ((names.TAG_NOTEBOOK, notebook), (names.TAG_CELL, cell)) if value}
     body = body_of(spec)
     with understood(workspace.hidden), submission(workspace) as run_tags:

@@ -66,6 +66,7 @@ class PlayedClaims:
         self.plans: dict[int, list[Claim]] = {}
         self._taken: dict[int, Claim] = {}  # by worker, what it computes on
         self._epoch_of: dict[int, int] = {}  # by worker, its own
+        self._in_vain: set[int] = set()  # who found nothing left of its epoch: only a death brings something back
         self._epoch, self._batches, self._delivered = 0, 0, 0  # of the loop
         self._has_ended = False
 
@@ -96,19 +97,22 @@ class PlayedClaims:
     def take(self, worker: int) -> bool:
         """See `Work`."""
         while not self._is_over():
-            if worker in self._epoch_of:
+            if worker in self._epoch_of and worker not in self._in_vain:
                 claim = self._cursor.claim(worker)
                 if claim is not None:
                     self._taken[worker] = claim
                     return True
+                self._in_vain.add(worker)
             following = self._epoch_of.get(worker, self._epoch - 1) + 1
             if following >= self._epochs() != NO_LIMIT or not (batches := self._batches_in(following)):
                 return False
-            if self._meets and following > max(self._epoch_of.values(), default=-1) and self._cursor.outstanding():
+            is_first = following > max(self._epoch_of.values(), default=-1)
+            if self._meets and is_first and (self._taken or self._cursor.outstanding()):
                 return False
             if not self._cursor.begin(worker, following, batches, self._turns):
                 return False
             self._epoch_of[worker] = following
+            self._in_vain.discard(worker)
         return False
 
     def done(self, worker: int) -> None:
@@ -118,16 +122,20 @@ class PlayedClaims:
 
     def may_come_back(self, worker: int) -> bool:
         """See `Work`."""
-        return not self._is_over() and self._cursor.outstanding({worker}) > 0
+        if self._is_over():
+            return False
+        return any(other != worker for other in self._taken) or self._cursor.outstanding({worker}) > 0
 
     def lost(self, worker: int) -> None:
         """See `Work`."""
         self._taken.pop(worker, None)
+        self._in_vain.clear()
         self._cursor.mark_dead(worker)
 
     def returns(self, worker: int) -> None:
         """See `Work`. It begins where the loop is."""
         self._epoch_of.pop(worker, None)
+        self._in_vain.clear()
         self._cursor.rejoin(worker)
 
     # --- what the loader asks --------------------------------------------------------------------------------------

@@ -44,8 +44,11 @@ class Notifier:
             request = search.request()
             seconds = max(0.0, result.ended - request.created)
             self._take(
-                Ending("search", search.id, request.name, result.status, result.ended, seconds, None, result.cause)
-            )
+                Ending(
+                    "search", search.id, request.name, result.status, result.ended, seconds, None, result.cause,
+                    result.failed,
+                )
+            )  # fmt: skip
 
     def _take(self, ending: Ending) -> None:
         self._waiting = [*self._waiting, ending][-MOST:]

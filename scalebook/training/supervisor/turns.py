@@ -16,7 +16,7 @@ from scalebook.training.files.records import Broken
 from scalebook.training.files.room import EXIT_NO_ROOM, lacking
 from scalebook.training.jobs import owners
 from scalebook.training.jobs.executors.executor import Executor
-from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
+from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
 from scalebook.training.jobs.executors.launchers import launcher_of
 from scalebook.training.jobs.folder import JobFolder, Result
 from scalebook.training.jobs.lasting import Lasting, left
@@ -147,7 +147,7 @@ class Turns:
     def _hear(self, name: str, code: int, problem: str) -> None:
         """A fork has ended; one that never claimed its folder has no watch."""
         ordered = self.starter.ordered.pop(name, None)
-        if code == CLAIMED_ELSEWHERE:
+        if code in (CLAIMED_ELSEWHERE, GPUS_TAKEN):  # the latter waits on: the next plan sees who has come first
             return
         job = self.open.get(name)
         if code == EXIT_NO_ROOM and job is not None and job.started() is None:

@@ -6,6 +6,8 @@ model gives.
 """
 
 import difflib
+import posixpath
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
@@ -134,6 +136,9 @@ TAG_GOALS: Final = "scalebook.better"  # the same, as a person says it; it comes
 TAG_DIRECTIONS: Final = "scalebook.directions"  # JSON: metric -> min or max, as config or torchmetrics say it
 TAG_NOISE: Final = "scalebook.noise_scale"  # the batch that the gradient noise scale suggests, in a sentence
 TAG_OWN: Final = "scalebook.own_metrics"  # of DDP: names of metrics that are a worker's own, not all workers'
+TAG_CLAIMS: Final = "scalebook.claims"  # names of the claims that spoke of its cell when it was submitted
+TAG_CLAIM: Final = "scalebook.claim."  # with a number: JSON, all that one of them said then
+LONGEST_TAG: Final = 8000  # characters, in MLflow; longer ones it cuts
 TAG_SUBMISSION: Final = "scalebook.submission"  # what began the run; names a file while the run has no folder yet
 TAG_PARENT: Final = "mlflow.parentRunId"  # of a trial: its search
 TAG_SEARCH: Final = "scalebook.search"  # of a search's own run: what it is called
@@ -189,6 +194,17 @@ def time_words(virtual: Collection[bool]) -> str:
         "Virtual and measured runs together: for virtual workers, seconds and rates per second are those of the "
         "declared clock."
     )
+
+
+RECORDABLE: Final = re.compile(r"[/\w.\- :]{1,250}")
+"""Names of metrics that MLflow takes, which may also be those of files."""
+RECORDABLE_WORDS: Final = "MLflow takes letters, digits, spaces and _ - . : / alone, as the name of a file"
+
+
+def recordable(metric: str) -> bool:
+    """Whether MLflow takes a metric of this name, and its best and final value."""
+    elsewhere = metric.startswith(("/", "..")) or posixpath.normpath(metric) != metric
+    return RECORDABLE.fullmatch(final(metric)) is not None and metric != "." and not elsewhere
 
 
 def validation_metrics(metrics: Iterable[str]) -> list[str]:

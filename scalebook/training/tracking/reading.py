@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from scalebook.training.importing import importing
 from scalebook.training.tracking import names
 from scalebook.training.tracking.schema import require_known
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 NEWEST_FIRST = ("attributes.start_time DESC",)
+OLDEST_FIRST = ("attributes.start_time ASC",)
 _NEWEST = """FROM runs AS r JOIN experiments AS e ON r.experiment_id = e.experiment_id
 WHERE r.lifecycle_stage = 'active' AND e.lifecycle_stage = 'active'
 ORDER BY r.start_time DESC, r.run_uuid LIMIT :limit"""
@@ -29,6 +32,12 @@ LIST_QUERIES = (
     f"SELECT run_uuid, key, value, is_nan FROM latest_metrics {_OF_THEM} AND key NOT LIKE 'worker\\_%' ESCAPE '\\'",
 )
 """Runs, their tags, their last values, in MLflow's own tables; a test holds the answer against MLflow's."""
+PARAMETER_NAMES = """WITH RECURSIVE names (name) AS (
+    SELECT MIN(key) FROM params
+    UNION ALL SELECT (SELECT MIN(key) FROM params WHERE key > names.name) FROM names WHERE names.name IS NOT NULL
+) SELECT name FROM names WHERE name IS NOT NULL"""
+"""Each once, from one to the next in the primary key, which begins with it: DISTINCT would read all values of all."""
+PARAMETER = "SELECT run_uuid, value FROM params WHERE key = :key"
 
 
 @dataclass(frozen=True)
@@ -143,12 +152,21 @@ class RunReader:
         records = [_record(run) for run in runs]
         return [run for run in records if notebook in (None, run.notebook) and cell in (None, run.cell)]
 
+    def deleted(self, notebook: str, config_hash: str, limit: int = 100) -> list[RunRecord]:
+        """The oldest deleted runs of a notebook and a config, as long as MLflow keeps them."""
+        from mlflow.entities import ViewType
+
+        experiments = [experiment.experiment_id for experiment in self.client.search_experiments(max_results=1000)]
+        clauses = f"{tag_is(names.TAG_CONFIG_HASH, config_hash)} and {tag_is(names.TAG_NOTEBOOK, notebook)}"
+        runs = self.client.search_runs(experiments, clauses, ViewType.DELETED_ONLY, limit, list(OLDEST_FIRST))
+        return [run for run in map(_record, runs) if run.notebook == notebook]
+
     def listed(self, limit: int) -> list[RunRecord]:
         """The newest `limit` runs for a list of them: without parameters and without the metrics of single workers.
 
         MLflow itself takes 1.5 ms a run; where its store is a database, three queries take a tenth of that.
         """
-        engine: Any = getattr(self.client._tracking_client.store, "engine", None)
+        engine = self._database()
         if engine is None:
             return [_light(run) for run in self.runs(limit=limit)]
         from sqlalchemy import text
@@ -170,6 +188,31 @@ class RunReader:
             for row in rows
         ]  # fmt: skip
 
+    def parameter_names(self) -> list[str]:
+        """The parameters that any run of the store has, sorted; none of a store that is no database."""
+        engine = self._database()
+        if engine is None:
+            return []
+        from sqlalchemy import text
+
+        with engine.connect() as connection:
+            return sorted(name for (name,) in connection.execute(text(PARAMETER_NAMES)))
+
+    def parameter(self, name: str) -> dict[str, str]:
+        """What each run of the store has for one parameter, by the run's id; nothing of a store that is no database."""
+        engine = self._database()
+        if engine is None:
+            return {}
+        from sqlalchemy import text
+
+        with engine.connect() as connection:
+            rows = connection.execute(text(PARAMETER), {"key": name}).all()
+        return {str(row.run_uuid): str(row.value) for row in rows}
+
+    def _database(self) -> Any:
+        """SQLAlchemy's engine of the store; None of another one."""
+        return getattr(self.client._tracking_client.store, "engine", None)
+
     def curve(self, run_id: str, metric: str) -> MetricCurve:
         """The history of `metric`, with samples and seconds joined on the update; points without them are left out."""
         return self.curves(run_id, [metric])[0]
@@ -179,6 +222,23 @@ class RunReader:
         histories = {metric: self._history(run_id, metric) for metric in metrics}
         axes = [self._axis(run_id, name) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
         return [_curve(run_id, metric, values, *axes) for metric, values in histories.items()]
+
+    def every_curve(self, run_id: str) -> list[MetricCurve]:
+        """Of all metrics that have a history beside samples and seconds, by name; one query where the store is a
+        database, since MLflow itself takes one a metric."""
+        engine: Any = getattr(self.client._tracking_client.store, "engine", None)
+        if engine is None:
+            return [curve for curve in self.curves(run_id, sorted(self.run(run_id).metrics)) if curve.values]
+        from sqlalchemy import text
+
+        query = "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = :run ORDER BY key, step, timestamp"
+        found: dict[str, dict[int, float]] = {}
+        with engine.connect() as connection:
+            for key, step, value, is_nan in connection.execute(text(query), {"run": run_id}):
+                found.setdefault(key, {})[step] = math.nan if is_nan else value
+        axes = [found.get(name, {}) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
+        curves = [_curve(run_id, key, values, *axes) for key, values in found.items() if key not in names.AXES]
+        return [curve for curve in curves if curve.values]
 
     def _axis(self, run_id: str, name: str) -> dict[int, float]:
         """Samples, seconds or bytes by step: the largest, where a step has several."""
@@ -190,6 +250,18 @@ class RunReader:
     def _history(self, run_id: str, metric: str) -> dict[int, float]:
         """Value by step."""
         return {point.step: point.value for point in self.client.get_metric_history(run_id, metric)}
+
+
+class NoRuns(RunReader):
+    """Of a workspace that has no store yet, and gets none by being read."""
+
+    @override
+    def runs(self, **_: Any) -> list[RunRecord]:
+        return []
+
+    @override
+    def deleted(self, notebook: str, config_hash: str, limit: int = 100) -> list[RunRecord]:
+        return []
 
 
 def _curve(
@@ -224,9 +296,9 @@ def pattern(text: str) -> str:
 
 
 def _light(run: RunRecord) -> RunRecord:
-    """As `listed` tells of it."""
+    """As `listed` tells of it; with its parameters, which no database can be asked for one by one."""
     metrics = {name: value for name, value in run.metrics.items() if not name.startswith("worker_")}
-    return replace(run, params={}, metrics=metrics)
+    return replace(run, metrics=metrics)
 
 
 def _record(run: Any) -> RunRecord:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut
+from scalebook.training.tracking import names
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.tracking.spool import SPOOL, Spool, begin
 
@@ -49,6 +50,7 @@ class MetricWriter:
         self.tracking_uri, self.run_id, self.artifacts = tracking_uri, run_id, artifacts
         self._points: deque[Metric] = deque()
         self._changed = threading.Condition()
+        self._taken: set[str] = set()
         self._closing = False
         self._problem: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -63,8 +65,15 @@ class MetricWriter:
             self._thread.start()
 
     def add(self, metrics: dict[str, float], step: int) -> None:
-        """Take points; returns at once unless the buffer is full. Raises TimedOut when it stays full."""
+        """Take points; returns at once unless the buffer is full. Raises TimedOut when it stays full, and ConfigError
+        for a name that MLflow does not take: it would take no point of that batch, now and ever after."""
         from mlflow.entities import Metric
+
+        for metric in metrics.keys() - self._taken:
+            if not names.recordable(metric):
+                what = f"is a metric that cannot be recorded: {names.RECORDABLE_WORDS}"
+                raise ConfigError(metric, what, "Log it under another name.")
+            self._taken.add(metric)
 
         now = int(time.time() * 1000)
         self.start()

@@ -137,7 +137,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def find_out(asked: Any, description: Any) -> None:
         asked_for.append(asked)
-        place = model_parameters._path(asked, description)
+        place = model_parameters.kept_at("parameters", asked, description)
         assert place is not None
         save(place, ModelParameters([ModelParameter("weight", [100, 50], "float32")]))
 

@@ -79,7 +79,7 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     assert select(app, "Compared with").value == "pixelcnn-async-2"
     assert app.button(key="claim-form-save").disabled
     assert red(app) == [
-        ":red[Target: is missing. Write the value of val/bits_per_dim to be reached.]",
+        ":red[Target: is missing. Write the value of val/bits_per_dim to reach.]",
         ":red[At most: is empty, and so is At least. Fill in at least one of them.]",
     ]
     box(app, "Target").set_value("2,5").run()
@@ -139,3 +139,58 @@ def test_a_part_of_a_search_is_typed_as_it_is_written(open_page: Open, workspace
     assert claim.runs == [{"batch_size": 64}]
     assert claim.against is None
     assert claim.search == "batch"
+
+
+def test_two_ratios_are_compared_by_the_form(open_page: Open, workspace: Workspace) -> None:
+    """Each with fields of its own; what is wrong is said below the field, and saved as it is read."""
+    path = workspace.root / "first-steps.md"
+    others = "".join(f"\n```yaml{SINGLE.replace('=single', f'={name}')}" for name in ("other", "its-base", "single"))
+    path.write_text(f"{TEXT}{others}\n{SEARCH}", encoding="utf-8")
+    app = press(open_page(), "Add a claim")
+    next(one for one in app.toggle if one.label == "Compare two ratios").set_value(True).run()
+    assert not app.exception, app.exception[0].value
+
+    def field(at: str, word: str) -> Any:
+        key = f"claim-first-steps.md--{at}-{word}"
+        return next(one for one in (*app.selectbox, *app.text_input) if one.key == key)
+
+    assert (field("runs", "of").value, field("runs", "against").value) == ("single", "pixelcnn-async-2")
+    assert ":red[Of: is empty. Choose one.]" in red(app)
+    assert red(app).count(":red[Target: is missing. Write the value of val/bits_per_dim to reach.]") == 2
+    field("against", "of").set_value("other").run()
+    field("against", "against").set_value("single").run()
+    field("against", "metric").set_value("val/bits_per_dim").run()
+    field("runs", "target").set_value("2.5").run()
+    field("against", "target").set_value("2").run()
+    box(app, "At least").set_value("1").run()
+    assert red(app) == [":red[Claim about: names a side in both ratios. Compare four different sides.]"]
+    field("against", "against").set_value("its-base").run()
+    assert red(app) == []
+    app.button(key="claim-form-save").click().run()
+    assert not app.exception
+    saved = (
+        "runs: [{of: single, against: pixelcnn-async-2, metric: val/bits_per_dim, target: 2.5}]\n"
+        "against: {of: other, against: its-base, metric: val/bits_per_dim, target: 2.0}\n"
+        "figure: samples\nat_least: 1.0\n```\n"
+    )
+    assert store.read(path).notebook.claims()[0].source.endswith(saved)
+    app.button(key="edit-claim").click().run()
+    box(app, "At least").set_value("1.5").run()
+    app.button(key="claim-form-save").click().run()
+    assert store.read(path).notebook.claims()[0].source.endswith(saved.replace("at_least: 1.0", "at_least: 1.5"))
+
+
+def test_results_are_written_into_a_note_by_a_button(open_page: Open, workspace: Workspace) -> None:
+    """Which is there until what stands in the note is of these runs; readers do not see the comments."""
+    path = workspace.root / "first-steps.md"
+    note = "\nFound:\n\n<!-- results: low-enough -->\n<!-- end of results -->\n"
+    path.write_text(TEXT.replace("repeats: 2", "repeats: 3") + CLAIM + note, encoding="utf-8")
+    now = config_hash(store.read(path).notebook.experiments()[0].config, catalogue.describe(workspace))
+    for seed in (1, 2, 3):
+        record(workspace, seed=seed, config_hash=now, level=1.9 + 0.1 * seed)
+    app = open_page()
+    assert any(one.value == "Results of low-enough are not written." for one in app.caption)
+    press(app, "Write results")
+    assert "| pixelcnn-async-2 | 3 | 2.1" in path.read_text(encoding="utf-8")
+    assert not any(one.label == "Write results" for one in app.button)
+    assert not any("<!--" in one.value for one in app.markdown)

@@ -1,20 +1,26 @@
 """The list of runs: filtered, grouped, sorted, annotated, deleted, by hand and by its address."""
 
+import json
+import math
+import re
+from html import unescape
 from io import StringIO
+from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app.navigation import RUNS
 from scalebook.app.runs.components import run_table
-from scalebook.app.runs.services import remarks, run_query, runs
+from scalebook.app.runs.services import remarks, run_query, runs, saved_views
 from scalebook.app.runs.views import run_list
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app import searches
-from tests.app.pages.conftest import Open, html, run_names, words
+from tests.app.pages.conftest import MAIN, Open, html, run_names, words
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
@@ -201,3 +207,88 @@ def test_a_search_is_deleted_with_its_trials_or_without(open_page: Open, workspa
     assert not app.exception
     assert "No search yet" in words(app)
     assert (search.path.exists(), job.path.exists()) == (False, not trials)
+
+
+def logged(workspace: Workspace, run_id: str, width: str, **metrics: float) -> None:
+    """Parameters and metrics of a stranger's model."""
+    store = open_store(workspace)
+    store.log_param(run_id, "model.width", width)
+    store.log_param(run_id, "model.kind", "wide" if int(width) > 64 else "thin")
+    for name, value in metrics.items():
+        store.log_metric(run_id, name.replace("_", " "), value)
+
+
+@pytest.fixture
+def strange(workspace: Workspace) -> None:
+    for number, (width, loss) in enumerate((("1024", 0.000012345), ("16", math.nan), ("123456789", math.inf))):
+        logged(workspace, record(workspace, cell=f"c{number}").id, width, val_loss=loss, AUC_é=0.5 + number)
+
+
+@pytest.mark.usefixtures("strange")
+def test_columns_of_parameters_and_metrics_by_name_come_first_and_fit(open_page: Open) -> None:
+    app = open_page("runs")
+    app.multiselect(key="columns").set_value(["params.model.width", "val loss", "AUC é", "params.model.kind"]).run()
+    table, order = app.dataframe[0].value, list(app.dataframe[0].proto.column_order)
+    assert order[:4] == ["name", "state", "metric params.model.width", "metric val loss"]
+    assert list(table["metric params.model.width"]) == [123456789.0, 16.0, 1024.0]
+    assert list(table["metric val loss"]) == ["∞", "NaN", "1.2345e-05"], "what is no finite number is said"
+    assert list(table["metric params.model.kind"]) == ["wide", "thin", "wide"]
+    widths = {name: one.get("width") for name, one in json.loads(app.dataframe[0].proto.columns).items()}
+    assert widths["metric params.model.width"] >= 9 * 7 + 16
+    assert widths["metric AUC é"] >= 75
+
+
+def test_why_stands_beside_the_state(open_page: Open, workspace: Workspace) -> None:
+    record(workspace, cell="a", state="failed")
+    order = list(open_page("runs").dataframe[0].proto.column_order)
+    assert order[:3] == ["name", "state", "remark"], "in sight at 1280 pixels, whatever follows"
+
+
+@pytest.mark.usefixtures("strange")
+def test_runs_are_filtered_by_ranges_and_a_mistake_is_said(open_page: Open) -> None:
+    app = open_page("runs")
+    app.multiselect(key="by").set_value(["val loss", "params.model.width", "params.model.kind"]).run()
+    assert len(rows(app)) == 3
+    app.text_input(key="to val loss").set_value("1").run()
+    assert rows(app) == ["c0 · seed 1"]
+    app.text_input(key="to val loss").set_value("").run()
+    app.text_input(key="from params.model.width").set_value("1e3").run()
+    assert rows(app) == ["c2 · seed 1", "c0 · seed 1"]
+    assert "2 runs: params.model.width at least 1000." in html(app)
+    app.multiselect(key="is params.model.kind").set_value(["thin"]).run()
+    assert "No run fits" in html(app)
+    app.text_input(key="from params.model.width").set_value("1k").run()
+    assert [one.value for one in app.error] == ["1k is not a number."]
+    assert rows(app) == ["c1 · seed 1"]
+
+
+@pytest.mark.usefixtures("strange")
+def test_a_view_is_saved_opened_by_name_and_by_its_address_and_deleted(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("runs", sort="params.model.width", columns="val loss")
+    assert rows(app) == ["c2 · seed 1", "c0 · seed 1", "c1 · seed 1"]
+    app.multiselect(key="by").set_value(["params.model.width"]).run()
+    app.text_input(key="to params.model.width").set_value("2000").run()
+    app.text_input(key="view-name").set_value("Small [ones](http://x)").run()
+    app.button(key="view-save").click().run()
+    (view,) = saved_views.all_views(workspace)
+    assert view.parameters == {"by": ["params.model.width"], "to params.model.width": ["2000"],
+                               "columns": ["val loss"], "sort": ["params.model.width"]}  # fmt: skip
+    other = open_page("runs", find="c2", columns="AUC é")
+    assert rows(other) == ["c2 · seed 1"]
+    (address,) = re.findall(r'<table class="sb"><tr><td><a href="([^"]*)">Small \[ones\]\(http://x\)</a>', html(other))
+    assert parse_qs(urlsplit(unescape(address)).query) == view.parameters
+    linked = AppTest.from_file(MAIN, default_timeout=30)
+    for key, values in view.parameters.items():
+        linked.query_params[key] = values
+    linked.switch_page(RUNS.script)
+    assert rows(linked.run()) == ["c0 · seed 1", "c1 · seed 1"]
+    other.button(key=f"delete view {view.name}").click().run()
+    assert saved_views.all_views(workspace) == []
+
+
+def test_a_views_file_that_is_broken_is_said_and_the_list_is_shown(open_page: Open, workspace: Workspace) -> None:
+    record(workspace, cell="a")
+    saved_views.file_of(workspace).write_text("{")
+    app = open_page("runs")
+    assert rows(app) == ["a · seed 1"]
+    assert "views.json" in app.error[0].value

@@ -2,12 +2,20 @@
 them."""
 
 import shutil
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app import resources
+from scalebook.app.shared.views.what_it_logs import LABEL
+from scalebook.training.config import logged_metrics
+from scalebook.training.config.logged_metrics import LoggedMetrics
+from scalebook.training.config.model_parameters import kept_at
+from scalebook.training.config.search.types import Objective
+from scalebook.training.files.records import save
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.notebook import store
 from scalebook.training.search import launch
@@ -76,6 +84,40 @@ def test_the_list_shows_state_trials_and_best(open_page: Open, workspace: Worksp
     assert f"/search?search={found.id}" in shown
     for part in ("batch-size", "finished", "8 / 8", "val/loss", "/?notebook=first-steps"):
         assert part in shown
+
+
+def test_a_finished_search_of_which_trials_failed_is_not_green(open_page: Open, workspace: Workspace) -> None:
+    with (workspace.root / "first-steps.md").open("a", encoding="utf-8") as file:
+        file.write(SEARCH)
+    found = made(workspace)
+    told = '<span class="sb-chip sb-partly">finished, 3 of 8 failed</span>'
+    green = '<span class="sb-chip sb-finished">finished</span>'
+    for result, shown in ((SearchResult("finished", 2e9, failed=3), told), (SearchResult("finished", 2e9), green)):
+        found.write(result)
+        for page in (open_page("search"), open_page("search", search=found.id), open_page("")):
+            assert shown in html(page)
+            assert (told if shown == green else green) not in html(page)
+
+
+def test_a_search_s_own_page_turns_what_it_guessed(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + SEARCH.replace("val/loss", "val_zeal"), encoding="utf-8")
+    search = spec((BATCH, RATE), trials=4, objectives=(Objective("val_zeal", True),))
+    found = folder(workspace, search, records(search, 4))
+    app = open_page("search", search=found.id)
+    assert "val_zeal: lower is better, guessed" in [one.value for one in app.caption]
+    press(app, "Higher is better")
+    assert "val_zeal: max}" in path.read_text(encoding="utf-8")
+    (said,) = [one.value for one in open_page("search", search=found.id).caption if "guessed" in one.value]
+    assert said == ("val_zeal: lower is better, guessed. If not, write objective: {val_zeal: max} and search again."), (
+        "the trials that have run are judged as before"
+    )
+
+
+def test_a_search_by_a_metric_whose_name_tells_guesses_nothing(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("search", search=made(workspace).id)
+    assert not [one for one in app.caption if "guessed" in one.value]
+    assert not [one for one in app.button if one.label == "Higher is better"]
 
 
 def test_a_new_search_asks_first_and_says_nothing_is_wrong(open_page: Open) -> None:
@@ -300,3 +342,35 @@ def test_an_experiment_is_searched_over_from_its_card(open_page: Open) -> None:
     app.button(key=f"search-{CELL}").click().run()
     assert not app.exception
     assert box(app, "Experiment").value == CELL
+
+
+def test_what_the_model_logs_is_found_out_before_its_first_run(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = [LoggedMetrics(problem="RuntimeError: no data"), LoggedMetrics(["val_zeal", "val/loss"], ["train_loss"])]
+
+    def find_out(config: Any, description: Any) -> None:
+        place = kept_at("logged", config, description)
+        assert place is not None
+        save(place, told.pop(0))
+
+    monkeypatch.setattr(logged_metrics, "find_out", find_out)
+    app = preset(setting_up(open_page, experiment=CELL), "batch-size")
+    press(app, "Next: how")
+    assert "val_zeal" not in box(app, "Objective").options
+    press(app, LABEL)
+    while resources.looks_at_metrics():
+        time.sleep(0.01)
+    app.run()
+    assert [one.value for one in app.warning] == [f"What {CELL} logs could not be found out. RuntimeError: no data."], (
+        "and the button is there to try again"
+    )
+    press(app, LABEL)
+    while resources.looks_at_metrics():
+        time.sleep(0.01)
+    app.run()
+    assert "val_zeal" in box(app, "Objective").options
+    assert LABEL not in [one.label for one in app.button]
+    box(app, "Objective").set_value("val_los").run()
+    assert "objective: is val_los, which nothing logs" in words(app) + " ".join(one.value for one in app.error)
+    assert app.button(key="search-start").disabled

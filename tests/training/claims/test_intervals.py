@@ -48,6 +48,14 @@ def test_pairs_that_do_not_rise_and_fall_together_are_not_taken_as_pairs() -> No
     assert found.degrees == pytest.approx(4)
 
 
+def test_pairs_that_fall_as_the_others_rise_are_none() -> None:
+    """Their correlation is -1, or beyond it by rounding."""
+    found = ratio_interval(seeds(1, 2, 4), seeds(4, 2, 1))
+    assert found is not None
+    assert not found.paired
+    assert found.degrees == pytest.approx(4)
+
+
 def test_the_interval_spans_what_seeds_say_that_do_not_choose() -> None:
     """Choosing by all seeds gives a ratio of 2, choosing without each in turn 3: from 2's lower to 3's upper end."""
     these, others = seeds(2, 2.2, 1.8), seeds(1, 1, 1, first=9)
@@ -77,6 +85,33 @@ def test_a_ratio_without_pairs_is_welch_s() -> None:
     both = ratio_interval(seeds(*(math.exp(i) for i in (1, 2, 3))), seeds(*(math.exp(i) for i in (1, 2, 3)), first=50))
     assert both is not None
     assert (both.value, both.high) == pytest.approx((1, math.exp(2.776445 * (2 / 3) ** 0.5)), rel=1e-6)
+
+
+def test_a_ratio_of_ratios_is_of_four_means() -> None:
+    """Logs 1, 2, 3 on each of four sides, apart by seed: variances 1/3 each, so an error of (4/3)^1/2 and 8 degrees."""
+    sides = [seeds(*(math.exp(i) for i in (1, 2, 3)), first=10 * side) for side in range(4)]
+    one, other = ratio_interval(sides[0], sides[1]), ratio_interval(sides[2], sides[3])
+    assert one is not None
+    assert other is not None
+    found = one.over(other)
+    assert (found.n, found.paired) == (3, False)
+    assert found.value == pytest.approx(1)
+    assert found.degrees == pytest.approx(8)
+    assert found.high == pytest.approx(math.exp(2.306004 * (4 / 3) ** 0.5), rel=1e-6)
+
+
+def test_a_ratio_of_ratios_spans_both_ways_to_choose_and_is_open_where_one_of_them_is() -> None:
+    these, others = seeds(4, 4, 4), seeds(1, 1, 1, first=9)
+    held = ratio_interval(these, others, (seeds(6, 6, 6), others))
+    two = ratio_interval(seeds(2, 2, 2), others)
+    missed = ratio_interval({**these, 3: Amount(4, censored=True)}, others)
+    assert held is not None
+    assert two is not None
+    assert missed is not None
+    assert (held.over(two).low, held.over(two).high) == pytest.approx((2, 3))
+    assert (two.over(held).low, two.over(held).high) == pytest.approx((1 / 3, 1 / 2))
+    assert (missed.over(two).low, missed.over(two).high) == pytest.approx((2, math.inf))
+    assert (two.over(missed).low, two.over(missed).high) == pytest.approx((0, 1 / 2))
 
 
 def test_no_interval_without_three_seeds_or_of_what_has_no_logarithm() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import Judgement, judge_all
+from scalebook.training.claims.power import Design, Drawn, shares
 from scalebook.training.claims.table import text
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
@@ -209,6 +210,88 @@ def test_where_no_point_reached_the_target_the_nearest_to_it_stands(told: Store)
     assert [row.evidence.point for row in found.rows] == ["rate 0.2, 1 worker", "rate 0.2, 4 workers"]
     assert "No point reached the target, so the nearest to it: 1 worker, 4 workers." in text(found)
     assert found.verdict == "not resolved"
+
+
+def test_before_its_runs_a_claim_says_how_likely_they_are_to_resolve_it(told: Store) -> None:
+    """`unrun` has none, `base` three, whose logarithms spread by a third; the search that was not run has a plan."""
+    found = told.judge("runs: unrun\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 1.25\n")
+    assert found.power is not None
+    assert (found.power.seeds, found.power.truth, found.power.measured, found.resolved_by) == (3, 1, True, None)
+    assert found.power.spread == pytest.approx(0.35, abs=0.01)
+    assert found.power.enough is not None
+    line = f"With 3 seeds, a true ratio of 1 would be supported in {100 * found.power.share:.0f} % of cases: "
+    assert f"{line}{found.power.enough} seeds for 80 %. Runs that differ in the seed alone spread by 35 %" in text(
+        found
+    )
+    other = SEARCH.replace("=batch-size", "=other")
+    planned = told.judge(f"{PARTS.replace('batch-size', 'other')}at_least: 1\n", search=other).power
+    assert planned is not None
+    assert (planned.seeds, planned.truth, planned.spread, planned.measured) == (5, 1.25, 0.15, False)
+    three = Design((Drawn(5, 3, 0.15), Drawn(5, 3, 0.15, math.log(1.25))), (((1, 0),),), 0.0, None)
+    assert planned.share == shares(three)[0]
+
+
+def test_after_its_runs_a_claim_that_they_do_not_resolve_says_how_many_seeds_would(told: Store) -> None:
+    found = told.judge("runs: slow\nfigure: updates\ntarget: 0.5\nat_most: 200\n")
+    assert (found.verdict, found.power) == ("not resolved", None)
+    assert found.resolved_by is not None
+    assert found.resolved_by > 3
+    assert f"If the true figure is as measured, {found.resolved_by} seeds would resolve it in 80 %" in text(found)
+    clear = told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 2.1\n")
+    assert (clear.verdict, clear.power, clear.resolved_by) == ("supported", None, None)
+
+
+RATIOS = (
+    "runs: {of: {workers: 4}, against: {workers: 1}, search: batch-size}\nagainst: {of: slow, against: base}\n"
+    "figure: updates\ntarget: 0.5\n"
+)
+
+
+def test_one_ratio_is_compared_with_another(told: Store) -> None:
+    """Four workers take 1.5 times the updates of one, `slow` twice those of `base`: three quarters of that."""
+    found = told.judge(f"{RATIOS}at_most: 0.9\n")
+    assert (found.verdict, found.alone) == ("supported", "supported")
+    one, two, base, four = found.rows
+    assert [row.evidence.label for row in found.rows] == [
+        "base", "slow", "batch-size: 1 worker", "batch-size: 4 workers"
+    ]  # fmt: skip
+    assert [row.verdict for row in found.rows] == [None, None, None, "supported"]
+    assert (one.ratio, base.ratio, two.claimed) == (None, None, None)
+    assert two.ratio is not None
+    assert four.ratio is not None
+    assert four.claimed is not None
+    assert (two.ratio.value, four.ratio.value) == pytest.approx((2, 1.5), rel=0.03)
+    assert four.claimed.value == pytest.approx(four.ratio.value / 2)
+    assert found.statement == (
+        "updates to val/loss 0.5, batch-size: 4 workers / batch-size: 1 worker: at most 0.9 x updates to val/loss 0.5, "
+        "slow / base"
+    )
+    head, _, base_line, slow_line, _, four_line = text(found).splitlines()[3:9]
+    assert head.split("  ")[-1] == "verdict"
+    assert "ratio  95 % interval  of ratios  95 % interval" in head
+    assert base_line.split() == ["base", "-", "3", "60", "±", "50", "-", "-", "-", "-"]
+    assert slow_line.endswith("baseline")
+    assert four_line.endswith("supported")
+    assert told.judge(f"{RATIOS}at_least: 0.9\n").verdict == "not supported"
+
+
+def test_a_ratio_by_itself_is_a_plain_claim(told: Store) -> None:
+    """The same rows, the same verdict."""
+    plain = told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: 1.9\n")
+    ratio = told.judge("runs: {of: slow, against: base}\nfigure: updates\ntarget: 0.5\nat_least: 1.9\n")
+    assert [row.claimed for row in ratio.rows] == [row.claimed for row in plain.rows]
+    assert [row.verdict for row in ratio.rows] == [row.verdict for row in plain.rows] == [None, "supported"]
+
+
+def test_what_a_ratio_lacks_is_said_with_its_side(told: Store) -> None:
+    short = told.judge(f"{RATIOS.replace('against: base', 'against: short')}at_most: 0.9\n")
+    assert (short.verdict, short.rows[3].why) == ("not resolved", "short: 2 of 3 runs; the others: not run")
+    edge = told.judge(f"{RATIOS.replace('workers: 4', 'workers: 8')}at_most: 0.9\n")
+    assert edge.verdict == "not resolved"
+    assert edge.rows[3].why.startswith("the best point lies at an edge")
+    missed = told.judge(f"{RATIOS.replace('of: slow', 'of: never')}at_least: 0.9\n")
+    assert missed.rows[3].claimed is not None
+    assert (missed.verdict, missed.rows[3].claimed.low) == ("not resolved", 0)
 
 
 SLOWER = "runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\n"

@@ -61,6 +61,8 @@ def test_a_file_with_its_failures(here: Path, capsys: pytest.CaptureFixture[str]
     assert "rates: 1 finished, 1 infeasible" in told
     assert "1 diverged, e.g. trial" in told
     assert "rates finished: 2 trials: all points, 1 of them failed; the last: train/loss became nan" in told
+    assert search.main(["list"]) == 0
+    assert "finished, 1 of 2 failed  2/2" in capsys.readouterr().out
 
 
 def test_a_search_of_which_nothing_finished_has_failed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def test_others_are_fine_or_said_elsewhere(codec: str, description: Description)
 def small(tmp_path: Path, description: Description) -> Description:
     """With a cache in which stands what the model has: a matrix, and a vector."""
     folder = replace(description, folder=str(tmp_path))
-    place = model_parameters._path(CONFIG, folder)
+    place = model_parameters.kept_at("parameters", CONFIG, folder)
     assert place is not None
     place.parent.mkdir(parents=True)
     shapes = [ModelParameter("weight", [20, 10], "float32"), ModelParameter("bias", [20], "float32")]
@@ -77,7 +77,7 @@ def test_feedback_of_a_pull_has_no_effect(small: Description) -> None:
 
 
 def test_whole_numbers_are_no_codecs_business(small: Description) -> None:
-    place = model_parameters._path(CONFIG, small)
+    place = model_parameters.kept_at("parameters", CONFIG, small)
     assert place is not None
     save(
         place,

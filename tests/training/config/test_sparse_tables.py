@@ -29,7 +29,7 @@ def config(optimizer: Any, strategy: str = SERVER, **args: Any) -> dict[str, Any
 def with_model(description: Description, folder: Path, *parameters: ModelParameter) -> Description:
     """A cache in which stands what the model has."""
     known = replace(description, folder=str(folder))
-    place = model_parameters._path(config(SGD), known)
+    place = model_parameters.kept_at("parameters", config(SGD), known)
     assert place is not None
     place.parent.mkdir(parents=True)
     save(place, ModelParameters(list(parameters)))

@@ -26,12 +26,13 @@ def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> Non
     reader = RunReader(exported.workspace.tracking_uri())
     witness = Witness(exported.workspace, reader, "first-steps.md", nb, exported.description)
     blocks = claim_blocks(judge_all(witness)[nb.claims()[0].name])
-    head, statement, table, why = blocks[:4]
+    head, statement, table, lock, why = blocks[:5]
     assert head == CellHead("claim", "low-enough", ["not resolved"])
     assert statement == Remark("best val/bits_per_dim: at most 2.5")
     assert isinstance(table, DataTable)
     assert table.head == ["experiment", "seeds", "best", "verdict"]
     assert [list(row) for row in table.rows] == [["pixelcnn-async-2", "2", "2.097", "not resolved"]]
+    assert lock == Remark("Runs of pixelcnn-async-2 do not say which claims stood when they began.")
     assert why == Remark("pixelcnn-async-2: 2 seeds, and 3 are the fewest")
     document = Document("Page", "page.md", nb.text, "today", blocks)
     assert '<span class="chip not-resolved">not resolved</span>' in as_html(document)

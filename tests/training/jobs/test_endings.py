@@ -15,6 +15,8 @@ ENDING = Ending("run", "a", "pixelcnn seed 1", "failed", 1000.0, 90.0, "first.md
 def test_an_ending_in_words() -> None:
     assert ENDING.text == "Scalebook: pixelcnn seed 1 failed after 1 min 30 s: out of memory."
     assert replace(ENDING, state="finished").text == "Scalebook: pixelcnn seed 1 finished after 1 min 30 s."
+    search = Ending("search", "b", "rates", "finished", 1000.0, 90.0, failed=3)
+    assert search.text == "Scalebook: rates finished after 1 min 30 s; 3 of its trials failed."
     assert replace(ENDING, state="stopped", seconds=None).text == "Scalebook: pixelcnn seed 1 stopped."
 
 

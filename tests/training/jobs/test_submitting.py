@@ -138,6 +138,6 @@ def test_a_search_that_could_not_be_written_leaves_no_run(bench: Bench, monkeypa
     monkeypatch.setattr(SearchFolder, "write_body", no_room)
     spec: Any = SimpleNamespace(storage=None)
     with pytest.raises(NoRoom, match="No space left"):
-        launch._make(bench.workspace, spec, "what", "a search", None, None)
+        launch._make(bench.workspace, spec, "what", "a search", None, None, {})
     assert runs(bench) == []
     assert list(bench.workspace.studies.iterdir()) == []

@@ -4,7 +4,7 @@ import pytest
 
 from scalebook.training.config.description import Description
 from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import BrokenCell, ClaimCell
+from scalebook.training.notebook.cells import BrokenCell, ClaimCell, Ratio
 from scalebook.training.notebook.check import check
 from scalebook.training.notebook.parse import parse
 
@@ -49,9 +49,47 @@ def test_a_claim_is_read() -> None:
     assert (single.runs, single.against, single.sides) == (["one"], None, ["one"])
 
 
+RATIOS = (
+    "runs: {of: {workers: 2}, against: {workers: 1}, search: rates, target: 0.9}\n"
+    "against: {of: two, against: one, figure: seconds, metric: val/loss}\n"
+    "metric: {val/accuracy: max}\ntarget: 0.5\nat_least: 1\n"
+)
+
+
+def test_a_side_may_be_a_ratio_with_what_its_claim_says_for_it() -> None:
+    text = claim(RATIOS)
+    (found,) = parse(text).claims()
+    assert parse(text).text == text
+    assert found.against == Ratio("two", "one", "seconds", "val/loss", 0.5, None, None)
+    assert found.runs == [Ratio({"workers": 2}, {"workers": 1}, "samples", "val/accuracy", 0.9, "rates", "max")]
+    assert found.sides == ["one", "two", {"workers": 1}, {"workers": 2}]
+    assert found.searches == ["rates"]
+    assert [(plain.runs, plain.against, plain.figure) for plain in found.plain] == [
+        (["two"], "one", "seconds"),
+        ([{"workers": 2}], {"workers": 1}, "samples"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("body", "key", "words"),
     [
+        (
+            "runs: [{of: one, against: two}, one]\nfigure: best\nat_most: 1\n",
+            "runs.1",
+            "is not a ratio, but other sides",
+        ),
+        ("runs: [{of: one}]\nfigure: best\nat_most: 1\n", "runs.0.against", "is missing. Write an experiment"),
+        ("runs: [{of: one, against: {of: one}}]\nfigure: best\nat_most: 1\n", "runs.0.against", "is not a single side"),
+        ("runs: [{of: one, against: two, on: 1}]\nfigure: best\nat_most: 1\n", "runs.0.on", "is not a key of a ratio"),
+        ("runs: [{of: one, against: two}]\nat_most: 1\n", "target", "is missing: samples needs a value to reach"),
+        ("runs: [{of: one, against: two, figure: time}]\nat_most: 1\n", "runs.0.figure", "is unknown"),
+        ("runs: [{of: one, against: two, figure: best}]\nfigure: best\nat_most: 1\n", "figure", "each ratio says its"),
+        ("runs: [{of: one, against: two}]\nfigure: best\ntarget: 1\nat_most: 1\n", "target", "has no effect: no ratio"),
+        (
+            "runs: [{of: {workers: 1}, against: two}]\nfigure: best\nat_most: 1\n",
+            "search",
+            "is missing, but runs names",
+        ),
         ("at_most: 1\ntarget: 1\n", "runs", "is missing. Write runs: [EXPERIMENT"),
         ("runs: [one, 3]\nat_most: 1\ntarget: 1\n", "runs", "is not a list"),
         ("runs: [one]\nagainst: [two]\nat_most: 1\ntarget: 1\n", "against", "is not a single side"),
@@ -91,6 +129,14 @@ def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: st
         ("runs: [{workers: 2}]\nsearch: rates\nmetric: val/acc\n",
          ["metric: is val/acc, which none of these models records"]),
         ("runs: [{workers: 2}]\nagainst: {workers: 1}\nsearch: rates\nmetric: val/accuracy\n", []),
+        ("runs: {of: {workers: 2}, against: {workers: 1}, search: rates}\nagainst: {of: one, against: tow}\n",
+         ["against.against: there is no experiment tow in this notebook"]),
+        ("runs: {of: {workers: 3}, against: {workers: 1}, search: rates}\n",
+         ["runs.0.of.workers: is 3. Write one of the space: 1, 2."]),
+        ("runs: {of: {workers: 2}, against: {workers: 1}, search: rate}\n",
+         ["runs.0.search: there is no search rate in this notebook"]),
+        ("search: rates\nruns: {of: {workers: 2}, against: {workers: 1}}\nagainst: {of: {workers: 1}, against: one}\n",
+         ["runs: names a side in both ratios. Compare four different sides."]),
     ],
 )  # fmt: skip
 def test_a_claim_is_checked_against_its_notebook(body: str, said: list[str], description: Description) -> None:
@@ -112,3 +158,9 @@ def test_an_experiment_is_renamed_in_claims_too() -> None:
     assert "runs: [one]   # the new one\nagainst: base\n" in nb.text
     (renamed,) = edit.rename(nb, "one", "first").claims()
     assert renamed.runs == ["first"]
+
+
+def test_an_experiment_is_renamed_in_ratios_too() -> None:
+    nb = edit.rename(parse(claim(RATIOS)), "two", "base")
+    assert "against: {of: base, against: one, figure: seconds, metric: val/loss}\n" in nb.text
+    assert nb.text == claim(RATIOS.replace("of: two", "of: base")).replace("experiment=two", "experiment=base")

@@ -62,7 +62,7 @@ class Gpus:
 
     def compute(self, seconds: float, index: int = 0) -> None:
         """Put work into the queue of a GPU; Python goes on."""
-        self.busy_until[index] = time.perf_counter() + seconds
+        self.busy_until[index] = max(time.perf_counter(), self.busy_until.get(index, 0.0)) + seconds
 
     def synchronize(self, device: torch.device) -> None:
         assert device.index is not None
@@ -96,15 +96,32 @@ class Gpus:
 
 
 class _Event:
-    def __init__(self, gpus: Gpus, device: torch.device | None = None) -> None:
-        self._gpus, self._device = gpus, device
+    """Reached when all that was put into the queue before it is over; a stream when it is not recorded."""
+
+    def __init__(self, gpus: Gpus, device: torch.device | None = None, has_time: bool = False) -> None:
+        self._gpus, self._device, self._has_time = gpus, device, has_time
+        self._at = 0.0
 
     def record(self, stream: "_Event") -> None:
+        assert stream._device is not None
         self._device = stream._device
+        self._at = max(time.perf_counter(), self._gpus.busy_until.get(self._device.index or 0, 0.0))
+
+    def query(self) -> bool:
+        return time.perf_counter() >= self._at
+
+    def elapsed_time(self, end: "_Event") -> float:
+        """In ms."""
+        assert self._has_time, "it was made without enable_timing"
+        assert end._has_time, "it was made without enable_timing"
+        assert end.query(), "not reached yet"
+        return 1e3 * (end._at - self._at)
 
     def synchronize(self) -> None:
         assert self._device is not None
-        self._gpus.synchronize(self._device)
+        self._gpus.contexts.add(self._device.index or 0)
+        self._gpus.synchronised.append(self._device.index or 0)
+        time.sleep(max(0.0, self._at - time.perf_counter()))
 
 
 @pytest.fixture
@@ -113,7 +130,9 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
     monkeypatch.setattr(torch.cuda, "synchronize", made.synchronize)
     monkeypatch.setattr(torch.cuda, "device", made.use)
     monkeypatch.setattr(torch.cuda, "cudart", made.cudart)
-    monkeypatch.setattr(torch.cuda, "Event", lambda blocking=False: _Event(made))
+    monkeypatch.setattr(
+        torch.cuda, "Event", lambda enable_timing=False, blocking=False: _Event(made, has_time=enable_timing)
+    )
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: _Event(made, device))
     with _OnCpu():
         yield made

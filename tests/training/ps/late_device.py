@@ -68,6 +68,15 @@ class LateDevice(Device):
         self._catch_up(mark)
 
     @override
+    def stamp(self) -> int:
+        return self.record()
+
+    @override
+    def seconds(self, begin: int, end: int) -> float | None:
+        """None: it has no clock."""
+        return None
+
+    @override
     def register(self, memory: Tensor) -> Registered:
         self.registered.append((memory.data_ptr(), memory.data_ptr() + memory.numel()))
         return Registered()

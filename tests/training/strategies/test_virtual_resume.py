@@ -53,6 +53,7 @@ RULES: dict[str, Any] = {
     "bounded": {"rule": Bounded(1)},
     "top-k": {"push_codec": TopK(0.1), "shards": 2},
     "sync with a backup": {"rule": Sync(1)},
+    "late ones stop": {"rule": Sync(2, cancel=True), "push_codec": TopK(0.3)},
     "softsync": {"rule": Softsync(3)},
     "sums": {"rule": Async(push_every=3, pull_every=2)},
     "pulls": {"rule": Async(pull_every=3)},

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
-from scalebook.training.ps.policy.rules import Bounded, RuleName
+from scalebook.training.ps.policy.rules import Async, Bounded, Rule, RuleName, Sync
 from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.small import (
     HELD_OUT,
@@ -145,13 +145,20 @@ def test_two_runs_are_the_same_to_the_last_bit(tmp_path: Path, rule: RuleName) -
         assert not torch.equal(runs[0], fit(trainer(tmp_path, virtual(4, DRAWN, rule=rule)), normed()))
 
 
-def test_every_sample_is_seen_once_an_epoch_whoever_dies(tmp_path: Path) -> None:
-    clock = ClockSettings(Distribution("uniform", 0.1, 0.5), deaths=[Death(1, 0.25), Death(2, 0.3, 0.5)])
-    made = trainer(tmp_path, virtual(4, clock), max_epochs=3, callbacks=[Diary(tmp_path)])
+@pytest.mark.parametrize(
+    ("rule", "deaths"),
+    [(Async(), [Death(1, 0.25), Death(2, 0.3, 0.5)]), (Sync(2, cancel=True), [])],
+    ids=["dies", "stops"],
+)
+def test_every_sample_is_seen_once_an_epoch_whoever_dies_or_stops(
+    tmp_path: Path, rule: Rule, deaths: list[Death]
+) -> None:
+    clock = ClockSettings(Distribution("uniform", 0.1, 0.5), deaths=deaths)
+    made = trainer(tmp_path, virtual(4, clock, rule=rule), max_epochs=3, callbacks=[Diary(tmp_path)])
     fit(made)
     (diary,) = diaries(tmp_path)
     assert Counter(diary["train"]) == dict.fromkeys(range(SAMPLES), 3)
-    assert diary["updates"] == made.global_step == 3 * BATCHES
+    assert diary["updates"] == made.global_step == 3 * BATCHES / rule.averaged(4)
 
 
 def test_worker_0_validates_where_it_would_and_all_see_its_samples(tmp_path: Path) -> None:

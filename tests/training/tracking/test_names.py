@@ -1,4 +1,8 @@
+from typing import Any
+
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.utils import validation
 
 from scalebook.training.tracking import names
 
@@ -23,3 +27,19 @@ def test_what_is_said_of_seconds_depends_on_whose_they_are() -> None:
     assert names.time_words([False, False]) == names.time_words([]) == ""
     assert names.time_words([True, True]).startswith("Virtual workers: one process simulates all of them.")
     assert names.time_words([True, False]).startswith("Virtual and measured runs together: for virtual workers")
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["val loss", "métrique/é", "val/loss", "a:b", "AUC (macro)", "acc@1", "val\nloss", "a//b", "../a", "/a", "a/",
+     ".", "a/./b", "", "x" * 244, "x" * 245, "损失", "loss%", "a,b", "..a"],
+)  # fmt: skip
+def test_what_can_be_recorded_is_what_mlflow_takes(metric: str) -> None:
+    validate: Any = validation._validate_metric  # has no types
+    try:
+        for one in (metric, names.best(metric), names.final(metric)):
+            validate(one, 1.0, 0, 0)
+    except MlflowException:
+        assert not names.recordable(metric)
+    else:
+        assert names.recordable(metric)

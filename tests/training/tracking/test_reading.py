@@ -71,6 +71,18 @@ def test_a_list_of_runs_says_what_mlflow_says(client: "MlflowClient", reader: Ru
     assert reader.listed(0) == []
 
 
+def test_parameters_are_named_once_and_read_one_by_one(client: "MlflowClient", reader: RunReader) -> None:
+    ids = [record(client, notebook="p.md") for _ in range(3)]
+    for number, run_id in enumerate(ids):
+        client.log_param(run_id, "lr", str(number / 10))
+        client.log_param(run_id, f"own.width {number}", "é")
+    assert {"lr", "own.width 0", "own.width 2"} <= set(reader.parameter_names())
+    assert reader.parameter_names() == sorted(set(reader.parameter_names()))
+    assert reader.parameter("lr") == {run_id: str(number / 10) for number, run_id in enumerate(ids)}
+    assert reader.parameter("own.width 1") == {ids[1]: "é"}
+    assert reader.parameter("' OR 1=1 --") == {}
+
+
 def test_a_curve_has_four_axes(client: "MlflowClient", reader: RunReader) -> None:
     from mlflow.entities import Metric
 

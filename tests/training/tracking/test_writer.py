@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut
 from scalebook.training.tracking import writer
 from scalebook.training.tracking.spool import begin
@@ -114,6 +115,12 @@ def test_memory_is_bounded_by_making_the_run_wait(store: Store, monkeypatch: pyt
         stuck.add({"loss": 50.0}, 50)
     with pytest.raises(TimedOut):
         stuck.close()
+
+
+def test_a_name_that_mlflow_does_not_take_is_refused_at_once(store: Store) -> None:
+    with pytest.raises(ConfigError) as refused:
+        MetricWriter("", "run").add({"val_loss": 1.0, "AUC (macro)": 0.5}, 1)
+    assert (refused.value.problem.key, refused.value.problem.remedy) == ("AUC (macro)", "Log it under another name.")
 
 
 def test_with_nothing_to_write_nothing_starts(store: Store) -> None:

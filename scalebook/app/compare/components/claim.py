@@ -10,9 +10,12 @@ from scalebook.training.claims.judging import Judgement
 
 
 def title(judgement: Judgement) -> str:
-    """Name and verdict."""
-    word = judgement.verdict
-    return html.name(judgement.cell.name, html.chip(word.replace(" ", "-"), word))
+    """Name and verdict, and that by what was locked where the claim has changed since."""
+    locked, word = judgement.locked, judgement.verdict
+    chips = html.chip(word.replace(" ", "-"), word)
+    if locked is not None:
+        chips += " " + html.chip(locked.verdict.replace(" ", "-"), f"as locked: {locked.verdict}")
+    return html.name(judgement.cell.name, chips)
 
 
 def body(judgement: Judgement) -> None:
@@ -24,5 +27,6 @@ def body(judgement: Judgement) -> None:
         for row in table.cells(judgement)
     ]
     html.draw(html.table(table.head(judgement), rows, numeric))
-    for remark in table.remarks(judgement):
+    guesses = table.guesses(judgement) if judgement.cell.ratios else []  # of others there is a button
+    for remark in [*guesses, *table.remarks(judgement)]:
         st.caption(remark)

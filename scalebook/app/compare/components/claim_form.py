@@ -10,6 +10,7 @@ from scalebook.app.compare.services import claim_plans
 from scalebook.app.compare.services.claim_plans import FIELDS, FIGURES, ClaimPlan
 from scalebook.app.shared.components import number_box, press
 from scalebook.training.errors import ConfigError, Problem
+from scalebook.training.notebook.claim_body import OF
 from scalebook.training.tracking.names import AXES
 
 SAVE = "claim-form-save"
@@ -17,13 +18,31 @@ NOTHING = ""
 PART_HINT = " For a part of a search, type `workers: 4` and choose the search below."
 RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
 OWN = "A bound on the figure itself."
+TARGET = "The value of the metric to reach."
+RATIOS = "Whether something costs one model more than another: each ratio may have its own metric, target and search."
+WORDS = {OF: "Of", "against": "Against"}
 
 
 def draw(plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem]]) -> tuple[str, dict[str, Any], bool]:
     """The name, the values by key, and whether they can be saved. `check` says what is wrong, by key."""
     key, slots, written = f"claim-{plan.stored.path.name}-{plan.editing}", {}, plan.written
-    name = st.text_input(FIELDS["name"], plan.name, key=f"{key}-name").strip()
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    with left:
+        name = st.text_input(FIELDS["name"], plan.name, key=f"{key}-name").strip()
+    with right:
+        of_ratios = st.toggle("Compare two ratios", plan.of_ratios, key=f"{key}-ratios", help=RATIOS)
     slots["name"] = st.empty()
+    wrong: list[Problem] = []
+    said = _ratios(plan, key, slots, wrong) if of_ratios else _sides(plan, key, slots, wrong)
+    said |= _figure(plan, key, slots, bool(said["against"]), of_ratios)
+    if plan.searches and not of_ratios:
+        said |= _search(plan.searches, written, key, slots)
+    problems = wrong or check(said, name)
+    _tell(problems, slots)
+    return name, said, not any(problem.severity == "error" for problem in problems)
+
+
+def _sides(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:
     left, right = st.columns(2)
     with left:
         hint = "The claim must hold for each of them." + (PART_HINT if plan.searches else "")
@@ -32,28 +51,63 @@ def draw(plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem
                               placeholder="Choose experiments")  # fmt: skip
         slots["runs"] = st.empty()
     with right:
-        sides = [NOTHING, *plan.sides]
-        against = st.selectbox(FIELDS["against"], sides, sides.index(plan.against), key=f"{key}-against",
-                               accept_new_options=bool(plan.searches),
-                               format_func=lambda side: side or "nothing: bound the figure itself")  # fmt: skip
+        against = _side(plan, FIELDS["against"], plan.against, f"{key}-against", "nothing: bound the figure itself")
         slots["against"] = st.empty()
-    said: dict[str, Any] = {"against": against or None}
-    wrong: list[Problem] = []
-    for field, texts in (("runs", runs), ("against", [against] if against else [])):
-        try:
-            sides_said = [claim_plans.side(text) for text in texts]
-            said[field] = sides_said if field == "runs" else next(iter(sides_said), None)
-        except ConfigError as error:
-            wrong.append(Problem(field, error.problem.message, "Write a part of a search as workers: 4."))
-    said |= _figure(plan, key, slots, bool(against))
-    if plan.searches:
-        said |= _search(plan, key, slots, written)
-    problems = wrong or check(said, name)
-    _tell(problems, slots)
-    return name, said, not any(problem.severity == "error" for problem in problems)
+    sides = [_read(text, "runs", wrong) for text in runs]
+    return {"runs": sides, "against": _read(against, "against", wrong) if against else None}
 
 
-def _figure(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_ratio: bool) -> dict[str, Any]:
+def _ratios(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:
+    """Two ratios, each with a box of its own."""
+    said: dict[str, Mapping[str, Any]] = {}
+    for place, at in zip(st.columns(2), ("runs", "against"), strict=True):
+        before = plan.ratio(at)
+        with place, st.container(border=True, key=f"{key}-{at}-ratio"):
+            st.markdown(f"**{FIELDS[at]}**")
+            sides = {}
+            for word in (OF, "against"):
+                text = claim_plans.side_text(before[word]) if before.get(word) is not None else NOTHING
+                sides[word] = _side(plan, WORDS[word], text, f"{key}-{at}-{word}", "Choose one")
+                slots[f"{at}.{word}"] = st.empty()
+            measured: dict[str, Any] = {"metric": _metric(plan, claim_plans.metric_of(before), f"{key}-{at}-metric")}
+            slots[f"{at}.metric"] = st.empty()
+            measured["target"] = number_box.draw(
+                FIELDS["target"], before.get("target"), f"{key}-{at}-target", hint=TARGET
+            )
+            slots[f"{at}.target"] = st.empty()
+            if plan.searches:
+                measured |= _search(plan.searches, before, f"{key}-{at}", slots, f"{at}.")
+            slots[at] = st.empty()
+        parts = {word: _read(text, f"{at}.{word}", wrong) if text else None for word, text in sides.items()}
+        said[at] = {**parts, **measured}
+    return plan.ratios(said)
+
+
+def _side(plan: ClaimPlan, label: str, text: str, key: str, empty: str) -> str:
+    sides = list(dict.fromkeys([NOTHING, *plan.sides, text]))
+    return st.selectbox(label, sides, sides.index(text), key=key, accept_new_options=bool(plan.searches),
+                        format_func=lambda side: side or empty) or NOTHING  # fmt: skip
+
+
+def _read(text: str, key: str, wrong: list[Problem]) -> Any:
+    try:
+        return claim_plans.side(text)
+    except ConfigError as error:
+        wrong.append(Problem(key, error.problem.message, "Write a part of a search as workers: 4."))
+        return None
+
+
+def _metric(plan: ClaimPlan, metric: str, key: str) -> str:
+    metrics = list(dict.fromkeys([*plan.metrics, metric]))
+    chosen = st.selectbox(FIELDS["metric"], metrics, metrics.index(metric), key=key, accept_new_options=True,
+                          help="Or type another name.")  # fmt: skip
+    return (chosen or "").strip()
+
+
+def _figure(
+    plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_ratio: bool, of_ratios: bool
+) -> dict[str, Any]:
+    """With bounds; of two ratios each has a metric and a target of its own."""
     written, options = plan.written, list(FIGURES)
     left, right = st.columns(2)
     with left:
@@ -61,15 +115,14 @@ def _figure(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_rati
         figure = st.selectbox(FIELDS["figure"], options, options.index(before) if before in options else 0,
                               format_func=FIGURES.__getitem__, key=f"{key}-figure")  # fmt: skip
         slots["figure"] = st.empty()
-    with right:
-        metrics = list(dict.fromkeys([*plan.metrics, plan.metric]))
-        metric = st.selectbox(FIELDS["metric"], metrics, metrics.index(plan.metric), key=f"{key}-metric",
-                              accept_new_options=True, help="Or type another name.")  # fmt: skip
-        slots["metric"] = st.empty()
-    said: dict[str, Any] = {"figure": figure, "metric": (metric or "").strip()}
-    aims = figure in AXES
-    hints = {"target": "The value of the metric to reach."}
-    for place, field in zip(st.columns(3), ("target", "at_least", "at_most"), strict=True):
+    said: dict[str, Any] = {"figure": figure}
+    if not of_ratios:
+        with right:
+            said["metric"] = _metric(plan, plan.metric, f"{key}-metric")
+            slots["metric"] = st.empty()
+    aims, hints = figure in AXES, {"target": TARGET}
+    fields = ("at_least", "at_most") if of_ratios else ("target", "at_least", "at_most")
+    for place, field in zip(st.columns(len(fields)), fields, strict=True):
         with place:  # always all three: what moves on a page forgets what is being typed into it
             hint, off = hints.get(field, RATIO if is_ratio else OWN), field == "target" and not aims
             empty = "" if field == "target" else "no bound"
@@ -78,17 +131,19 @@ def _figure(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_rati
             )
             slots[field] = st.empty()
     if not aims:
-        del said["target"]
+        said.pop("target", None)
     return said
 
 
-def _search(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], written: Mapping[str, Any]) -> dict[str, Any]:
+def _search(
+    searches: Sequence[str], written: Mapping[str, Any], key: str, slots: dict[str, DeltaGenerator], at: str = ""
+) -> dict[str, Any]:
     """Only where the notebook has one."""
-    options = list(dict.fromkeys([NOTHING, *plan.searches, written.get("search", NOTHING)]))
+    options = list(dict.fromkeys([NOTHING, *searches, written.get("search", NOTHING)]))
     search = st.selectbox(FIELDS["search"], options, options.index(written.get("search", NOTHING)),
                           key=f"{key}-search", format_func=lambda name: name or "none",
                           help="The search that `workers: 4` belongs to.")  # fmt: skip
-    slots["search"] = st.empty()
+    slots[f"{at}search"] = st.empty()
     return {"search": search} if search else {}
 
 
@@ -96,12 +151,18 @@ def _tell(problems: Sequence[Problem], slots: Mapping[str, DeltaGenerator]) -> N
     """Each below its field: mistakes in red, what only has no effect yet in grey."""
     lines: dict[str, list[str]] = {}
     for problem in sorted(problems, key=lambda problem: problem.severity):  # errors first
-        field = problem.key.partition(".")[0]
-        field = field if field in slots else "name"
-        words = f"{FIELDS[field]}: {problem.message.rstrip('.')}. {problem.remedy}"
+        field = next((key for key in _above(problem.key) if key in slots), "name")
+        label = ({**FIELDS, **WORDS} if "." in field else FIELDS)[field.rpartition(".")[2]]
+        words = f"{label}: {problem.message.rstrip('.')}. {problem.remedy}"
         lines.setdefault(field, []).append(f":red[{words}]" if problem.severity == "error" else words)
     for field, words_ in lines.items():
         slots[field].caption("  \n".join(words_))
+
+
+def _above(key: str) -> list[str]:
+    """The key, and those that it is part of; the form has one entry for the list of `runs`."""
+    parts = key.replace("runs.0.", "runs.").split(".")
+    return [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
 
 
 def save(enabled: bool, shown: str) -> bool | None:

@@ -12,7 +12,7 @@ from scalebook.training.files import yaml
 from scalebook.training.files.flow import flow
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
-from scalebook.training.notebook.claim_body import KEYS, read_claim
+from scalebook.training.notebook.claim_body import KEYS, OF, SHARED, read_claim
 from scalebook.training.notebook.claim_check import claim_problems
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import directions, names
@@ -48,7 +48,10 @@ class ClaimPlan:
     def sides(self) -> list[str]:
         """What can be chosen, as the form writes it: experiments, and the parts of a search that it names."""
         known = [cell.name for cell in self.stored.notebook.experiments()]
-        return list(dict.fromkeys([*known, *map(side_text, self.runs), *([self.against] if self.against else [])]))
+        written = [*self.runs, *([] if self.written.get("against") is None else [self.written["against"]])]
+        if self.of_ratios:
+            written = [side[word] for side in written for word in (OF, "against") if word in side]
+        return list(dict.fromkeys([*known, *map(side_text, written)]))
 
     @property
     def runs(self) -> list[Any]:
@@ -62,8 +65,43 @@ class ClaimPlan:
     @property
     def metric(self) -> str:
         """Its name; "" where the claim names none."""
-        found = directions.named(self.written.get("metric"))
-        return found[0] if found else ""
+        return metric_of(self.written)
+
+    @property
+    def of_ratios(self) -> bool:
+        """Whether it compares a ratio with a ratio, which the form has fields for."""
+        sides = [*self.runs, self.written.get("against")]
+        return len(sides) == 2 and all(_is_ratio(side) and "figure" not in side for side in sides)
+
+    @property
+    def _before(self) -> dict[str, Any]:
+        """Both ratios as they are written, by key; empty for a plain claim."""
+        return {"runs": self.runs[0], "against": self.written["against"]} if self.of_ratios else {}
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        """What ratios take from their claim, the figure apart, which is one for both in the form."""
+        return {word: self.written[word] for word in SHARED[1:] if word in self.written}
+
+    def ratio(self, key: str) -> dict[str, Any]:
+        """What the ratio at `key`, runs or against, begins with in the form; of a plain claim the first as it is."""
+        plain = {OF: self.runs[0], "against": self.written.get("against")} if key == "runs" and self.runs else {}
+        return {**self._shared, **(self._before or {key: plain})[key]}
+
+    def ratios(self, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The YAML of both as the form says them, by key, with what is left to the claim for them."""
+        bodies: dict[str, Any] = {}
+        for key, side in said.items():
+            old = {**self._shared, **self._before.get(key, {})}
+            values = {
+                word: old[word] if word in old and _is_same(old[word], value) else value for word, value in side.items()
+            }
+            own = {word: value for word, value in values.items() if value not in (None, "")}
+            bodies[key] = self._before[key] if self._before and own == old else own
+        left = {
+            word: self._shared.get(word) for word in SHARED[1:] if any(word not in body for body in bodies.values())
+        }
+        return {**left, "runs": [bodies["runs"]], "against": bodies["against"]}
 
     def body(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """The YAML with what the form says; what did not change is written as it was."""
@@ -131,6 +169,16 @@ def side(text: str) -> Side:
     return read
 
 
+def metric_of(written: Mapping[str, Any]) -> str:
+    """The name of the metric of a claim or a ratio; "" where it names none."""
+    found = directions.named(written.get("metric"))
+    return found[0] if found else ""
+
+
+def _is_ratio(side: Any) -> bool:
+    return isinstance(side, Mapping) and OF in side
+
+
 def _searches(nb: Notebook) -> list[str]:
     return [cell.name for cell in nb.searches()]
 
@@ -142,22 +190,34 @@ def _is_same(before: Any, now: Any) -> bool:
 
 def _missing(said: Mapping[str, Any]) -> list[Problem]:
     """In the form's words: what the YAML would say in its own."""
+    ratios = _ratios(said)
+    wanted = {f"{key}.{word}": side.get(word) for key, side in ratios.items() for word in (OF, "against")}
+    boxes = {**said, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
     problems = [
-        Problem(key, f"{said[key]!r} is not a number", "Write one, such as 0.95.")
-        for key in ("target", "at_least", "at_most")
-        if isinstance(said.get(key), str)
+        Problem(key, f"{boxes[key]!r} is not a number", "Write one, such as 0.95.")
+        for key in ("target", "runs.target", "against.target", "at_least", "at_most")
+        if isinstance(boxes.get(key), str)
     ]
     if problems:
         return problems
+    problems = [Problem(key, "is empty", "Choose one.") for key, side in wanted.items() if not side]
     if not said.get("runs"):
         problems.append(Problem("runs", "is empty", "Choose at least one experiment."))
-    if not said.get("metric"):
-        problems.append(Problem("metric", "is empty", "Choose one, or type its name."))
-    if said.get("figure") in names.AXES and said.get("target") is None:
-        problems.append(Problem("target", "is missing", f"Write the value of {said.get('metric')} to be reached."))
+    for at, side in [(f"{key}.", side) for key, side in ratios.items()] or [("", said)]:
+        metric = metric_of(side) or metric_of(said)
+        if not metric:
+            problems.append(Problem(f"{at}metric", "is empty", "Choose one, or type its name."))
+        if said.get("figure") in names.AXES and side.get("target") is None and said.get("target") is None:
+            problems.append(Problem(f"{at}target", "is missing", f"Write the value of {metric} to reach."))
     least, most = said.get("at_least"), said.get("at_most")
     if least is None and most is None:
         problems.append(Problem("at_most", "is empty, and so is At least", "Fill in at least one of them."))
     elif least is not None and most is not None and least >= most:
         problems.append(Problem("at_least", f"is {least:g}, not below At most", "Write a smaller number."))
     return problems
+
+
+def _ratios(said: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The two ratios of what the form says, by key; empty for a plain claim."""
+    found = {"runs": (said.get("runs") or [None])[0], "against": said.get("against")}
+    return found if any(_is_ratio(side) for side in found.values()) else {}

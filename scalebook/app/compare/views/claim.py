@@ -1,5 +1,6 @@
 """A claim of a notebook: its verdict, which nobody writes, and its YAML, which anybody may edit."""
 
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -11,7 +12,7 @@ from scalebook.app.compare.services import claim_plans
 from scalebook.app.compare.services.claim_plans import ClaimPlan
 from scalebook.app.compare.views import editing
 from scalebook.app.shared.components import better, cell_menu, html, press
-from scalebook.app.shared.views import deleting, dialogs, placing
+from scalebook.app.shared.views import deleting, dialogs, placing, what_it_logs
 from scalebook.app.shared.views.writing import in_conflict, write
 from scalebook.training.claims.evidence import needs_curve
 from scalebook.training.claims.judging import Judgement
@@ -41,14 +42,14 @@ def show(stored: Stored, index: int, cell: ClaimCell) -> None:
             placing.act(intent, stored, index)
             st.rerun()
         claim.body(judgement)
-        if needs_curve(cell):
+        if needs_curve(cell) and not cell.ratios:
             _better(stored, cell, judgement)
 
 
 def _better(stored: Stored, cell: ClaimCell, judgement: Judgement) -> None:
     key = f"better-{cell.name}"
     metric = judgement.cell.metric
-    if goal := better.draw(metric, judgement.direction, key, stored.stamp):
+    if goal := better.draw(metric, judgement.directions[metric], key, stored.stamp):
         done = write(stored, lambda notebook: edit.say_better(notebook, cell, metric, goal))
         state.clicks().settle(key, done=done is not None)
         st.rerun()
@@ -71,6 +72,9 @@ def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
 
 def _form(plan: ClaimPlan) -> None:
     stored, description = plan.stored, resources.description()
+    configs = {cell.name: cell.config for cell in stored.notebook.experiments()}
+    seen = what_it_logs.show(configs, editing.recorded(stored), f"claim-{plan.editing}")
+    plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
     name, said, fits = claim_form.draw(plan, lambda said, name: plan.problems(said, name, description))
     wanted = claim_form.save(fits, f"{stored.path} {stored.stamp}")
     if wanted is None:

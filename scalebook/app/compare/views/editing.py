@@ -14,7 +14,7 @@ from scalebook.app.compare.services import comparison_drafts, plans
 from scalebook.app.compare.services.plans import ComparisonPlan
 from scalebook.app.navigation import NOTEBOOK
 from scalebook.app.shared.components import draft_label
-from scalebook.app.shared.views import dialogs
+from scalebook.app.shared.views import dialogs, what_it_logs
 from scalebook.app.shared.views.writing import in_conflict, write
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunRecord
@@ -74,6 +74,9 @@ def _draw(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], lead
         st.caption(f"Adds a cell to **{plan.stored.path.name}** that shows the newest runs of these experiments.")
     if plan.left_out:
         st.caption(f"Left out, because this notebook has no such experiment: {', '.join(plan.left_out)}.")
+    chosen = {cell.name: cell.config for cell in plan.stored.notebook.experiments() if cell.name in plan.cell.runs}
+    seen = what_it_logs.show(chosen, recorded(plan.stored), "comparison")
+    plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
     now, wrong = comparison_form.draw(plan)
     comparison_drafts.save(workspace, plan, now)
     intent = comparison_form.buttons(wrong, f"{plan.stored.path} {plan.stored.stamp}")

@@ -21,6 +21,7 @@ from scalebook.app.shared.services import drafts, form, notebooks
 from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import ComposeDraft
+from scalebook.training.claims import locks
 from scalebook.training.config import validations
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.crowding import crowd_words
@@ -264,7 +265,13 @@ def finish(
     if intent == "run":
         seeds = seeds_from(config, max(1, repeats))
         jobs = queue.submit(
-            workspace, config, seeds=seeds, description=description, notebook=choice.path.name, cell=name
+            workspace,
+            config,
+            seeds=seeds,
+            description=description,
+            notebook=choice.path.name,
+            cell=name,
+            recorded=locks.tags(stored.notebook, name, description),
         )
     state.clicks().settle(key)
     drafts.discard(workspace, *draft.source)

@@ -14,6 +14,7 @@ from scalebook.app.shared.services import drafts
 from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.services.words import plural
 from scalebook.app.shared.views import deleting, placing
+from scalebook.training.claims import locks
 from scalebook.training.config import data_paths
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.validate import validate
@@ -110,6 +111,7 @@ def _run(stored: Stored, cell: ExperimentCell) -> bool:
             description=resources.description(),
             notebook=stored.path.name,
             cell=cell.name,
+            recorded=locks.tags(stored.notebook, cell.name, resources.description()),
         )
     except ConfigError as error:
         state.say(str(error), ":material/error:")

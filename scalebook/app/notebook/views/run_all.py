@@ -10,6 +10,7 @@ from scalebook.app.runs.services.experiments import LIVE, SeedView
 from scalebook.app.search.services import searches
 from scalebook.app.shared.components import press
 from scalebook.app.shared.services.words import plural
+from scalebook.training.claims import locks
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
@@ -87,7 +88,13 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
     if crowd := crowd_words(workload(cell.config, description), len(this_machine().cores)):
         raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, then run it there.")
     jobs = queue.submit(
-        workspace, cell.config, seeds=seeds, description=description, notebook=stored.path.name, cell=cell.name
+        workspace,
+        cell.config,
+        seeds=seeds,
+        description=description,
+        notebook=stored.path.name,
+        cell=cell.name,
+        recorded=locks.tags(stored.notebook, cell.name, description),
     )
     return len(jobs)
 

@@ -1,13 +1,14 @@
 """What the list of runs shows: which runs, in which order, with which columns. All of it stands in the address."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import streamlit as st
 
 from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import FACETS, RunQuery
+from scalebook.app.runs.services.run_query import FACETS, PARAMETER, RunQuery, ValueRange
+from scalebook.app.shared.components import number_box
 from scalebook.training.tracking.reading import RunRecord
 
 ANY: Final = "any state"
@@ -16,7 +17,12 @@ LABELS: Final = {
     "notebook": "Notebook", "model": "Model", "strategy": "Strategy", "batch": "Batch per worker",
     "rate": "Learning rate",
 }  # fmt: skip
-PARAMETERS: Final = ("find", "state", *LABELS, "tag", "trials", "tests", "group", "columns", "sort", "down")
+LISTS: Final = (*LABELS, "tag", "by", "columns")
+KEYS: Final = ("find", "state", *LISTS, "trials", "tests", "group", "sort", "down")
+FROM: Final = "from "
+TO: Final = "to "
+IS: Final = "is "
+"""How keys of what is said of one metric or parameter begin; its name follows."""
 
 
 @dataclass(frozen=True)
@@ -27,44 +33,127 @@ class ListView:
     group: str
     """A facet, "" for single runs."""
     columns: Sequence[str]
-    """Metrics that have a column of their own."""
+    """Metrics, and parameters (`params.lr`), that have a column of their own."""
 
     def said(self) -> str:
         """What narrows it, in words; "" where nothing does."""
-        chosen = {**self.query.facets, "tag": self.query.tags, "name": [self.query.find] if self.query.find else []}
-        return ", ".join(f"{facet} {' or '.join(values)}" for facet, values in chosen.items() if values)
+        query = self.query
+        chosen = {**query.facets, "tag": query.tags, "name": [query.find] if query.find else [], **query.values}
+        words = [f"{facet} {' or '.join(values)}" for facet, values in chosen.items() if values]
+        return ", ".join([*words, *(f"{name} {range_.words}" for name, range_ in query.ranges.items() if range_)])
+
+    def named(self) -> list[str]:
+        """The metrics and parameters that it asks for."""
+        return list(dict.fromkeys([*self.columns, *self.query.ranges, *self.query.values, self.query.sort]))
+
+    def address(self) -> dict[str, list[str]]:
+        """As the address says it, without what is so anyway."""
+        query = self.query
+        state = [ANY, *query.facets.get("state", [])][-1]
+        said: dict[str, list[str]] = {
+            "find": [query.find],
+            "state": [state] if state != ANY else [],
+            **{facet: list(query.facets.get(facet, [])) for facet in LABELS},
+            "tag": list(query.tags),
+            "trials": ["true"] if query.trials else [],
+            "tests": ["true"] if query.tests else [],
+            "by": [*query.ranges, *query.values],
+            **{f"{FROM}{name}": _end(range_.low) for name, range_ in query.ranges.items()},
+            **{f"{TO}{name}": _end(range_.high) for name, range_ in query.ranges.items()},
+            **{f"{IS}{name}": list(values) for name, values in query.values.items()},
+            "columns": list(self.columns),
+            "group": [self.group] if self.group else [],
+            "sort": [query.sort] if query.sort != "started" else [],
+            "down": [] if query.down else ["false"],
+        }
+        return {key: values for key, values in said.items() if any(values)}
 
 
-def draw(records: Sequence[RunRecord], states: Sequence[str], asked: Mapping[str, Sequence[str]]) -> ListView:
-    """The widgets; `asked` is what the address says, which may be of runs that are not there any more."""
-    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
-        find = st.text_input("Find", key="find", placeholder="Name, note or tag", bind="query-params", width=230,
-                             label_visibility="collapsed", icon=":material/search:")  # fmt: skip
-        state = st.selectbox(
-            "State", [ANY, *states], key="state", bind="query-params", label_visibility="collapsed", width=140
+def _end(value: float | None) -> list[str]:
+    return [] if value is None else [number_box.shown(value)]
+
+
+def known(address: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """What of an address that may say anything is of this list."""
+    ways = (FROM, TO, IS)
+    return {key: values for key, values in address.items() if key in KEYS or key.startswith(ways)}
+
+
+def draw(
+    records: Sequence[RunRecord],
+    states: Sequence[str],
+    asked: Mapping[str, Sequence[str]],
+    parameters: Sequence[str],
+    values: Callable[[str], Mapping[str, str]],
+) -> ListView:
+    """The widgets; `asked` is what the address says, which may be of runs that are not there any more.
+
+    `parameters`: the names of all; `values` of one of them, by run.
+    """
+    metrics = run_query.metrics(records)
+    names = [*metrics, *(f"{PARAMETER}{name}" for name in parameters)]
+    find = st.text_input("Find", key="find", placeholder="Name, note or tag", bind="query-params", width=230,
+                         label_visibility="collapsed", icon=":material/search:")  # fmt: skip
+    state = st.selectbox(
+        "State", [ANY, *states], key="state", bind="query-params", label_visibility="collapsed", width=140
+    )
+    with st.popover("Filter", icon=":material/filter_alt:"):
+        offered = {facet: run_query.options(records, facet) for facet in LABELS}
+        offered["tag"] = sorted({tag for record in records for tag in run_query.tags(record)})
+        facets = {}
+        for place, (facet, label) in zip(st.columns(2) * 3, {**LABELS, "tag": "Tags"}.items(), strict=True):
+            with place:
+                facets[facet] = _several(label, facet, offered[facet], asked)
+        tags = facets.pop("tag")
+        by = _several("Metric or parameter", "by", names, asked, "Metrics count by their last value.")
+        ranges, chosen = _of_each(by, asked, values)
+        trials = st.toggle("Show trials of searches", key="trials", bind="query-params")
+        tests = st.toggle("Show measurements and tests", key="tests", bind="query-params",
+                          help="Runs that Plan, learning-rate tests and largest-batch tests made.")  # fmt: skip
+    with st.popover("Columns", icon=":material/view_column:"):
+        columns = _several("Metrics and parameters", "columns", names, asked)
+        group = st.selectbox("Group by", [NO_GROUP, *FACETS], key="group", bind="query-params")
+        orders = list(dict.fromkeys([*run_query.ORDERS, *names, *asked.get("sort", ())]))
+        sort = st.selectbox(
+            "Sort by", orders, key="sort", bind="query-params", help="Metrics sort by their last value."
         )
-        with st.popover("Filter", icon=":material/filter_alt:"):
-            facets = {facet: _several(label, facet, records, asked) for facet, label in LABELS.items()}
-            known = sorted({tag for record in records for tag in run_query.tags(record)} | {*asked.get("tag", ())})
-            tags = st.multiselect("Tags", known, key="tag", bind="query-params", placeholder="any")
-            trials = st.toggle("Show trials of searches", key="trials", bind="query-params")
-            tests = st.toggle("Show measurements and tests", key="tests", bind="query-params",
-                              help="Runs that Plan, learning-rate tests and largest-batch tests made.")  # fmt: skip
-        with st.popover("Columns", icon=":material/view_column:"):
-            metrics = sorted({*run_query.metrics(records), *asked.get("columns", ())})
-            columns = st.multiselect("Metrics", metrics, key="columns", bind="query-params", placeholder="none")
-            group = st.selectbox("Group by", [NO_GROUP, *FACETS], key="group", bind="query-params")
-            orders = [*run_query.ORDERS, *metrics]
-            sort = st.selectbox(
-                "Sort by", orders, key="sort", bind="query-params", help="Metrics sort by their last value."
-            )
-            down = st.toggle("Largest or newest first", value=True, key="down", bind="query-params")
+        down = st.toggle("Largest or newest first", value=True, key="down", bind="query-params")
     if state and state != ANY:
         facets["state"] = [state]
-    query = RunQuery(find or "", facets, tags, trials, sort or "started", down, tests)
+    query = RunQuery(find or "", facets, tags, trials, sort or "started", down, tests, ranges, chosen)
     return ListView(query, "" if group in (None, NO_GROUP) else str(group), columns)
 
 
-def _several(label: str, facet: str, records: Sequence[RunRecord], asked: Mapping[str, Sequence[str]]) -> list[str]:
-    values = list(dict.fromkeys([*run_query.options(records, facet), *asked.get(facet, ())]))
-    return st.multiselect(label, values, key=facet, bind="query-params", placeholder="any")
+def _of_each(
+    names: Sequence[str], asked: Mapping[str, Sequence[str]], values: Callable[[str], Mapping[str, str]]
+) -> tuple[dict[str, ValueRange], dict[str, Sequence[str]]]:
+    """Of each metric or parameter the two ends of a range; the values of a parameter that is no number."""
+    ranges: dict[str, ValueRange] = {}
+    chosen: dict[str, Sequence[str]] = {}
+    for name in names:
+        parameter = name.removeprefix(PARAMETER)
+        words = run_query.choices(values(parameter)) if name.startswith(PARAMETER) else None
+        if words is not None:
+            chosen[name] = _several(parameter, f"{IS}{name}", words, asked)
+            continue
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            low = number_box.draw(f"{plain(name)} from", None, f"{FROM}{name}", empty="any", in_address=True)
+            high = number_box.draw("to", None, f"{TO}{name}", empty="any", in_address=True)
+        for end in (low, high):
+            if isinstance(end, str):
+                st.error(f"{plain(end)} is not a number.")
+        ranges[name] = ValueRange(*(None if end is None or isinstance(end, str) else float(end) for end in (low, high)))
+    return ranges, chosen
+
+
+def plain(text: str) -> str:
+    """In a label, which is Markdown."""
+    return "".join(f"\\{letter}" if letter in r"\`*_[]()<>:$~#!|" else letter for letter in text)
+
+
+def _several(
+    label: str, key: str, offered: Sequence[str], asked: Mapping[str, Sequence[str]], words: str | None = None
+) -> list[str]:
+    values = list(dict.fromkeys([*offered, *asked.get(key, ())]))
+    placeholder = "none" if key == "columns" else "any"
+    return st.multiselect(plain(label), values, key=key, bind="query-params", placeholder=placeholder, help=words)

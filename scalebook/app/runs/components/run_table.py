@@ -1,6 +1,7 @@
 """Runs in rows: what they are, how they stand, what came out. A tick selects, a name is a link."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import run_query
 from scalebook.app.runs.services.run_query import FACETS, RunGroup
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.components import style
+from scalebook.app.shared.components import number_column, style
 from scalebook.app.shared.services.words import ago
 from scalebook.training.notebook.labels import labels
 from scalebook.training.tracking import names
@@ -29,6 +30,7 @@ COLOURS = {  # of a state's chip, on the light and on the dark ground
 
 OPTIONAL = ("own", "remark", "staleness", "tags", "note")  # columns that are left out where no row has anything in them
 DIFFERING = ("notebook", "model", "metric", "batch", "lr")  # and those that are left out where all rows say the same
+EXACT = ".12g"  # of a parameter's number: what somebody wrote is not rounded
 CALLED = "called"  # of a run's address: what its link shows; see links.js
 
 
@@ -36,11 +38,12 @@ def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> lis
     """The table; the ids of the ticked runs, in its order. Its key must change with the set of rows, because a
     selection is kept by position.
 
-    `columns` are metrics that have a column of their own.
+    `columns` are metrics and parameters (`params.lr`) that have a column of their own.
     """
     called = _called(views)
-    rows = [_row(view, RUNS.url(**{CALLED: called[view.id], "run": view.id}), columns) for view in views]
-    table = pd.DataFrame(rows)
+    table, config = _table(
+        views, {id_: RUNS.url(**{CALLED: name, "run": id_}) for id_, name in called.items()}, columns
+    )
     event: Any = st.dataframe(
         table,
         key=key,
@@ -49,7 +52,7 @@ def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> lis
         placeholder="–",
         on_select="rerun",
         selection_mode="multi-row",
-        column_config=_columns(_one(table, "metric")) | _metric_columns(columns),
+        column_config=config,
         column_order=_shown(table),
         alt="runs",  # the style sheet knows it: the table's own download would write addresses, ours is `as_csv`
     )
@@ -58,11 +61,10 @@ def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> lis
 
 def as_csv(views: Sequence[RunView], columns: Sequence[str] = ()) -> str:
     """The same table as a file, with names in place of links, and the id of each run."""
-    called = _called(views)
-    table = pd.DataFrame([_row(view, called[view.id], columns) for view in views])
+    table, config = _table(views, _called(views), columns)
     shown = table[_shown(table)]
     shown = shown.map(lambda value: ", ".join(value) if isinstance(value, list) else value)
-    titles = {name: one["label"] for name, one in (_columns("") | _metric_columns(columns)).items()}
+    titles = {name: one["label"] for name, one in config.items()}
     return str(shown.rename(columns=titles).assign(id=[view.id for view in views]).to_csv(index=False))
 
 
@@ -76,42 +78,52 @@ def _shown(table: pd.DataFrame) -> list[str]:
     return [str(name) for name in table if _worth(str(name), list(table[name]))]
 
 
-def _one(table: pd.DataFrame, name: str) -> str:
-    """What all rows say in this column; "" where they differ."""
-    said = {str(value) for value in table[name] if value}
+def _one(values: Sequence[Any]) -> str:
+    """What all say; "" where they differ."""
+    said = {str(value) for value in values if value}
     return said.pop() if len(said) == 1 else ""
 
 
 def draw_groups(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], key: str) -> RunGroup | None:
     """A row for each group; returns the one whose name was clicked."""
     column = st.column_config
-    rows = [
-        {"value": group.value or "none", "runs": group.runs, "states": group.states, "best": group.best,
-         "mean": group.mean, **{_metric(name): value for name, value in group.columns.items()}}
-        for group in groups
-    ]  # fmt: skip
+    cells: dict[str, list[Any]] = {
+        "value": [group.value or "none" for group in groups],
+        "runs": [group.runs for group in groups],
+        "states": [group.states for group in groups],
+    }
+    config: dict[str, Any] = {
+        "value": column.TextColumn(facet.capitalize(), width="medium", help="Click to see its runs."),
+        "runs": column.NumberColumn("Runs", width="small"),
+        "states": column.TextColumn("States", width="medium"),
+    }
+    figures: list[tuple[str, str, list[float | None], str, str]] = [
+        ("best", "Best", [group.best for group in groups], "%.4f", "Best of all its runs."),
+        ("mean", "Mean of best", [group.mean for group in groups], "%.4f", "Mean of each run's best."),
+    ]
+    figures += [
+        (
+            _own(name),
+            name.removeprefix(run_query.PARAMETER),
+            [group.columns[name] for group in groups],
+            "",
+            "Mean of the last value of each run.",
+        )
+        for name in columns
+    ]
+    for name, title, values, format_, words in figures:
+        config[name], cells[name] = number_column.draw(title, values, format=format_, help=words)
     event: Any = st.dataframe(
-        pd.DataFrame(rows), key=key, hide_index=True, height="content", placeholder="–", on_select="rerun",
-        selection_mode="single-cell", alt=f"runs by {facet}",
-        column_config={
-            "value": column.TextColumn(facet.capitalize(), width="medium", help="Click to see its runs."),
-            "runs": column.NumberColumn("Runs", width="small"),
-            "states": column.TextColumn("States", width="medium"),
-            "best": column.NumberColumn("Best", format="%.4f", help="Best of all its runs."),
-            "mean": column.NumberColumn("Mean of best", format="%.4f", help="Mean of each run's best."),
-        } | _metric_columns(columns, "Mean of the last value of each run."),
+        pd.DataFrame(cells), key=key, hide_index=True, height="content", placeholder="–", on_select="rerun",
+        selection_mode="single-cell", alt=f"runs by {facet}", column_config=config,
     )  # fmt: skip
-    cells = event.selection.cells
-    return groups[cells[0][0]] if cells and cells[0][0] < len(groups) else None
+    cells_ = event.selection.cells
+    return groups[cells_[0][0]] if cells_ and cells_[0][0] < len(groups) else None
 
 
-def _metric(name: str) -> str:
-    """The key of a metric's column; no column of ours begins so."""
+def _own(name: str) -> str:
+    """The key of the column of a metric or parameter; no column of ours begins so."""
     return f"metric {name}"
-
-
-def _metric_columns(columns: Sequence[str], words: str = "Last value.") -> dict[str, Any]:
-    return {_metric(name): st.column_config.NumberColumn(name, format="%.5g", help=words) for name in columns}
 
 
 def _worth(name: str, values: Sequence[Any]) -> bool:
@@ -126,60 +138,97 @@ def _told(value: Any) -> bool:
     return bool(value) if isinstance(value, list) else bool(pd.notna(value)) and value != ""
 
 
+def _table(
+    views: Sequence[RunView], called: Mapping[str, str], columns: Sequence[str]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """What stands in it, column by column in their order, and the config of each column; `called`: name by run."""
+    rows = [_row(view, called[view.id], columns) for view in views]
+    cells = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    config = _words_columns(style.dark())
+    for name, (title, format_, words) in _numbers(_one(cells.get("metric", []))).items():
+        config[name], cells[name] = number_column.draw(title, cells.get(name, []), format=format_, help=words)
+    for name, (title, words) in WRITTEN.items():
+        config[name] = number_column.text(title, cells.get(name, []), help=words)
+    for name in columns:
+        config[_own(name)], cells[_own(name)] = _own_column(name, cells.get(_own(name), []))
+    return pd.DataFrame(cells), config
+
+
+def _own_column(name: str, values: list[Any]) -> tuple[Any, list[Any]]:
+    """Of a metric its last values; of a parameter what was written, as numbers where all of it are."""
+    if not name.startswith(run_query.PARAMETER):
+        return number_column.draw(name, values, help="Last value.")
+    title = name.removeprefix(run_query.PARAMETER)
+    numbers = [None if value is None else run_query.as_number(value) for value in values]
+    if numbers.count(None) > values.count(None):
+        return st.column_config.TextColumn(title, width="small"), values
+    if any(number is not None and float(f"{number:{EXACT}}") != number for number in numbers):
+        texts = ["" if value is None else str(value) for value in values]
+        return number_column.text(title, texts), texts
+    return number_column.draw(title, numbers, format=f"%{EXACT}")
+
+
 def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
     metrics = view.metrics
     metric = names.main_metric(metrics)
+    shown = replace(view.record, metrics=dict(metrics))
     return {
         "name": name,
         "state": [view.state],
+        "remark": view.reason
+        or (f"{view.failure}: {view.cause}" if view.state == "failed" else run_query.purpose(view.record))
+        or view.pruned,
+        **{_own(name): run_query.value(shown, name) for name in columns},
+        "own": ", ".join(name for name in dict.fromkeys([metric or "", *columns]) if is_own(view.record.tags, name)),
+        "metric": (metric or "").removeprefix("val/"),
+        "best": metrics.get(names.best(metric)) if metric else None,
+        "final": metrics.get(names.final(metric), metrics.get(metric)) if metric else None,
         "notebook": FACETS["notebook"](view.record),
         "model": FACETS["model"](view.record),
         "strategy": view.strategy,
         "batch": FACETS["batch"](view.record),
         "lr": FACETS["rate"](view.record),
-        "metric": (metric or "").removeprefix("val/"),
-        "best": metrics.get(names.best(metric)) if metric else None,
-        "final": metrics.get(names.final(metric), metrics.get(metric)) if metric else None,
-        "own": ", ".join(name for name in dict.fromkeys([metric or "", *columns]) if is_own(view.record.tags, name)),
-        **{_metric(name): metrics.get(name) for name in columns},
         "staleness": metrics.get(names.STALENESS_MEAN),
         "rate": metrics.get(names.UPDATES_PER_SECOND),
         "seconds": view.seconds,
         "when": ago(view.began) if view.began else None,
         "tags": run_query.tags(view.record),
         "note": run_query.note(view.record),
-        "remark": view.reason
-        or (f"{view.failure}: {view.cause}" if view.state == "failed" else run_query.purpose(view.record))
-        or view.pruned,
     }
 
 
-def _columns(metric: str) -> dict[str, Any]:
-    """`metric`: of all rows, "" where they differ."""
-    column = st.column_config
-    of = f" {metric}" if metric else ""
-    words, colours = list(COLOURS), [pair[style.dark()] for pair in COLOURS.values()]
+WRITTEN = {
+    "batch": ("Batch per worker", "Samples per gradient."),
+    "lr": ("Learning rate", "As applied."),
+}
+
+
+def _numbers(metric: str) -> dict[str, tuple[str, str, str | None]]:
+    """Title, format and help of our own columns of figures. `metric`: of all rows, "" where they differ."""
     return {
-        "name": column.LinkColumn("Run", width="medium", display_text=rf"[?&]{CALLED}=([^&]*)", alignment="left"),
-        "state": column.MultiselectColumn("State", options=words, color=colours, width="small"),
+        "best": (f"Best {metric}".strip(), "%.4f", None),
+        "final": ("Last", "%.4f", "Final value; of an active run, the latest."),
+        "staleness": ("Staleness", "%.2f", "Mean, in updates."),
+        "rate": ("Updates/s", "%.0f", "With virtual workers: per virtual second."),
+        "seconds": ("Seconds", "%.1f", "Wall time since the start."),
+    }
+
+
+def _words_columns(dark: bool) -> dict[str, Any]:
+    column = st.column_config
+    words, colours = list(COLOURS), [pair[dark] for pair in COLOURS.values()]
+    return {
+        "name": column.LinkColumn(
+            "Run", width="medium", display_text=rf"[?&]{CALLED}=([^&]*)", alignment="left", pinned=True
+        ),
+        "state": column.MultiselectColumn("State", options=words, color=colours, width=92),
+        "remark": column.TextColumn("Why", width=260, help="Why it waits, failed or was pruned; what it was for."),
+        "own": column.TextColumn(f"{SIGN} Worker 0 only", width="small", help=WORDS),
+        "metric": column.TextColumn("Metric", width=105),
         "notebook": column.TextColumn("Notebook", width="small"),
         "model": column.TextColumn("Model", width=120),
         "strategy": column.TextColumn("Strategy", width=230),
-        "batch": column.TextColumn("Batch per worker", width="small", help="Samples per gradient.", alignment="right"),
-        "lr": column.TextColumn("Learning rate", width="small", help="As applied.", alignment="right"),
-        "metric": column.TextColumn("Metric", width=105),
-        "best": column.NumberColumn(f"Best{of}", format="%.4f", width=120 if metric else "small"),
-        "final": column.NumberColumn(
-            "Last", format="%.4f", width="small", help="Final value; of an active run, the latest."
-        ),
-        "own": column.TextColumn(f"{SIGN} Worker 0 only", width="small", help=WORDS),
-        "staleness": column.NumberColumn("Staleness", format="%.2f", width="small", help="Mean, in updates."),
-        "rate": column.NumberColumn(
-            "Updates/s", format="%.0f", width="small", help="With virtual workers: per virtual second."
-        ),
-        "seconds": column.NumberColumn("Seconds", format="%.1f", width="small", help="Wall time since the start."),
         "when": column.TextColumn("Started", width="small"),
         "tags": column.ListColumn("Tags", width="small"),
         "note": column.TextColumn("Note", width="medium"),
-        "remark": column.TextColumn("Why", width="large", help="Why it waits, failed or was pruned; what it was for."),
     }

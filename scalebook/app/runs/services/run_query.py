@@ -2,9 +2,10 @@
 
 import math
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -28,7 +29,7 @@ def _batch(record: RunRecord) -> str:
 
 def _rate(record: RunRecord) -> str:
     written = record.tags.get(names.TAG_LR_SCALED) or record.tags.get(names.TAG_LR_ASKED, "")
-    number = _number(written)
+    number = as_number(written)
     return written if number is None else f"{number:g}"
 
 
@@ -55,11 +56,39 @@ ORDERS: Final[Mapping[str, Callable[[RunRecord], float | str | None]]] = {
     "state": FACETS["state"],
     "model": FACETS["model"],
     "strategy": _strategy,
-    "batch": lambda record: _number(_batch(record)),
-    "rate": lambda record: _number(_rate(record)),
+    "batch": lambda record: as_number(_batch(record)),
+    "rate": lambda record: as_number(_rate(record)),
     "time": lambda record: record.ended - record.started if record.ended else None,
 }
-"""What runs are sorted by; beside these, any metric."""
+"""What runs are sorted by; beside these, any metric or parameter."""
+
+PARAMETER: Final = "params."
+"""How a parameter is written where metrics are named too, as in MLflow's own filters: `params.lr`."""
+MOST_VALUES: Final = 200
+"""Of a parameter that is no number, to choose from."""
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """Both ends belong to it; None is no end."""
+
+    low: float | None = None
+    high: float | None = None
+
+    def has(self, value: float | None) -> bool:
+        """Never what is no number."""
+        if value is None or math.isnan(value):
+            return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    def __bool__(self) -> bool:
+        return (self.low, self.high) != (None, None)
+
+    @property
+    def words(self) -> str:
+        if self.low is None or self.high is None:
+            return f"at least {self.low:g}" if self.low is not None else f"at most {self.high:g}"
+        return f"{self.low:g} to {self.high:g}"
 
 
 @dataclass(frozen=True)
@@ -77,10 +106,16 @@ class RunQuery:
     down: bool = True
     tests: bool = False
     """Whether runs are shown that only measured or tested a config, for Plan, learning rates or the largest batch."""
+    ranges: Mapping[str, ValueRange] = field(default_factory=dict)
+    """Metric, or parameter that is a number -> where it lies in a run that passes."""
+    values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Parameter -> the values that pass; one that is empty lets all pass."""
 
     @property
     def narrows(self) -> bool:
-        return bool(self.find or self.tags or any(self.facets.values()))
+        return bool(
+            self.find or self.tags or any(any(each.values()) for each in (self.facets, self.ranges, self.values))
+        )
 
 
 @dataclass(frozen=True)
@@ -93,7 +128,7 @@ class RunGroup:
     best: float | None
     mean: float | None
     columns: Mapping[str, float | None]
-    """Metric -> its mean."""
+    """Metric, or parameter that is a number -> its mean."""
 
 
 def shown(records: Iterable[RunRecord], query: RunQuery) -> list[RunRecord]:
@@ -108,9 +143,58 @@ def shown(records: Iterable[RunRecord], query: RunQuery) -> list[RunRecord]:
     return [*known, *(record for record in passing if keys[record.id] is None)]
 
 
-def _order(record: RunRecord, sort: str) -> float | str | None:
-    value = ORDERS[sort](record) if sort in ORDERS else record.metrics.get(sort)
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _order(record: RunRecord, sort: str) -> float | str | tuple[bool, float | str] | None:
+    if sort not in ORDERS and sort.startswith(PARAMETER):
+        text, number_ = str(value(record, sort) or ""), number(record, sort)
+        return (False, number_) if number_ is not None else (True, text) if text else None  # numbers before words
+    key = ORDERS[sort](record) if sort in ORDERS else value(record, sort)
+    return None if isinstance(key, float) and math.isnan(key) else key
+
+
+def value(record: RunRecord, column: str) -> float | str | None:
+    """The last value of a metric, or what a parameter was; None where the run has none."""
+    if column.startswith(PARAMETER):
+        return record.params.get(column.removeprefix(PARAMETER))
+    return infinite(record.metrics.get(column))
+
+
+def infinite(metric: float | None) -> float | None:
+    """MLflow keeps the largest number there is in place of infinity."""
+    return math.copysign(math.inf, metric) if metric is not None and abs(metric) >= sys.float_info.max else metric
+
+
+def number(record: RunRecord, column: str) -> float | None:
+    """`value`, where that is a number."""
+    found = value(record, column)
+    return as_number(found) if isinstance(found, str) else found
+
+
+def as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def named(columns: Iterable[str]) -> list[str]:
+    """The parameters among columns, without what marks them."""
+    return [column.removeprefix(PARAMETER) for column in columns if column.startswith(PARAMETER)]
+
+
+def with_parameters(records: Iterable[RunRecord], known: Mapping[str, Mapping[str, str]]) -> list[RunRecord]:
+    """The runs with these parameters: name -> run's id -> value."""
+    if not known:
+        return list(records)
+    return [
+        replace(record, params={name: values[record.id] for name, values in known.items() if record.id in values})
+        for record in records
+    ]
+
+
+def choices(values: Mapping[str, str]) -> list[str] | None:
+    """The values of a parameter to choose from, by run; None where all are numbers, which have a range."""
+    different = sorted(set(values.values()))
+    return None if all(as_number(one) is not None for one in different) else different[:MOST_VALUES]
 
 
 def listed(record: RunRecord, *, trials: bool, tests: bool = False) -> bool:
@@ -133,6 +217,10 @@ def _passes(record: RunRecord, query: RunQuery) -> bool:
         return False
     if not set(query.tags) <= set(tags(record)):
         return False
+    if not all(range_.has(number(record, name)) for name, range_ in query.ranges.items() if range_):
+        return False
+    if any(chosen and value(record, name) not in chosen for name, chosen in query.values.items()):
+        return False
     words = query.find[:LONGEST_TEXT].lower()
     return words in f"{record.name}\n{record.cell}\n{note(record)}\n{' '.join(tags(record))}".lower()
 
@@ -140,7 +228,7 @@ def _passes(record: RunRecord, query: RunQuery) -> bool:
 def options(records: Iterable[RunRecord], facet: str) -> list[str]:
     """The values that occur, numbers by size."""
     values = {FACETS[facet](record) for record in records} - {""}
-    return sorted(values, key=lambda value: (_number(value) is None, _number(value) or 0.0, value))
+    return sorted(values, key=lambda value: (as_number(value) is None, as_number(value) or 0.0, value))
 
 
 def metrics(records: Iterable[RunRecord]) -> list[str]:
@@ -175,8 +263,8 @@ def _group(value: str, mine: Sequence[RunRecord], main: str | None, columns: Seq
     )
 
 
-def _values(records: Iterable[RunRecord], metric: str) -> list[float]:
-    values = (record.metrics.get(metric) for record in records)
+def _values(records: Iterable[RunRecord], column: str) -> list[float]:
+    values = (number(record, column) for record in records)
     return [value for value in values if value is not None and not math.isnan(value)]
 
 
@@ -188,10 +276,3 @@ def tags(record: RunRecord) -> list[str]:
     """What people have said of it: `good`, or `key=value` of a tag that has a value."""
     given = ((key, value) for key, value in sorted(record.tags.items()) if not key.startswith(OURS))
     return [f"{key}={value}" if value else key for key, value in given]
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from html import escape
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -12,7 +13,7 @@ from scalebook.app import resources, state
 from scalebook.app.navigation import COMPARE, RUNS
 from scalebook.app.runs.components import progress, run_filters, run_table, usage
 from scalebook.app.runs.components.run_filters import ListView
-from scalebook.app.runs.services import devices, run_query, runs
+from scalebook.app.runs.services import devices, run_query, runs, saved_views
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.runs.views import remarks, removing
 from scalebook.app.shared.components import broken, html, page_head, press
@@ -42,12 +43,14 @@ def show() -> None:
     opened: dict[str, object] = state.take(OPENED, {})
     for key, value in opened.items():
         state.set_widget(key, value)
-    title, filters = st.columns([1, 3], vertical_alignment="bottom")
+    title, filters = st.columns([1, 4], vertical_alignment="bottom")
     with title:
         page_head.title("Runs")
-    with filters:
-        asked = {key: st.query_params.get_all(key) for key in run_filters.PARAMETERS}
-        shown = run_filters.draw(records, runs.STATES, asked)
+    with filters, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
+        shown = run_filters.draw(records, runs.STATES, _asked(), resources.parameter_names(), resources.parameter)
+        _views(shown)
+    wanted = run_query.named(shown.named())
+    records = run_query.with_parameters(records, {name: resources.parameter(name) for name in wanted})
     broken.draw(resources.broken_records())
     living = _living()
     _devices()
@@ -59,6 +62,45 @@ def show() -> None:
         _groups(passing, shown)
     else:
         _table(passing, shown)
+
+
+def _asked() -> dict[str, list[str]]:
+    """What address and widgets name, of runs that there are or not."""
+    asked = {key: st.query_params.get_all(key) for key in st.query_params}
+    names = [*asked.get("by", []), *(state.widget("by") or [])]
+    for key in (*run_filters.LISTS, *(f"{run_filters.IS}{name}" for name in names)):
+        asked[key] = [*asked.get(key, []), *(state.widget(key) or [])]
+    asked["sort"] = [*asked.get("sort", []), *([state.widget("sort")] if state.widget("sort") else [])]
+    return asked
+
+
+def _views(shown: ListView) -> None:
+    """Views that have a name: to open, save and delete one."""
+    workspace = resources.workspace()
+    with st.popover("Views", icon=":material/bookmark:"):
+        try:
+            kept = saved_views.all_views(workspace)
+        except ConfigError as error:
+            st.error(str(error))
+            return
+        for view in kept:
+            with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+                address = f"{RUNS.url()}?{urlencode(run_filters.known(view.parameters), doseq=True)}"
+                html.draw(f'<table class="sb"><tr><td>{html.link(view.name, address).html}</td></tr></table>')
+                if st.button("", key=f"delete view {view.name}", icon=":material/delete:", type="tertiary",
+                             help=f"Delete the view {run_filters.plain(view.name)}"):  # fmt: skip
+                    saved_views.delete(workspace, view.name)
+                    st.rerun()
+        name = st.text_input("Save this view as", key="view-name", max_chars=saved_views.LONGEST_NAME)
+        if st.button("Save", key="view-save", disabled=not (name or "").strip()):
+            try:
+                saved_views.save(workspace, name or "", shown.address())
+            except ConfigError as error:
+                st.error(str(error))
+            else:
+                state.say(f"Saved the view {run_filters.plain(name or '')}.")
+                st.rerun()
+        st.caption("The address says all of a view too: copy it to pass it on.")
 
 
 def _devices() -> None:
@@ -126,7 +168,9 @@ def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
 def _groups(records: Sequence[RunRecord], shown: ListView) -> None:
     """A row for each group; a click on one shows its runs."""
     groups = run_query.groups(records, shown.group, shown.columns)
-    opened = run_table.draw_groups(groups, shown.group, shown.columns, f"groups-{shown.group}-{_digest(records)}")
+    with st.container(key="groups"):
+        key = f"groups-{shown.group}-{_digest(records)}"
+        opened = run_table.draw_groups(groups, shown.group, shown.columns, key)
     if opened is not None:
         value = opened.value if shown.group == "state" else [opened.value]
         state.remember(OPENED, {shown.group: value, "group": run_filters.NO_GROUP})

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -23,6 +24,8 @@ READING_DARK = READING.replace("darker", "brighter")
 BUCKETS = 8  # of shade; the trials of one are one trace, because a thousand traces are slow
 POINTS = 48  # of one trial's curve; with a thousand trials more cannot be seen
 HEIGHT = 470
+FLATTENED = 8
+FAR = 20
 
 
 def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
@@ -77,12 +80,33 @@ class Frame:
 
 
 def _frame_of(known: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
-    values = np.array([each for record in known for _, each in record.curve if np.isfinite(each)])
-    if not len(values):
+    """All values but the worst 3 %; where these, or trials that are far worse than most, would flatten the others to
+    less than a part in FLATTENED of the height, the values of the other trials alone."""
+    sign = 1 if spec.objectives[0].lower else -1
+    curves = [np.array([sign * each for _, each in record.curve if np.isfinite(each)]) for record in known]
+    curves = [curve for curve in curves if len(curve)]
+    if not curves:
         return Frame(-np.inf, np.inf, False)
-    ends = np.quantile(values, (0.0, 0.97) if spec.objectives[0].lower else (0.03, 1.0))
-    low, high = (float(end) for end in ends)
+    best, worst = _ends_of(curves, "linear")
+    inner = _ends_of(_without_far_worse(curves), "lower")[1]
+    if worst - best > FLATTENED * (inner - best) > 0:
+        worst = inner
+    low, high = sorted((sign * best, sign * worst))
     return Frame(low, high, low > 0 and high / low > 8)
+
+
+def _ends_of(curves: Sequence[NDArray[np.float64]], method: Literal["linear", "lower"]) -> tuple[float, float]:
+    """Of curves of which less is better, the best value and the one that 97 % do not exceed."""
+    values = np.concatenate(curves)
+    return float(values.min()), float(np.quantile(values, 0.97, method=method))
+
+
+def _without_far_worse(curves: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """The curves whose own best is not FAR times as far beyond the median of all as that is from the best of all."""
+    bests = np.array([curve.min() for curve in curves])
+    middle = float(np.quantile(bests, 0.5, method="lower"))
+    fence = middle + FAR * (middle - float(bests.min()))
+    return [curve for curve, best in zip(curves, bests, strict=True) if best <= fence]
 
 
 def _lines(

@@ -42,8 +42,7 @@ def draw(
 
 
 def _head(name: str, search: SearchView | None, stale: bool, blocked: bool, page: str) -> Intent | None:
-    word = search.state if search else "new"
-    chips = html.chip(word, "not run yet" if word == "new" else None)
+    chips = html.chip(search.colour, search.standing) if search else html.chip("new", "not run yet")
     if stale:
         chips += " " + html.chip("stale", "stale: the search has changed")
     title, buttons = st.columns([3, 2], vertical_alignment="center")

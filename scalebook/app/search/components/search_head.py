@@ -35,7 +35,7 @@ trouble = search_cell.trouble
 
 def title(search: SearchView) -> None:
     """Name and state."""
-    html.draw(html.name(search.name, html.chip(search.state), page=True))
+    html.draw(html.name(search.name, html.chip(search.colour, search.standing), page=True))
 
 
 def line(search: SearchView, experiment: str) -> None:

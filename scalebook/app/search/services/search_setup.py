@@ -102,6 +102,11 @@ def goal_of(body: Mapping[str, Any], name: str) -> Goal | None:
     return next((told[1] for item in items if (told := directions.named(item)) and told[0] == name), None)
 
 
+def without_goal(body: Mapping[str, Any]) -> list[str]:
+    """The metrics among its objectives of which the body does not say what is better."""
+    return [name for name in objectives(body) if name not in AMOUNTS and goal_of(body, name) is None]
+
+
 def turned(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
     """The body with a person's word on what is better of one of its objectives."""
     written = body.get("objective")

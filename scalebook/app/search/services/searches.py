@@ -7,6 +7,7 @@ from typing import Any, Final
 from scalebook.app.search.services import search_view
 from scalebook.app.search.services.search_setup import Body, objectives
 from scalebook.app.shared.services.words import figure, plain, plural, spoken
+from scalebook.training.claims import locks
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.point import resolve
@@ -17,7 +18,15 @@ from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Notebook, SearchCell
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import launch
-from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchRequest, SearchResult, all_searches
+from scalebook.training.search.folder import (
+    SearchFolder,
+    SearchProgress,
+    SearchRequest,
+    SearchResult,
+    State,
+    all_searches,
+    standing,
+)
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.workspace import Workspace
 
@@ -39,7 +48,7 @@ class SearchView:
 
     folder: SearchFolder
     request: SearchRequest
-    state: str
+    state: State
     body: Body
     progress: SearchProgress | None
     result: SearchResult | None
@@ -57,6 +66,16 @@ class SearchView:
     @property
     def live(self) -> bool:
         return self.state in LIVE
+
+    @property
+    def standing(self) -> str:
+        """Its state in words, with how many trials failed of a search that finished."""
+        return standing(self.state, self.result, self.progress)
+
+    @property
+    def colour(self) -> str:
+        """The style sheet's word for how it stands: a finished search of which trials failed is not green."""
+        return self.state if self.standing == self.state else "partly"
 
     @property
     def trials(self) -> int:
@@ -146,7 +165,7 @@ def stale(
     search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
 ) -> bool:
     """Whether the cell says another search than the one that ran: another space, objective or config."""
-    return launch.stale(search.folder, body, base, description)
+    return launch.stale(search.folder.request().identity, body, base, description)
 
 
 def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:
@@ -159,6 +178,7 @@ def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Des
         notebook=stored.path.name,
         cell=cell.name,
         description=description,
+        recorded=locks.tags(stored.notebook, cell.name, description),
     )
 
 

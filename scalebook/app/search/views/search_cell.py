@@ -1,6 +1,7 @@
 """A search cell of a notebook, live while its search is."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -15,7 +16,6 @@ from scalebook.app.shared.views import deleting, placing
 from scalebook.app.shared.views.writing import write
 from scalebook.training.config import data_paths
 from scalebook.training.config.search.definition import read_search, search_problems
-from scalebook.training.config.search.types import AMOUNTS
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.notebook import edit
@@ -56,7 +56,8 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     stale = search is not None and not problems and searches.stale(search, cell.body, base, description)
     told = [*problems, *data_paths.problems(base or cell.body.get("config") or {}, description)]
     intent = search_cell.draw(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
-    _better(stored, cell, base or cell.body.get("config") or {})
+    if turned(stored, cell, base or cell.body.get("config") or {}):
+        st.rerun()
     if intent is None:
         return
     clicked = f"{intent}-{cell.name}"
@@ -72,16 +73,17 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     st.rerun()
 
 
-def _better(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> None:
-    """Where it is a guess what is better of the first objective; turned, it is another search."""
-    name, key = next(iter(search_setup.objectives(cell.body)), ""), f"better-{cell.name}"
-    if not name or name in AMOUNTS or search_setup.goal_of(cell.body, name) is not None:
-        return
-    if goal := better.draw(name, search_setup.better(name, config, ()), key, stored.stamp):
-        body = search_setup.turned(cell.body, name, goal)
-        done = write(stored, lambda notebook: edit.put_search(notebook, cell.name, body))
-        state.clicks().settle(key, done=done is not None)
-        st.rerun()
+def turned(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
+    """Where it is a guess what is better of an objective, that and a button; turned, it is another search. Whether it
+    has been turned."""
+    for name in search_setup.without_goal(cell.body):
+        key = f"better-{cell.name}-{name}"
+        if goal := better.draw(name, search_setup.better(name, config, ()), key, stored.stamp):
+            body = search_setup.turned(cell.body, name, goal)
+            done = write(stored, partial(edit.put_search, name=cell.name, body=body))
+            state.clicks().settle(key, done=done is not None)
+            return done is not None
+    return False
 
 
 def _best(search: SearchView | None) -> Best | None:

@@ -56,13 +56,13 @@ def _table(views: list[SearchView] | None) -> None:
 def _row(view: SearchView, titles: Mapping[str, str]) -> list[html.Cell]:
     """`titles`: of the notebooks that there are, by the file's stem."""
     notebook = (view.request.notebook or "").removesuffix(".md")
-    bar = f'<div class="sb-bar"><i class="sb-{escape(view.state)}" style="width:{view.fraction:.1%}"></i></div>'
+    bar = f'<div class="sb-bar"><i class="sb-{escape(view.colour)}" style="width:{view.fraction:.1%}"></i></div>'
     return [
         html.link(view.name, SEARCH.url(search=view.id)),
         html.link(titles[notebook], NOTEBOOK.url(notebook=notebook))
         if notebook in titles
         else html.text(notebook or "–", "dim"),
-        html.Cell(html.chip(view.state)),
+        html.Cell(html.chip(view.colour, view.standing)),
         html.number(f"{view.done:,} / {view.trials:,}"),
         html.Cell(bar),
         html.number(view.best),

@@ -8,14 +8,15 @@ from scalebook.app import resources, state
 from scalebook.app.navigation import COMPOSE, NOTEBOOK, RUNS, SEARCH
 from scalebook.app.search.components import search_head
 from scalebook.app.search.components.search_head import Intent
-from scalebook.app.search.services import search_view, searches
+from scalebook.app.search.services import search_setup, search_view, searches
 from scalebook.app.search.services.searches import SearchView
-from scalebook.app.search.views import search_live
+from scalebook.app.search.views import search_cell, search_live
 from scalebook.app.shared.components import page_head
 from scalebook.app.shared.services import drafts, links, notebooks
 from scalebook.app.shared.services.drafts import SavedDraft
 from scalebook.app.shared.services.experiment_summary import summary
 from scalebook.app.shared.views.writing import write
+from scalebook.training.config.classes import mapping
 from scalebook.training.config.search.point import resolve
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import Notebook
@@ -40,6 +41,7 @@ def show(search_id: str) -> None:
         _buttons(search)
     search_head.line(search, _experiment(search))
     search_head.trouble(search)
+    _better(search)
     try:
         pressed = search_live.show(search.folder)
     except ConfigError as error:
@@ -67,6 +69,26 @@ def _experiment(search: SearchView) -> str:
     config = search.body.get("config")
     words = summary(config, resources.description()) if isinstance(config, dict) else None
     return " · ".join(part for part in (words.model_and_data, words.strategy) if part) if words else ""
+
+
+def _better(search: SearchView) -> None:
+    """Where the search took a guess for what is better of an objective: in its notebook a click turns it."""
+    config = mapping(search.body.get("config"))
+    guessed = [name for name in search_setup.without_goal(search.body) if search_setup.better(name, config, ()).guessed]
+    if not guessed:
+        return
+    choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
+    stored = notebooks.load(choice)[0] if choice else None
+    cell = stored.notebook.search(search.request.cell or "") if stored else None
+    if choice and stored and cell and search_cell.turned(stored, cell, config):
+        state.say(f"{cell.name} says so in the notebook. Run it there: it is another search now.")
+        st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, cell.name))
+    open_still = search_setup.without_goal(cell.body) if cell else []
+    for name in guessed:
+        if name not in open_still:
+            direction = search_setup.better(name, config, ())
+            remedy = f"If not, write objective: {{{name}: {direction.other}}} and search again."
+            st.caption(f"{name}: {direction.words}. {remedy}")
 
 
 def _title(known: SearchView) -> None:

@@ -19,8 +19,10 @@ from scalebook.app.shared.components import draft_label, html, page_head
 from scalebook.app.shared.components import problems as problem_list
 from scalebook.app.shared.services import notebooks
 from scalebook.app.shared.services.notebooks import NotebookChoice
+from scalebook.app.shared.views import what_it_logs
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import SearchDraft
+from scalebook.training.claims import locks
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import cost
 from scalebook.training.config.search.definition import SearchSpec, read_search, search_problems
@@ -146,6 +148,7 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     key = f"search.{draft.version}"
     if draft.step == 2:
         config = _config(draft.body)
+        what_it_logs.show({str(draft.body.get("experiment", "")): config or {}}, _runs(choice, draft.body), key)
         offered, spec = _offered(choice, draft.body, description), _spec(draft.body, config, description)
         said_ = search_form.second(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_virtual)
         body, name = search_setup.tidy(said_), draft.name
@@ -300,7 +303,7 @@ def _finish(intent: search_plan.Intent, choice: NotebookChoice, draft: SearchDra
         try:
             folder = launch.start(
                 resources.workspace(), body, base, name=name, notebook=choice.path.name, cell=name,
-                description=description,
+                description=description, recorded=locks.tags(stored.notebook, name, description),
             )  # fmt: skip
         except ConfigError as error:
             state.clicks().settle(key, done=False)

@@ -53,7 +53,16 @@ def template(dark: bool) -> go.layout.Template:
     }
     layout = go.Layout(
         font={"family": FONT, "size": 12.5, "color": ink},
-        title={"font": {"size": 13.5, "weight": 600}, "x": 0, "xanchor": "left", "xref": "container", "pad": {"l": 4}},
+        title={
+            "font": {"size": 13.5, "weight": 600},
+            "x": 0,
+            "xanchor": "left",
+            "xref": "container",
+            "y": 1,
+            "yanchor": "top",
+            "yref": "container",
+            "pad": {"l": 4, "t": 9},
+        },
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         colorway=PALETTE,
@@ -107,6 +116,8 @@ def lines(
         figure.add_trace(_line(curve, x_title, in_legend=several and not curve.faint and curve.name not in named))
         if not curve.faint:
             named.add(curve.name)
+    if several and title:
+        figure.update_layout(legend={"yref": "container", "y": 0, "yanchor": "bottom"})  # the title is above
     ends = [x for series in series for x in series.x]
     if target is not None and ends and (target > 0 or not log_y):
         figure.add_trace(_target(target, min(ends), max(ends)))

@@ -12,6 +12,7 @@ from scalebook.app.shared.services import note_drafts, notebooks
 from scalebook.app.shared.services.note_drafts import LeftNote, NoteDraft
 from scalebook.app.shared.views import deleting
 from scalebook.app.shared.views.writing import in_conflict, write
+from scalebook.training.claims import written
 from scalebook.training.errors import one_line
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook
@@ -37,7 +38,8 @@ def show(stored: Stored, index: int, note: Note) -> None:
         _editor(key)
         return
     with st.container(key=f"note-{key}"):
-        st.markdown(note.source)
+        st.markdown(written.without_marks(note.source))
+        _results(stored, index, note)
         if PICTURE.search(note.source) and not trusted(resources.workspace()):
             st.caption("Pictures from other sites are blocked until you trust this folder (`scalebook ui --trust`).")
         with st.container(key=f"edit-note-{key}", horizontal=True, gap="small"):
@@ -49,6 +51,22 @@ def show(stored: Stored, index: int, note: Note) -> None:
         deleting.confirm(stored, index, "note", _name(note.source), "")
     if picked:
         write(stored, partial(notebooks.move, index=index, by=MENU[picked]), said="")
+        st.rerun()
+
+
+def _results(stored: Stored, index: int, note: Note) -> None:
+    """What is wrong with the results that are written in it, and a button that writes those of these runs."""
+    mine = [region for region in written.regions(stored.notebook) if region.cell == index]
+    if not mine:
+        return
+    tables, key = resources.result_tables(stored), f"write-results-{notebooks.key(note, index)}"
+    found = [one for one in written.problems(stored.notebook, tables) if one.cell == index]
+    for problem in found:
+        st.caption(f"{problem.cell_name.capitalize()} {problem.problem.message}.")
+    known = any(tables[region.name].runs for region in mine if region.name in tables)
+    if found and known and press.button("Write results", key, stored.stamp, type="tertiary", icon=":material/table:"):
+        done = write(stored, lambda notebook: written.fill(notebook, tables), "Wrote the results of these runs.")
+        state.clicks().settle(key, done=done is not None)
         st.rerun()
 
 

@@ -3,8 +3,10 @@
 import math
 from typing import Final
 
+from scalebook.training.config import logged_metrics
 from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.description import Description
+from scalebook.training.config.logged_metrics import unlogged_remedy
 from scalebook.training.config.search.space_body import Read
 from scalebook.training.config.search.types import AMOUNTS, SearchSpec
 from scalebook.training.errors import Problem
@@ -26,8 +28,15 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
     problems: list[Problem] = []
     metrics = [objective.name for objective in spec.objectives]
     model = None if spec.has("model") else named(spec.config.get("model")).info("models", description)
+    unlogged = [
+        Problem("objective", f"is {name}, which nothing logs", unlogged_remedy(name, logged))
+        for name in metrics
+        if name not in names.AXES and (logged := _logged_instead(spec, name, description)) is not None
+    ]
+    if unlogged:
+        return unlogged
     if model is not None and model.metrics:
-        known = [*model.metrics, names.TRAIN_LOSS]
+        known = [*model.metrics, *logged_metrics.seen([spec.config], description), names.TRAIN_LOSS]
         for name in metrics:
             if name not in AMOUNTS and name not in known:
                 what = f"names {name}, which {model.name} does not record"
@@ -45,6 +54,13 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
         what = "is false, so trials slow each other down while you compare their times"
         problems.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
     return problems
+
+
+def _logged_instead(spec: SearchSpec, metric: str, description: Description) -> list[str] | None:
+    """What trials log, where it is known that none logs `metric`: each may have another model, or tell it what to
+    log."""
+    deciding = [one for one in spec.space if one.name.partition(".")[0] in ("model", "data") and not one.ordered]
+    return None if deciding else logged_metrics.unlogged([spec.config], metric, description)
 
 
 def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:

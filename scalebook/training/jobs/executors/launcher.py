@@ -10,6 +10,8 @@ from scalebook.training.jobs.leases import Lease
 
 CLAIMED_ELSEWHERE = 75
 """Exit code of a process that found its job owned by another one already."""
+GPUS_TAKEN = 69
+"""Exit code of one that found its GPUs held by another job; its own waits again."""
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,13 @@
 
 An optimizer that steps in place is given a copy of the newest version and state, which goes through memory once to be
 made and several times to be stepped on. These optimizers compute number by number, so theirs is made block by block,
-and torch's own function steps on the block while it is in the cache.
+neighbours in memory as one, and torch's own function steps on the block while it is in the cache. Of Adam and AdamW
+without `fused` torch's operations are written out, from old to new without a copy, where they give torch's bits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -43,6 +46,10 @@ class BlockSteps:
         self._slots: list[dict[str, Slot]] = [{} for _ in views[0]]
         for place, slots in state.by_place.items():
             self._slots[place] = {slot.entry.name: slot for slot in slots}
+        arrays = [[view, *_arrays(slots, 0)] for view, slots in zip(views[0], self._slots, strict=True)]
+        self._joins = [False, *(_are_one(*pair) for pair in pairwise(arrays))]
+        """By place, whether all of it lies directly behind the place before."""
+        self._room = torch.empty(0)
 
     @classmethod
     def of(
@@ -89,7 +96,11 @@ class BlockSteps:
         place = 0
         for own, given in zip(self._optimizer.param_groups, groups, strict=True):
             group, places = {**own, **given}, range(place, place + len(own["params"]))
+            writes_out = self._writes_out(group, places)
             for block in self._blocks(source, target, newest, gradients, places):
+                if writes_out:
+                    self._adam(block, group)
+                    continue
                 torch._foreach_copy_([one.target for one in block], [one.source for one in block])
                 if pairs := [pair for one in block for pair in one.state]:
                     torch._foreach_copy_([new for _, new in pairs], [old for old, _ in pairs])
@@ -103,19 +114,17 @@ class BlockSteps:
     def _blocks(
         self, source: int, target: int, newest: int, gradients: Sequence[Tensor | None], places: range
     ) -> Iterator[list[_Piece]]:
-        """Of all with a gradient: several small parameters, or a part of a large one."""
+        """Of all with a gradient: several small parameters, or a part of a large one or of neighbours."""
         block, full = list[_Piece](), 0
-        for place in places:
+        for place, size in self._rows(newest, gradients, places):
             gradient, slots = gradients[place], self._slots[place]
-            if gradient is None:
-                continue
+            assert gradient is not None
             most = BLOCK // (2 + len(slots.keys() - {"step"})) // LINE * LINE
-            kept = [slot.memory for name, slot in slots.items() if name != "step"]
             count = slots["step"].memory[newest] if "step" in slots else None
             tensors = [self._views[target][place], self._views[source][place], gradient]
-            tensors += [memory[which] for memory in kept for which in (newest, 1 - newest)]
-            size = gradient.numel()
-            if size > most:
+            for pair in zip(_arrays(slots, newest), _arrays(slots, 1 - newest), strict=True):
+                tensors += pair
+            if size > most or size > gradient.numel():
                 tensors = [tensor.as_strided((size,), (1,)) for tensor in tensors]
             for start in range(0, size, most) or [0]:
                 mine = tensors if size <= most else [tensor[start : start + most] for tensor in tensors]
@@ -127,6 +136,43 @@ class BlockSteps:
                 full += mine[0].numel()
         if block:
             yield block
+
+    def _rows(self, newest: int, gradients: Sequence[Tensor | None], places: range) -> Iterator[tuple[int, int]]:
+        """Of parameters with a gradient the first place, and the numbers, of each row of neighbours that have made as
+        many steps."""
+        first, size = -1, 0
+        for place in places:
+            gradient, before = gradients[place], gradients[place - 1] if place > places.start else None
+            if gradient is None:
+                continue
+            if before is not None and self._joins[place] and self._is_next(place, newest, before, gradient):
+                size += gradient.numel()
+                continue
+            if first >= 0:
+                yield first, size
+            first, size = place, gradient.numel()
+        if first >= 0:
+            yield first, size
+
+    def _is_next(self, place: int, newest: int, before: Tensor, gradient: Tensor) -> bool:
+        steps = [slots["step"].memory[newest] for slots in self._slots[place - 1 : place + 1] if "step" in slots]
+        return _are_one([before], [gradient]) and (not steps or float(steps[0]) == float(steps[1]))
+
+    def _writes_out(self, group: Mapping[str, Any], places: range) -> bool:
+        """Whether these parameters are stepped on by `_adam`."""
+        if type(self._optimizer) is SGD or group["fused"] or group["amsgrad"] or group["maximize"]:
+            return False
+        if group["weight_decay"] and not group["decoupled_weight_decay"]:
+            return False
+        return all(is_torchs_adam(dtype) for dtype in {self._views[0][place].dtype for place in places})
+
+    def _adam(self, block: Sequence[_Piece], group: Mapping[str, Any]) -> None:
+        for one in block:
+            if self._room.numel() < one.target.numel() or self._room.dtype != one.target.dtype:
+                self._room = torch.empty(one.target.numel(), dtype=one.target.dtype)
+            room = self._room[: one.target.numel()].view(-1)
+            assert one.step is not None
+            adam_from(one, group, room.as_strided(one.target.shape, one.target.stride()))
 
     def _step_on(self, block: Sequence[_Piece], group: Mapping[str, Any]) -> None:
         targets, gradients = [one.target for one in block], [one.gradient for one in block]
@@ -153,6 +199,72 @@ class BlockSteps:
                 slot.memory[1 - newest].copy_(slot.memory[newest] + int(has_stepped))
             elif not has_stepped:
                 slot.memory[1 - newest].copy_(slot.memory[newest])
+
+
+def adam_from(one: _Piece, group: Mapping[str, Any], room: Tensor) -> None:
+    """`torch.optim.adam`'s operations on one tensor (Kingma and Ba, 2015; decay as Loshchilov and Hutter, 2019), each
+    from the old to the new; `room` is of the tensor's shape."""
+    (old_mean, mean), (old_square, square) = one.state
+    (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
+    step = float(one.step) + 1.0  # type: ignore[arg-type]  # counted
+    torch.lerp(old_mean, one.gradient, 1 - beta1, out=mean)
+    torch.mul(old_square, beta2, out=square)
+    square.addcmul_(one.gradient, one.gradient, value=1 - beta2)
+    torch.sqrt(square, out=room)
+    room.div_((1 - beta2**step) ** 0.5).add_(group["eps"])
+    source = torch.mul(one.source, 1 - lr * decay, out=one.target) if decay else one.source
+    torch.addcdiv(source, mean, room, value=-(lr / (1 - beta1**step)), out=one.target)
+
+
+@lru_cache
+def is_torchs_adam(dtype: torch.dtype) -> bool:
+    """Whether `adam_from` gives the bits of the installed torch, which may compute otherwise one day: tried out with
+    16,384 numbers of all sizes, three steps, with decay and without."""
+    chance = torch.Generator().manual_seed(1)
+
+    def some() -> Tensor:
+        return (
+            torch.randn(2**14, generator=chance)
+            .mul_(10.0 ** torch.randint(-6, 4, (2**14,), generator=chance))
+            .to(dtype)
+        )
+
+    for decay in (0.0, 0.01):
+        group = {"lr": 0.0123, "betas": (0.9, 0.997), "eps": 1e-8, "weight_decay": decay}
+        theirs, mine = [some(), some(), some().abs()], [some(), some(), some().abs()]
+        for one, other in zip(mine, theirs, strict=True):
+            one.copy_(other)
+        for count in range(3):
+            gradient, step = some(), torch.tensor(float(count))
+            new = [torch.empty_like(one) for one in mine]
+            state = [(mine[1], new[1]), (mine[2], new[2])]
+            adam_from(_Piece(new[0], mine[0], gradient, state, step), group, torch.empty_like(gradient))
+            adam(
+                [theirs[0]], [gradient], [theirs[1]], [theirs[2]], [], [step], foreach=False, fused=False,
+                amsgrad=False, beta1=0.9, beta2=0.997, lr=0.0123, weight_decay=decay, eps=1e-8, maximize=False,
+                decoupled_weight_decay=True,
+            )  # fmt: skip
+            mine = new
+            if not all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True)):
+                return False
+    return True
+
+
+def _arrays(slots: Mapping[str, Slot], which: int) -> list[Tensor]:
+    """What is kept of one parameter, in the order of its names, but for the count of its steps."""
+    return [slot.memory[which] for name, slot in slots.items() if name != "step"]
+
+
+def _are_one(before: Sequence[Tensor], behind: Sequence[Tensor]) -> bool:
+    """Whether each of the second lies directly behind its like, so that both can be computed on as one to the same
+    bits."""
+    return len(before) == len(behind) and all(
+        a.dtype == b.dtype
+        and a.numel() % LINE == b.numel() % LINE == 0
+        and a.data_ptr() + a.nbytes == b.data_ptr()
+        and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+        for a, b in zip(before, behind, strict=True)
+    )
 
 
 def _is_usual(group: Mapping[str, Any]) -> bool:

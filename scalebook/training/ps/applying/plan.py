@@ -276,6 +276,8 @@ def _plan_shard(
         for k in found.entries
         if k.parameter in places
     )
+    names = list(dict.fromkeys(k.name for k in mine))  # one array of all parameters behind the other
+    mine = tuple(sorted(mine, key=lambda k: names.index(k.name)))
     adaptive = settings.keeps_squares
     slots = lay_out([(_called(k), k.example) for k in mine])
     flags = lay_out([("present", torch.zeros(len(mine), dtype=torch.uint8))] if mine else [], start=slots.nbytes)

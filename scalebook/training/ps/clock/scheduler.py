@@ -164,6 +164,19 @@ class Scheduler:
             self._lives[worker].close()
             self.live(worker, ends(worker))
 
+    def computes(self, worker: int) -> bool:
+        """Whether its gradient is under way, and not yet due."""
+        return worker in self._computing
+
+    def begin_anew(self, worker: int, life: Life) -> float:
+        """Give up the gradient that it computes, and let it live this life instead; seconds that were left of it."""
+        assert worker in self._computing, f"worker {worker} computes nothing"
+        due = next(e for e in self._agenda if (e.kind, e.worker, e.life) == (_COMPUTED, worker, self._number[worker]))
+        self._computing.discard(worker)
+        self._lives[worker].close()
+        self.live(worker, life)
+        return due.at_s - self._clock.time_s
+
     def die(self, worker: int) -> bool:
         """End a life where it is; False, and nothing, for who has finished or is dead."""
         if worker not in self._lives:

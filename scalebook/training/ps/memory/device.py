@@ -3,6 +3,7 @@ GPU, or waits for one."""
 
 import mmap
 import os
+import time
 import warnings
 import weakref
 from abc import ABC, abstractmethod
@@ -52,6 +53,15 @@ class Device(ABC):
         """Return when all before the mark is over."""
 
     @abstractmethod
+    def stamp(self) -> Mark:
+        """A mark that also notes when it is reached, for `seconds`."""
+
+    @abstractmethod
+    def seconds(self, begin: Mark, end: Mark) -> float | None:
+        """Between two stamps, on the clock of the device; None while the later one has not been reached. Waits for
+        nothing. RuntimeError where the device has failed."""
+
+    @abstractmethod
     def register(self, memory: Tensor) -> "Registered":
         """Let the device copy from and to these bytes (uint8) of the host by itself, until what is returned is
         released, or nobody has that any more. RuntimeError if it cannot be."""
@@ -84,6 +94,14 @@ class Cpu(Device):
         return
 
     @override
+    def stamp(self) -> float:
+        return time.perf_counter()
+
+    @override
+    def seconds(self, begin: Mark, end: Mark) -> float:
+        return float(end - begin)
+
+    @override
     def register(self, memory: Tensor) -> "Registered":
         return Registered()
 
@@ -102,12 +120,27 @@ class Cuda(Device):
 
     @override
     def record(self) -> Mark:
-        marks = []
-        for gpu in self._gpus:
-            event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # others may have the core
+        return self._events(has_time=False)
+
+    @override
+    def stamp(self) -> Mark:
+        return self._events(has_time=True)
+
+    def _events(self, has_time: bool) -> list[torch.cuda.Event]:
+        """One of each GPU."""
+        events = []
+        for gpu in self._gpus:  # who waits for one leaves the core to others
+            event = torch.cuda.Event(enable_timing=has_time, blocking=True)  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(gpu))
-            marks.append(event)
-        return marks
+            events.append(event)
+        return events
+
+    @override
+    def seconds(self, begin: Mark, end: Mark) -> float | None:
+        """Of several GPUs on the one that took longest."""
+        if not all(event.query() for event in end):
+            return None
+        return max(float(first.elapsed_time(last)) for first, last in zip(begin, end, strict=True)) / 1e3
 
     @override
     def wait(self, mark: Mark) -> None:

@@ -285,6 +285,11 @@ def rounded_to(codec: Codec) -> str | None:
     return None
 
 
+def stays_finite(codec: Codec) -> bool:
+    """Whether rounding makes nothing infinite: bfloat16 has the range of fp32."""
+    return not isinstance(codec, Fp16)
+
+
 def blocks(count: int, block: int) -> int:
     """Into which so many numbers fall, the last one perhaps shorter."""
     return -(-count // block)

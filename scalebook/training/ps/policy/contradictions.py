@@ -22,6 +22,8 @@ class CheckedSettings(NamedTuple):
     local: LocalFacts = LocalFacts("none")
     sums: bool = False
     """Whether the rule's `push_every` or `pull_every` is above 1."""
+    stops: bool = False
+    """Whether the rule stops who is late (`cancel`)."""
 
 
 class Contradiction(NamedTuple):
@@ -137,6 +139,18 @@ TABLE: Final = (
         lambda a: a.local.steps and a.damping.compensates,
         "corrects gradients, and with local: {local.name} what workers push are none",
         "Write none, or local: none.",
+    ),
+    _Row(
+        "rule",
+        lambda a: a.stops and a.host != "virtual",
+        "is {rule.name} with cancel, and a process of host {host} cannot be stopped within a backward pass",
+        "Write host: virtual, or cancel: false, by which late workers finish their gradient.",
+    ),
+    _Row(
+        "local",
+        lambda a: a.local.steps and a.stops,
+        "is {local.name}, whose workers would lose the steps of their own by the rule's cancel",
+        "Write none, or cancel: false.",
     ),
     _Row("overlap", lambda a: a.overlap and a.norms, "does not go with norms", "Write false, or leave norms out."),
 )

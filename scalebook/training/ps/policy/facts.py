@@ -4,6 +4,7 @@
 """
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -19,7 +20,8 @@ class Term(NamedTuple):
 
 
 def terms(formula: str) -> Iterator[Term]:
-    """Of a sum such as `workers - backup_workers`: each a number, `workers`, or an argument's name."""
+    """Of a sum such as `workers - backup_workers`: each a number, `workers`, an argument's name, or a product of them
+    (`spared*doubled`)."""
     sign: Literal[1, -1] = 1
     for word in formula.split():
         if word in ("+", "-"):
@@ -30,16 +32,17 @@ def terms(formula: str) -> Iterator[Term]:
 
 def count(formula: str, workers: int, settings: Mapping[str, Any]) -> int:
     """The number that `formula` stands for; an argument that `settings` lacks counts as 0."""
-    total = 0
-    for sign, word in terms(formula):
-        total += sign * (int(word) if word.isdecimal() else workers if word == WORKERS else settings.get(word, 0))
-    return total
+
+    def value(word: str) -> int:
+        return int(word) if word.isdecimal() else workers if word == WORKERS else int(settings.get(word, 0))
+
+    return sum(sign * math.prod(map(value, product.split("*"))) for sign, product in terms(formula))
 
 
 def refuse_unknown(kind: type, fact: str, formula: str) -> None:
     """TypeError where the sum names what is no argument of the class's constructor."""
     known = [*list(inspect.signature(kind).parameters), WORKERS]
-    for _, word in terms(formula):
+    for word in (word for _, product in terms(formula) for word in product.split("*")):
         if not word.isdecimal() and word not in known:
             raise TypeError(
                 f"{kind.__name__}.{fact} names {word!r}, which is not an argument of it and not `{WORKERS}`."

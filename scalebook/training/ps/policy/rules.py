@@ -63,7 +63,8 @@ class Rule(BySettings, ABC):
     """Pushes whose mean is one update, and the most that a round ever has: a sum of numbers, `workers` and arguments,
     such as `workers - backup_workers`. 1: each is applied on arrival."""
     computed_per_update: ClassVar[str] = ""
-    """Pushes that are computed for each update, in the same words, where some of them are meant to be dropped."""
+    """Pushes that are computed for each update, in the same words, where some of them are meant to be dropped. A term
+    may be a product (`backup_workers*cancel`), where true is 1."""
     synchronous: ClassVar[bool] = False
     """Whether a worker gives one gradient of the present version to a round, and then waits for the update."""
     gathers: ClassVar[bool]
@@ -95,6 +96,11 @@ class Rule(BySettings, ABC):
     def accepts(self, arrival: Arrival, view: View) -> bool:
         """Whether the gradient counts; False: it is dropped, and counted as dropped."""
         return not self.synchronous or arrival.staleness == 0
+
+    @property
+    def stops(self) -> bool:
+        """Whether virtual workers whose gradient can no longer count begin it anew from the newest parameters."""
+        return False
 
     def needed(self, view: View) -> int:
         """Pushes that make one update now, at least 1. Asked again when a worker leaves.
@@ -177,21 +183,31 @@ class Bounded(Rule):
 class Sync(Rule):
     """Averages the first gradients of a version into one update and drops late ones (Chen et al. 2016, algorithm 3).
 
-    The first N of N + b workers make the update. Without backup workers nothing is dropped, and the update equals that
+    The first N of N + b workers make the update. A late one finishes its gradient, which is dropped when it arrives;
+    until then it gives none to the next update. Without backup workers nothing is dropped, and the update equals that
     of one process with an N-fold batch.
 
     Args:
         backup_workers: Workers (b) that an update does not wait for. More: stragglers cost less, more gradients are
             wasted.
+        cancel: Late workers stop when the update is made, and begin anew with the same batch from the new parameters;
+            a gradient that is on its way arrives and is dropped. With host virtual alone: a process cannot be stopped
+            within a backward pass.
     """
 
     name = "sync"
     gradients_per_update = "workers - backup_workers"
-    computed_per_update = "workers"
+    computed_per_update = "workers - backup_workers*cancel"
     synchronous = True
 
-    def __init__(self, backup_workers: Annotated[int, AtLeast(0, "0 to use every gradient")] = 0) -> None:
-        self.backup_workers = backup_workers
+    def __init__(
+        self, backup_workers: Annotated[int, AtLeast(0, "0 to use every gradient")] = 0, cancel: bool = False
+    ) -> None:
+        self.backup_workers, self.cancel = backup_workers, cancel
+
+    @property
+    def stops(self) -> bool:
+        return self.cancel and self.backup_workers > 0
 
     def needed(self, view: View) -> int:
         """N; fewer when fewer are left, counting those who gave their gradient before they left."""

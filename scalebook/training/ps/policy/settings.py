@@ -93,6 +93,7 @@ class Settings:
                 self.pull_delta,
                 self.local.facts(),
                 self.rule.push_every > 1 or self.rule.pull_every > 1,
+                self.rule.stops,
             )
         ):
             raise contradiction.error()

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Final
 
+import torch
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.plan import SectionPlan
+from scalebook.training.ps.memory.layout import retyped
 from scalebook.training.ps.memory.region import Control
 from scalebook.training.ps.optimizer.finding import discover
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
+from scalebook.training.ps.policy.codecs import rounded_to, stays_finite
 from scalebook.training.ps.worker.end import Need
 
 DECODING: Final = 4
@@ -17,8 +20,8 @@ DECODING: Final = 4
 
 def need(plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control: Control) -> Need:
     """Of all workers' `optimizers`, planned so. Where a GPU computes each worker's gradients are gathered there, and
-    land in memory of their own unless slots take them; its parameters are a copy on the GPU, also where one process
-    plays all workers."""
+    land in memory of their own unless slots take them, rounded where the device rounds them; its parameters are a copy
+    on the GPU, also where one process plays all workers."""
     settings, workers = control.settings, control.workers
     shards = [shard for plan in plans for shard in plan.shards]
     size, state = sum(shard.version_bytes for shard in shards), sum(shard.state_bytes for shard in shards)
@@ -29,14 +32,29 @@ def need(plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control:
     if settings.local.steps:
         computing += sum(map(_state_bytes, optimizers))
     elif has_gpu:
-        computing += size
+        computing += _carried(plans, control)
     if has_gpu and not control.clock.alone:
         computing, sums = computing + sums, 0
     lands = settings.local.steps or settings.push_codec.codes or control.clock.alone or not plans[0].slots
-    gradients = size * (workers if has_gpu and lands else 0 if has_gpu else control.clock.travelling(workers))
+    if has_gpu:
+        gradients = (size if settings.local.steps else _carried(plans, control)) * workers if lands else 0
+    else:
+        gradients = size * control.clock.travelling(workers)
     own = frames + sums + (0 if has_gpu else computing)
     on_gpu = computing * (workers if control.clock.alone else 1) if has_gpu else 0
     return Need(size, plans[-1].end, gradients, state, workers * own, on_gpu)
+
+
+def _carried(plans: Sequence[SectionPlan], control: Control) -> int:
+    """Bytes of one worker's gradients as they are gathered on the GPU, and where they land: 16 bits a number where the
+    device rounds them (`Host.carry`). In fp16 as they are besides, for those beyond its range."""
+    codec = control.settings.push_codec
+    whole = sum(plan.gradients.nbytes for plan in plans)
+    halves = None if control.clock.alone or any(plan.rows.nbytes for plan in plans) else rounded_to(codec)
+    if halves is None:
+        return whole
+    rounded = sum(retyped(plan.gradients, getattr(torch, halves)).nbytes for plan in plans)
+    return rounded if stays_finite(codec) else rounded + whole
 
 
 def _state_bytes(optimizer: Optimizer) -> int:

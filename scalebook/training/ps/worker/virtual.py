@@ -9,7 +9,7 @@ from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.clock.scheduler import Computes, Life, Scheduler
 from scalebook.training.ps.clock.steps import Steps, T, Wait
 from scalebook.training.ps.clock.virtual import VirtualClock
-from scalebook.training.ps.clock.watch import Watch
+from scalebook.training.ps.clock.watch import Nobody, Watch
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMPUTE, ROW
 from scalebook.training.ps.worker.beside import Work
@@ -66,6 +66,7 @@ class VirtualWorkers:
         """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
         self.doing: dict[int, Doing] = {}
         event = run.control.event
+        watch = _Stops(self._stop_late, watch or Nobody()) if run.settings.rule.stops else watch
         self.scheduler = Scheduler(
             clock, self._computes, lambda: event.calls, self._mark_dead, self._rejoin, clock.settings.deaths, watch
         )
@@ -188,6 +189,23 @@ class VirtualWorkers:
             taken = yield from self._rests(worker, joined)
         yield from self._gradients(worker, joined, taken)
 
+    def _stop_late(self) -> bool:
+        """Whoever computes from an older version than the newest begins anew with its batch. Whether anybody does."""
+        newest = [section.admission.version() for section in self.sections]
+        late = [
+            worker
+            for worker, joined in self.joined.items()
+            if self.scheduler.computes(worker)
+            and any(own < new for own, new in zip(joined.versions, newest, strict=True))
+        ]
+        for worker in late:
+            self.doing[worker] = Doing.TAKEN
+            for client in self.joined[worker].clients:
+                client.leg = Leg.TURN
+            left_s = self.scheduler.begin_anew(worker, self.life_again(worker))
+            self.run.control.seconds[worker * ROW + COMPUTE] -= left_s
+        return bool(late)
+
     def _takes(self, worker: int) -> bool:
         return not self._ended and self._work.take(worker)
 
@@ -229,3 +247,26 @@ class VirtualWorkers:
         self.run.rejoin(worker)
         self._work.returns(worker)
         return self._life(worker, None)
+
+
+class _Stops:
+    """A `Watch` by which `stop` is asked at each moment besides."""
+
+    def __init__(self, stop: Callable[[], bool], watch: Watch) -> None:
+        self._stop, self._watch = stop, watch
+
+    def settling(self) -> bool:
+        changed = self._watch.settling()
+        return self._stop() or changed
+
+    def looked(self) -> None:
+        self._watch.looked()
+
+    def begins(self, worker: int) -> None:
+        self._watch.begins(worker)
+
+    def ends(self, worker: int) -> None:
+        self._watch.ends(worker)
+
+    def returns(self, worker: int) -> None:
+        self._watch.returns(worker)

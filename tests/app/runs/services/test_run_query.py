@@ -1,7 +1,9 @@
 import math
+import sys
+from dataclasses import replace
 
 from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import NOTE, RunQuery
+from scalebook.app.runs.services.run_query import NOTE, RunQuery, ValueRange
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
@@ -66,3 +68,51 @@ def test_groups_have_counts_and_means() -> None:
     )  # fmt: skip
     assert (second.value, second.best, second.columns) == ("b", 0.25, {names.VAL_LOSS: 0.25})
     assert [group.value for group in run_query.groups(RUNS, "model")] == ["MLP", "PixelCNN", ""]
+
+
+WIDTHS = {"4": "64", "3": "1024", "1": "16"}
+KINDS = {"4": "relu", "3": "gelu", "2": "relu"}
+
+
+def with_parameters() -> list[RunRecord]:
+    return run_query.with_parameters(RUNS, {"width": WIDTHS, "kind": KINDS})
+
+
+def passing(query: RunQuery) -> str:
+    return "".join(record.id for record in run_query.shown(with_parameters(), query))
+
+
+def test_runs_pass_by_the_range_of_a_metric_or_a_parameter() -> None:
+    assert passing(RunQuery(ranges={names.VAL_LOSS: ValueRange(high=0.3)}, trials=True)) == "1", "neither NaN nor none"
+    assert passing(RunQuery(ranges={names.VAL_LOSS: ValueRange(0.25, 0.5)})) == "31", "both ends"
+    assert passing(RunQuery(ranges={"params.width": ValueRange(low=20)})) == "43"
+    assert passing(RunQuery(ranges={"params.width": ValueRange(low=20), names.VAL_LOSS: ValueRange(low=0.1)})) == "3"
+    assert passing(RunQuery(ranges={"params.width": ValueRange(), "no such": ValueRange()})) == "431", "without an end"
+    assert passing(RunQuery(ranges={"no such": ValueRange(low=0)})) == ""
+    assert passing(RunQuery(ranges={"params.kind": ValueRange(low=0)})) == "", "a word is in no range"
+    assert passing(RunQuery(values={"params.kind": ["relu"]}, trials=True)) == "42"
+    assert passing(RunQuery(values={"params.kind": []})) == "431"
+    assert [RunQuery(ranges={"a": one}).narrows for one in (ValueRange(), ValueRange(low=0.0))] == [False, True]
+
+
+def test_runs_are_sorted_by_a_parameter_as_numbers_or_words() -> None:
+    assert passing(RunQuery(sort="params.width", down=False)) == "143"
+    assert passing(RunQuery(sort="params.kind", down=False)) == "341"
+    mixed = run_query.with_parameters(RUNS, {"x": {"4": "none", "3": "2", "1": "10"}})
+    assert "".join(run.id for run in run_query.shown(mixed, RunQuery(sort="params.x", down=False))) == "314"
+
+
+def test_a_parameter_of_numbers_has_a_range_and_one_of_words_choices() -> None:
+    assert run_query.choices({"a": "1", "b": "1e-5"}) is None
+    assert run_query.choices({"a": "relu", "b": "1", "c": "relu"}) == ["1", "relu"]
+    assert run_query.named([names.VAL_LOSS, "params.a.b"]) == ["a.b"]
+
+
+def test_infinity_is_read_as_it_was_logged() -> None:
+    stored = replace(run(1), metrics={"a": sys.float_info.max, "b": -sys.float_info.max, "c": 1.0})
+    assert [run_query.value(stored, name) for name in ("a", "b", "c", "d")] == [math.inf, -math.inf, 1.0, None]
+
+
+def test_groups_have_means_of_parameters() -> None:
+    (group,) = run_query.groups([run for run in with_parameters() if run.id in "43"], "notebook", ["params.width"])
+    assert group.columns == {"params.width": 544.0}

@@ -167,6 +167,29 @@ def test_axes_contain_all_that_is_drawn() -> None:
     assert all(one.range[0] <= min(one["values"]) and max(one["values"]) <= one.range[1] for one in axes)
 
 
+@pytest.mark.parametrize("lower", [True, False])
+def test_one_trial_far_worse_than_the_rest_does_not_flatten_a_search_that_runs(lower: bool) -> None:
+    sign = 1 if lower else -1
+    spec = searches.spec(objectives=(Objective("val_score", lower),))
+
+    def trial(number: int, *values: float) -> TrialRecord:
+        curve = [(100 * (at + 1), sign * value) for at, value in enumerate(values)]
+        return TrialRecord(number, "running", {"batch_size": 16}, curve=curve)
+
+    good = [trial(i, 2.5, 0.9 + i / 50, 0.4 + i / 50) for i in range(5)]
+
+    def worst_end(told: list[TrialRecord]) -> float:
+        low, high = drawn(learning_curves.draw(told, spec, False)).layout.yaxis.range
+        if lower and high < np.log10(2.9):  # a logarithmic axis is in powers of ten
+            low, high = 10**low, 10**high
+        return float(high if lower else -low)
+
+    assert 2.3 < worst_end(good) < 3
+    for outlier in (trial(9, 300.0, 310.0, 305.0), trial(9, 300.0, 0.7, 0.6), trial(9, 1e6), trial(9, float("inf"))):
+        assert 2.3 < worst_end([*good, outlier]) < 3, "it runs along the edge, as the caption says"
+    assert 290 < worst_end([trial(i, 300.0, 250.0, 200.0) for i in range(5)]) < 330, "where all are so, none is worse"
+
+
 def test_pruned_curves_end_where_they_were_given_up() -> None:
     figure = drawn(learning_curves.draw(TOLD, SPEC, False))
     pruned = [one for one in TOLD if one.state == "pruned"]

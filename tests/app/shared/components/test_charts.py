@@ -4,6 +4,13 @@ from scalebook.app.shared.components import charts
 from scalebook.app.shared.components.charts import Series
 
 
+def test_a_legend_does_not_lie_over_the_title() -> None:
+    two = [Series("GPU 0", [1, 2], [3, 4], "#12868c"), Series("GPU 1", [1, 2], [3, 5], "#dd7a1b")]
+    legend = charts.lines(two, x_title="seconds", title="GPU busy, %").layout.legend
+    assert (legend.yref, legend.y, legend.yanchor) == ("container", 0, "bottom")
+    assert charts.lines(two, x_title="seconds").layout.legend.y is None  # above, as the template has it
+
+
 def test_curves_of_one_name_share_the_legend() -> None:
     seeds = [Series("async", [1, 2], [3, 4], "#12868c", faint=True), Series("async", [1, 2], [3, 5], "#12868c")]
     drawn = charts.lines([*seeds, Series("ddp", [1, 2], [3, 4], "#dd7a1b")], x_title="updates", target=2.0)

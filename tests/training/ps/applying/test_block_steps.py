@@ -11,7 +11,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from scalebook.training.ps import Settings
 from scalebook.training.ps.applying import block_steps
-from scalebook.training.ps.applying.block_steps import BlockSteps
+from scalebook.training.ps.applying.block_steps import BlockSteps, is_torchs_adam
 from scalebook.training.ps.applying.plan import plan_section
 from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.memory.region import Control
@@ -111,6 +111,57 @@ def test_every_bit_is_that_of_torchs_optimizer(name: str, made: list[int]) -> No
         for key, value in optimizer.state[parameter].items():
             assert torch.equal(state[place][key], value), (place, key)
     assert sum(made) >= 6 * 3, "no step was made in blocks"
+
+
+def neighbours() -> list[Parameter]:
+    """Of 64 numbers or a multiple: three rows of them, the second begun by one with other numbers of steps."""
+    generator = torch.Generator().manual_seed(2)
+    shapes = [(64,), (128, 3), (7, 64), (5,), (64,), (640,)]
+    return [Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+
+
+def test_neighbours_are_stepped_on_as_one(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the same bits, whether torch's operations are written out or its function is called."""
+    rows: list[list[tuple[int, int]]] = []
+    plain = BlockSteps._rows
+
+    def noted(self: BlockSteps, *args: Any) -> Iterator[tuple[int, int]]:
+        rows.append(list(plain(self, *args)))
+        return iter(rows[-1])
+
+    monkeypatch.setattr(BlockSteps, "_rows", noted)
+    for written_out in (True, False):
+        monkeypatch.setattr(block_steps, "is_torchs_adam", lambda dtype: written_out)  # noqa: B023
+        mine = neighbours()
+        optimizer, shard = AdamW(mine, lr=0.05), shard_of(AdamW(neighbours(), lr=0.05))
+        slot = torch.zeros(shard.plan.version.nbytes, dtype=torch.uint8)
+        views = shard.plan.version.views(slot)
+        for step in range(5):
+            generator = torch.Generator().manual_seed(step)
+            given: list[Tensor | None] = [view.copy_(torch.randn(view.shape, generator=generator)) for view in views]
+            if step == 2:
+                given[4] = None
+            for parameter, gradient in zip(mine, given, strict=True):
+                parameter.grad = gradient
+            apply(shard, step, given, optimizer.param_groups)
+            optimizer.step()
+            newest = shard.views[shard.newest().buffer]
+            assert all(torch.equal(a, b) for a, b in zip(newest, mine, strict=True)), (written_out, step)
+        with shard.applying:
+            state = shard.optimizer_state()
+        for place, parameter in enumerate(mine):
+            assert all(torch.equal(state[place][key], value) for key, value in optimizer.state[parameter].items())
+    together, apart = [(0, 896), (3, 5), (4, 704)], [(0, 896), (3, 5), (4, 64), (5, 640)]
+    assert rows == 2 * [together, [(0, 896), (3, 5), (5, 640)], apart, apart]
+
+
+def test_what_is_written_out_gives_torchs_bits_or_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_torchs_adam(torch.float32)
+    assert is_torchs_adam(torch.float64)
+    monkeypatch.setattr(block_steps, "adam", lambda params, *args, **kwargs: params[0].mul_(1 + 2**-20))
+    is_torchs_adam.cache_clear()
+    assert not is_torchs_adam(torch.float32)  # as if torch computed otherwise
+    is_torchs_adam.cache_clear()
 
 
 def test_the_newest_version_and_state_stay_as_they_are_meanwhile(

@@ -42,7 +42,7 @@ def test_what_ours_declare() -> None:
             "sync",
             None,
             "workers - backup_workers",
-            "workers",
+            "workers - backup_workers*cancel",
             synchronous=True,
             gathers=True,
             waits=True,
@@ -68,10 +68,12 @@ def test_what_follows_for_a_class_of_the_users() -> None:
     assert rule.needed(View(0, 2, frozenset({1}), {})) == 2
     assert (Picky(push_every=3).averaged(4), Picky(push_every=3).computed(4)) == (1, 3)
     assert (Sync(1).averaged(4), Sync(1).computed(4)) == (3, 4)
+    assert (Sync(1, cancel=True).averaged(4), Sync(1, cancel=True).computed(4)) == (3, 3)
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"), [("1", 1), ("workers", 4), ("workers - spared", 1), ("2 + workers - absent", 6)]
+    ("told", "expected"),
+    [("1", 1), ("workers", 4), ("workers - spared", 1), ("2 + workers - absent", 6), ("workers + 2*spared", 10)],
 )
 def test_a_number_of_gradients_is_a_sum(told: str, expected: int) -> None:
     assert count(told, 4, {"spared": 3}) == expected
@@ -99,7 +101,17 @@ def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None
     rules: list[type[Rule]] = [*RULES.values(), Picky]
     every = [
         CheckedSettings(
-            rule.facts(), damping.facts(), host, True, norms, has_clock, pull.facts(), delta, local.facts(), local.steps
+            rule.facts(),
+            damping.facts(),
+            host,
+            True,
+            norms,
+            has_clock,
+            pull.facts(),
+            delta,
+            local.facts(),
+            local.steps and not rule.synchronous,
+            rule is Sync,
         )
         for local in (NoLocalSteps, LocalSGD)
         for rule in rules

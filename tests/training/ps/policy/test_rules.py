@@ -148,7 +148,7 @@ def test_a_rule_is_what_it_was_set_to() -> None:
     assert Sync(1) != Sync(2)
     assert Bounded(2) != Softsync(2)
     assert repr(Async(2, 4)) == "Async(push_every=2, pull_every=4)"
-    assert repr(told) == "Sync(backup_workers=1)"
+    assert repr(told) == "Sync(backup_workers=1, cancel=False)"
     assert len({Bounded(2), Bounded(2), Bounded(3)}) == 2
 
 

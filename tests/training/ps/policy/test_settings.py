@@ -3,6 +3,7 @@ import re
 import pytest
 
 from scalebook.training.ps import Settings
+from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove
 from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async, Softsync, Sync
@@ -28,6 +29,14 @@ from scalebook.training.ps.policy.rules import Async, Softsync, Sync
         (
             Settings(rule=Sync(3)),
             "backup_workers: is 3, which leaves nobody to wait for among 3 workers. Write at most 2",
+        ),
+        (
+            Settings(rule=Sync(1, cancel=True)),
+            "rule: is sync with cancel, and a process of host inline cannot be stopped within a backward pass.",
+        ),
+        (
+            Settings(rule=Sync(1, cancel=True), local=LocalSGD(5), host="virtual", clock=ClockSettings(0.1)),
+            "local: is local_sgd, whose workers would lose the steps of their own by the rule's cancel. Write none",
         ),
     ],
 )

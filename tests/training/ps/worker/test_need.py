@@ -7,6 +7,8 @@ from torch.optim import SGD, Adam, Optimizer
 from scalebook.training.ps import Settings, SharedRun, join
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.codecs import Bf16, Fp16, Int8
+from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async, Sync
 from scalebook.training.ps.worker.end import Need
@@ -44,6 +46,27 @@ def test_a_worker_on_a_gpu_has_its_parameters_there(gpus: Gpus) -> None:
     gathered = of_one(SGD([gpus.parameter(torch.zeros(COUNT))], lr=1.0), Settings(Sync()))
     assert (gathered.on_gpu, gathered.gradients) == (close_to(2 * BYTES), 0)
     assert gathered.total == close_to(gpus.most_registered)
+
+
+@pytest.mark.parametrize(("codec", "at_first", "at_most"), [(Bf16(), 0.5, 0.5), (Fp16(), 0.5, 1.5), (Int8(), 1.0, 1.0)])
+def test_gradients_that_the_device_rounds_take_half(codec: Codec, at_first: float, at_most: float, gpus: Gpus) -> None:
+    """Of fp16 what is said is what it takes once a number is beyond its range, and all come as they are."""
+    told: list[Need] = []
+    run = SharedRun(1, Settings(push_codec=codec))
+    weight = gpus.parameter(torch.zeros(COUNT))
+    one = join(run, run.member(0, 5.0), [SGD([weight], lr=1.0)], told.append)
+    one.start()
+    one.begin()
+    host = one.clients[0].host
+    assert told[0].gradients == close_to(at_most * BYTES)
+    assert gpus.most_registered == close_to(told[0].total - (at_most - at_first) * BYTES)
+    weight.grad = torch.full((COUNT,), 1e6)
+    one.clients[0].push()
+    assert gpus.most_registered == close_to(told[0].total)
+    carriers = [carrier for carrier in (host._rounder, host._bringer) if carrier is not None]
+    gathered = sum(memory.numel() for carrier in carriers for image in carrier._images for _, memory in image._runs)
+    assert told[0].on_gpu == close_to(BYTES + gathered)
+    one.detach()
 
 
 def test_on_a_cpu_nothing_is_said_of_a_gpu() -> None:

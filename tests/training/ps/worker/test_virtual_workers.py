@@ -38,6 +38,8 @@ class Played:
     clock: VirtualClock
     parameters: list[Tensor]
     staleness: list[int]  # of updates, in order; empty without a trace
+    updates: int
+    computed: list[float]  # seconds, by worker
     pushed: list[tuple[float, int]] = field(default_factory=list)
 
     def speed(self, first: int, last: int = -1) -> float:
@@ -85,7 +87,10 @@ def play(
         virtual.push()
     shards = virtual.sections[0].shards
     whole = {place: view for one in shards for place, view in zip(one.plan.parameters, newest(one), strict=True)}
-    played = Played(clock, [whole[place].clone() for place in sorted(whole)], [], pushed)
+    computed = [times.compute for times in run.worker_times()]
+    played = Played(
+        clock, [whole[place].clone() for place in sorted(whole)], [], run.counts().updates, computed, pushed
+    )
     if settings.trace is not None:
         updates = read_updates(settings.trace, 0, 0, settings.most(workers), 1, shards[0].version)
         played.staleness = [one.version - 1 - one.base_version for update in updates for one in update]
@@ -305,3 +310,43 @@ def test_a_straggler_under_bounded_holds_all_back_by_the_bound(bound: int) -> No
     expected = [max(float(n), 2.0 * (n - bound) + 1) for n in range(1, len(times) + 1)]
     assert len(times) > 90
     assert times[:90] == expected[:90]
+
+
+# --- spare workers: late ones finish, or stop ----------------------------------------------------------------------
+
+
+def harmonic(terms: int) -> float:
+    return math.fsum(1 / k for k in range(1, terms + 1))
+
+
+def test_late_workers_that_stop_make_rounds_by_the_order_statistics_of_the_textbook() -> None:
+    # The N-th of N + b exponential times of mean 1 comes after H(N + b) - H(b) in the mean (David and Nagaraja 2003)
+    workers, spare, rounds = 6, 2, 2000
+    timing = ClockSettings(Distribution("exponential", 1.0))
+    ends, stops = (
+        play(timing, workers + spare, workers * rounds, virtually(rule, timing), [torch.ones(1)])
+        for rule in (Sync(spare), Sync(spare, cancel=True))
+    )
+    expected = harmonic(workers + spare) - harmonic(spare)
+    assert stops.updates == rounds, "nothing was computed in vain"
+    assert stops.clock.now() / rounds == pytest.approx(expected, rel=0.03)
+    assert ends.clock.now() / ends.updates > 1.1 * expected, "they finish first, and lack in the next round"
+
+
+def test_a_late_worker_that_stops_begins_anew_with_its_batch_and_its_seconds_are_those_it_computed() -> None:
+    # the third worker is due at 3 s, the others make an update every second: it never comes to its first batch
+    timing, seen = ClockSettings(1.0, {2: 3.0}), list[int]()
+
+    def compute(number: int, parameters: Sequence[Parameter]) -> None:
+        seen.append(number)
+        parameters[0].grad = torch.ones(1)
+
+    made = play(timing, 3, 13, virtually(Sync(1, cancel=True), timing), [torch.zeros(1)], compute=compute)
+    assert seen == [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 2], "the others have no batch any more: now it is done"
+    assert [at_s for at_s, _ in made.pushed][::2] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0]
+    assert made.updates == 7
+    assert made.computed == [6.0, 6.0, 9.0]
+
+
+def virtually(rule: Rule, timing: ClockSettings) -> Settings:
+    return Settings(rule, host="virtual", clock=timing)

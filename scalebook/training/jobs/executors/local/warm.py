@@ -31,14 +31,16 @@ from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
 from scalebook.training.importing import importing
 from scalebook.training.jobs.executors.beginning import Away, end_with, permitted
-from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
+from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.gpus import VISIBLE
+from scalebook.training.jobs.lending import TakenError, claim
 from scalebook.training.jobs.process import die_with_parent
 from scalebook.training.nodes import forget_launchers
 from scalebook.training.tracking import names
 from scalebook.training.tracking.spool import SPOOL
+from scalebook.training.workspace import Workspace
 
 Runner = Callable[[Path], int]
 Prepare = Callable[[Path | None], None]
@@ -175,8 +177,12 @@ def _run(order: Order, runner: Runner) -> int:
     os.environ[VISIBLE] = ",".join(order.gpus)
     forget_launchers(os.environ)
     os.chdir(order.workspace)
-    if not _is_mine(job, order):
-        return CLAIMED_ELSEWHERE
+    try:
+        if not _is_mine(job, order):
+            return CLAIMED_ELSEWHERE
+    except TakenError as error:
+        print(f"scalebook: job {job.id} waits again: {error}", flush=True)
+        return GPUS_TAKEN
     gpus = f", GPUs {', '.join(order.gpus)}" if order.gpus else ""
     cores = ", ".join(map(str, order.cores))
     print(f"scalebook: job {job.id}, process {os.getpid()}, cores {cores}{gpus}", flush=True)
@@ -184,10 +190,11 @@ def _run(order: Order, runner: Runner) -> int:
 
 
 def _is_mine(job: JobFolder, order: Order) -> bool:
-    """Whether this process is the one that runs the job; where its folder is elsewhere, that is decided there."""
+    """Whether this process is the one that runs the job; where its folder is elsewhere, that is decided there.
+    TakenError where another job has its GPUs by now."""
     me = LocalHandle.own()
     if order.away is None:
-        return job.claim(Started(me, time.time(), order.cores, order.gpus))
+        return claim(Workspace(Path(order.workspace)), job, Started(me, time.time(), order.cores, order.gpus))
     away = Away.of(order.away)
     handle = away.handle(me.process)
     started = Started(handle, time.time(), order.cores, order.gpus, machine=away.machine, others=away.others)

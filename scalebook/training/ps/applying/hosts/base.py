@@ -14,7 +14,7 @@ from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import METER, PUSHED, ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Groups
-from scalebook.training.ps.policy.codecs import rounded_to
+from scalebook.training.ps.policy.codecs import rounded_to, stays_finite
 from scalebook.training.ps.trace import Origin
 
 ROW_NUMBER: Final = 8
@@ -126,8 +126,8 @@ class Host(ABC):
         if self._rounder is None:
             return self.bring(gradients)
         halves = self._rounder.bring(gradients)
-        is_bf16 = self._control.settings.push_codec.name == "bf16"  # in the range of fp32
-        is_finite = is_bf16 or all(bool(torch.isfinite(one).all()) for one in halves if one is not None)
+        codec = self._control.settings.push_codec
+        is_finite = stays_finite(codec) or all(bool(torch.isfinite(one).all()) for one in halves if one is not None)
         return halves if is_finite else self.bring(gradients)
 
     def _set_out(self, push: Push, slot: int | None = None) -> None:

@@ -1,0 +1,463 @@
+"""Virtual workers beside theory: the page docs/calibration.md, made by `python -m benchmarks.calibration`.
+
+Each row is a law that somebody has proved or printed, and what the engine makes of it: its own rules, rounds, queues
+and clock, with a parameter of one number. Nothing is fitted. Where times are drawn the figure has the half-width of its
+95 % interval (batch means); where they are not it is exact. A row is off when its ratio is further from 1 than twice
+that half-width and 0.1 %; then the command ends with code 1. Two minutes; `--share 0.25` plays a quarter of it, with
+intervals twice as wide.
+"""
+
+import argparse
+import heapq
+import math
+import random
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from scipy import integrate, stats  # type: ignore[import-untyped]  # ships no types
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import SGD
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.machine import machine
+from scalebook.training.planning.play import Endless
+from scalebook.training.ps import Settings, SharedRun
+from scalebook.training.ps.clock.virtual import VirtualClock
+from scalebook.training.ps.policy.clock import ClockSettings, Distribution
+from scalebook.training.ps.policy.rules import Async, Rule, Softsync, Sync
+from scalebook.training.ps.worker.virtual import VirtualWorkers
+from scalebook.training.strategies import AsyncPS
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "calibration.md"
+EXPONENTIAL: Final = ClockSettings(Distribution("exponential", 1.0))
+BATCHES: Final = 20
+"""Of which an interval is made."""
+SLACK: Final = 0.001
+
+
+class Row(NamedTuple):
+    """`error`: half of the 95 % interval of `engine`, in its unit; 0: exact. `at_most`: `theory` is a bound."""
+
+    law: str
+    case: str
+    theory: float
+    engine: float
+    error: float = 0.0
+    at_most: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """Engine over theory."""
+        return self.engine / self.theory
+
+    @property
+    def holds(self) -> bool:
+        """Whether they agree, as the module's docstring says."""
+        return (self.at_most and self.ratio <= 1) or abs(self.ratio - 1) <= 2 * self.error / self.theory + SLACK
+
+
+Task = partial[list[Row]]
+"""What makes rows, in any process."""
+
+
+class Played(NamedTuple):
+    """`stale`: (worker, staleness) of each push, in order. `at`: seconds of each update."""
+
+    stale: list[tuple[int, int]]
+    at: list[float]
+
+    def update_s(self, warm_up: int = 0) -> tuple[float, float]:
+        """Mean seconds of an update, and half of its 95 % interval, without the first ones."""
+        at = [0.0, *self.at][warm_up:]
+        each = (len(at) - 1) // BATCHES
+        means = [(at[(i + 1) * each] - at[i * each]) / each for i in range(BATCHES)]
+        return statistics.fmean(means), _half(means)
+
+
+def _half(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of their mean."""
+    spread = statistics.stdev(values) / math.sqrt(len(values))
+    return float(stats.t.ppf(0.975, len(values) - 1)) * spread
+
+
+def play(
+    rule: Rule,
+    clock: ClockSettings,
+    workers: int,
+    gradients: int,
+    seed: int = 0,
+    gradient: Callable[[float], float] = lambda value: 0.0,
+    start: float = 0.0,
+    values: list[float] | None = None,
+) -> Played:
+    """So many gradients, each `gradient` of the parameter's value that its worker has; the learning rate is 1.
+    `values`: is given the parameter's after each update."""
+    now = VirtualClock(clock, workers, seed=seed)
+    run = SharedRun(workers, Settings(rule, host="virtual", clock=clock), now)
+    parameters: dict[int, Parameter] = {}
+
+    def make(worker: int) -> list[SGD]:
+        parameters[worker] = Parameter(torch.tensor([start]))
+        return [SGD([parameters[worker]], lr=1.0)]
+
+    try:
+        players = VirtualWorkers(run, now, make, Endless())
+        players.begin()
+        (shard,) = players.sections[0].shards
+        stale, at = list[tuple[int, int]](), list[float]()
+        for _ in range(gradients):
+            worker = players.next()
+            assert worker is not None, "there is always another batch"
+            parameter = parameters[worker]
+            parameter.grad = torch.tensor([gradient(parameter.item())])
+            players.push()
+            if (pushed := players.pushed.get(worker)) is not None:  # else it is being served
+                stale.append((worker, pushed.staleness))
+            if shard.version > len(at):
+                at.append(now.now())
+                if values is not None:
+                    values.append(shard.views[shard.newest().buffer][0].item())
+        players.detach()
+        return Played(stale, at)
+    finally:
+        run.close()
+
+
+# --- staleness -------------------------------------------------------------------------------------------------------
+
+
+def staleness(share: float) -> Iterator[Task]:
+    """Under `async`, and `softsync`."""
+    yield from (partial(_equal, workers) for workers in (2, 8, 64))
+    yield from (partial(_memoryless, workers, int(share * 24_000)) for workers in (4, 16))
+    yield from (partial(_softsync, average, max(1500, int(share * 6000))) for average in (30, 10, 3, 1))
+
+
+def _equal(workers: int) -> list[Row]:
+    seen = [stale for _, stale in play(Async(), ClockSettings(1.0), workers, 4 * workers).stale[workers:]]
+    spread = float(max(seen) - min(seen))
+    return [Row("equal workers: N - 1", f"N = {workers}", workers - 1, statistics.fmean(seen), spread)]
+
+
+def _memoryless(workers: int, gradients: int) -> list[Row]:
+    pushes = play(Async(), EXPONENTIAL, workers, gradients).stale
+    own = [stale for worker, stale in pushes if worker == 0][1:]  # of one worker: independent of each other
+    mean, case = statistics.fmean(own), f"N = {workers}"
+    return [
+        Row("memoryless workers: geometric, mean N - 1", case, workers - 1, mean, _half(own)),
+        Row("the same: chi-square over its degrees of freedom", case, 1.0, *_chi_square(own, workers)),
+    ]
+
+
+def _softsync(average: int, gradients: int) -> list[Row]:
+    clock = ClockSettings(Distribution("gamma", 1.0, 0.1))
+    seen = [stale for _, stale in play(Softsync(average), clock, 30, gradients).stale[300:]]
+    n, each = 30 // average, len(seen) // BATCHES
+    error = _half([statistics.fmean(seen[i * each : (i + 1) * each]) for i in range(BATCHES)])
+    law = "n-softsync, 30 workers, averages of c = 30/n: (N - 1) / c"
+    return [
+        Row(law, f"n = {n}", 29 / average, statistics.fmean(seen), error),
+        Row("the same: at most 2n", f"n = {n}", 2 * n, max(seen), at_most=True),
+    ]
+
+
+def _chi_square(seen: Sequence[int], workers: int) -> tuple[float, float]:
+    """Of geometric(1 / N), over its degrees of freedom; half of the width that it has by chance, at 95 %."""
+    counts, total = Counter(seen), len(seen)
+    stay, bins, tail = 1 - 1 / workers, [], total
+    for value in range(total):
+        expected = total * stay**value / workers
+        if expected < 5 or total * stay ** (value + 1) < 5:
+            break
+        bins.append((counts[value], expected))
+        tail -= counts[value]
+    bins.append((tail, total * stay ** len(bins)))
+    degrees = len(bins) - 1
+    return sum((a - b) ** 2 / b for a, b in bins) / degrees, float(stats.chi2.ppf(0.975, degrees)) / degrees - 1
+
+
+# --- seconds of a synchronous update ---------------------------------------------------------------------------------
+
+
+def rounds(share: float) -> Iterator[Task]:
+    """Under `sync`."""
+    for workers in (4, 16, 64):
+        theory = harmonic(workers)
+        yield partial(_round, "exponential times: H(N)", f"N = {workers}", theory, Sync(), EXPONENTIAL, workers, share)
+    for workers, cv in ((16, 0.2), (64, 0.5)):
+        clock, case = ClockSettings(Distribution("gamma", 1.0, cv)), f"N = {workers}, cv {cv:g}"
+        theory = _largest_gamma(workers, cv)
+        yield partial(_round, "gamma times: largest of N", case, theory, Sync(), clock, workers, share)
+    for needed, spare in ((8, 1), (16, 4)):
+        case, workers = f"{needed} + {spare}", needed + spare
+        law, theory = "spare workers that stop (`cancel`): H(N + b) - H(b)", harmonic(workers) - harmonic(spare)
+        yield partial(_round, law, case, theory, Sync(spare, cancel=True), EXPONENTIAL, workers, share)
+        yield partial(_finishing, needed, spare, share)
+
+
+def _finishing(needed: int, spare: int, share: float) -> list[Row]:
+    workers = needed + spare
+    theory, error = late_ones_finish(needed, workers, int(share * 40_000))
+    law = "spare workers that finish first: a simulation of 15 lines"
+    (row,) = _round(law, f"{needed} + {spare}", theory, Sync(spare), EXPONENTIAL, workers, share)
+    return [row._replace(error=math.hypot(row.error, error))]
+
+
+def _round(
+    law: str, case: str, theory: float, rule: Sync, clock: ClockSettings, workers: int, share: float
+) -> list[Row]:
+    updates = max(200, int(share * 1200 * min(1, 16 / workers)))
+    pushes = updates * (rule.averaged(workers) if rule.cancel else workers)
+    return [Row(law, case, theory, *play(rule, clock, workers, pushes).update_s(warm_up=10))]
+
+
+def harmonic(terms: int) -> float:
+    """H(n) = 1 + 1/2 + ... + 1/n."""
+    return math.fsum(1 / k for k in range(1, terms + 1))
+
+
+def _largest_gamma(workers: int, cv: float) -> float:
+    """The mean of the largest of so many gamma times of mean 1: the integral of 1 - F(t)^N."""
+    of = stats.gamma(1 / cv**2, scale=cv**2)
+    return float(integrate.quad(lambda t: 1 - of.cdf(t) ** workers, 0, 20, limit=200)[0])
+
+
+def late_ones_finish(needed: int, workers: int, count: int) -> tuple[float, float]:
+    """Mean seconds of a round, and half of its interval, where a late worker ends its gradient, and then begins one of
+    the newest version. Independent of the engine."""
+    draw = random.Random(1)
+    due = [(draw.expovariate(1.0), worker, 0) for worker in range(workers)]
+    heapq.heapify(due)
+    version, given, ends, last = 0, list[int](), list[float](), 0.0
+    while version < count:
+        now, worker, base = heapq.heappop(due)
+        if base == version:
+            given.append(worker)
+        else:
+            heapq.heappush(due, (now + draw.expovariate(1.0), worker, version))
+        if len(given) == needed:
+            version += 1
+            ends.append(now - last)
+            last = now
+            for one in given:
+                heapq.heappush(due, (now + draw.expovariate(1.0), one, version))
+            given = []
+    each = count // BATCHES
+    return statistics.fmean(ends), _half([statistics.fmean(ends[i * each : (i + 1) * each]) for i in range(BATCHES)])
+
+
+# --- one server ------------------------------------------------------------------------------------------------------
+
+SERVER_S: Final = 0.05
+
+
+def servers(share: float) -> Iterator[Task]:
+    """Updates a second of N workers that compute for 1 s in the mean, and queue for a server of 0.05 s."""
+    yield from (partial(_constant_server, workers) for workers in (4, 16, 64))
+    yield from (partial(_drawn_server, workers, max(2000, int(share * 10_000))) for workers in (4, 8, 16, 32))
+
+
+def _constant_server(workers: int) -> list[Row]:
+    constant = ClockSettings(1.0, server_s=SERVER_S)
+    seconds, _ = play(Async(), constant, workers, 41 * workers).update_s(warm_up=20 * workers)
+    theory = min(workers / (1 + SERVER_S), 1 / SERVER_S)
+    return [Row("constant server: min(N / (Z + S), 1 / S)", f"N = {workers}", theory, 1 / seconds)]
+
+
+def _drawn_server(workers: int, gradients: int) -> list[Row]:
+    drawn = ClockSettings(Distribution("exponential", 1.0), server_s=Distribution("exponential", SERVER_S))
+    seconds, error = play(Async(), drawn, workers, gradients).update_s(warm_up=200)
+    law, theory = "exponential server: machine repairman", machine_repairman(workers)
+    return [Row(law, f"N = {workers}", theory, 1 / seconds, error / seconds**2)]
+
+
+def machine_repairman(workers: int) -> float:
+    """Updates a second, by mean value analysis: who arrives finds the queue of one worker fewer."""
+    queue = rate = 0.0
+    for count in range(1, workers + 1):
+        waits = SERVER_S * (1 + queue)
+        rate = count / (1 + waits)
+        queue = rate * waits
+    return rate
+
+
+# --- what staleness does to a step -----------------------------------------------------------------------------------
+
+
+def momentum(share: float) -> Iterator[Task]:
+    """A slope that ends on a plain at the first update: how the parameters go on."""
+    yield from (partial(_coasting, workers, max(4, int(share * 40))) for workers in (2, 4, 8))
+
+
+def _coasting(workers: int, each: int) -> list[Row]:
+    moved: list[list[float]] = []
+    for seed in range(each * BATCHES):
+        values = [0.5]
+        play(Async(), EXPONENTIAL, workers, workers + 1, seed, lambda w: float(w > 0), 0.5, values)
+        moved.append([before - after for before, after in pairwise(values)])
+    left_out = [_decay(moved[: i * each] + moved[(i + 1) * each :]) for i in range(BATCHES)]
+    error = _half(left_out) * (BATCHES - 1)  # jackknife
+    law = "velocity after an update, of that before: 1 - 1/N"
+    return [Row(law, f"N = {workers}", 1 - 1 / workers, _decay(moved), error)]
+
+
+def _decay(moved: Sequence[Sequence[float]]) -> float:
+    """Of the mean velocity, over as many updates as there are workers."""
+    mean = [statistics.fmean(of_all) for of_all in zip(*moved, strict=True)]
+    return sum(mean[1:]) / sum(mean[:-1])
+
+
+class Quadratic(LightningModule):
+    """w^2 / 2. Writes down, as 8 bytes each, the w from which each gradient is computed."""
+
+    def __init__(self, rate: float, file: Path) -> None:
+        super().__init__()
+        self.weight, self.rate, self.file = Parameter(torch.ones(1, dtype=torch.float64)), rate, file
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        with self.file.open("ab") as file:
+            file.write(self.weight.detach().numpy().tobytes())
+        return (self.weight**2).sum() / 2
+
+    def configure_optimizers(self) -> SGD:
+        return SGD(self.parameters(), lr=self.rate)
+
+
+def limit(share: float) -> Iterator[Task]:
+    """The largest rate at which a quadratic of curvature 1 does not diverge, by whole Trainer runs. Nothing is drawn,
+    so `share` changes nothing."""
+    yield from (partial(_limit, workers) for workers in (1, 2, 4, 8, 16))
+
+
+def _limit(workers: int) -> list[Row]:
+    stale = workers - 1
+    theory = 2 * math.sin(math.pi / (4 * stale + 2))
+    law = "largest rate of a quadratic: 2 sin(pi / (4 tau + 2))"
+    return [Row(law, f"tau = {stale}", theory, _largest_rate(workers, 0.9 * theory, 1.05 * theory))]
+
+
+def _largest_rate(workers: int, low: float, high: float) -> float:
+    """By secants over the growth of w^2, which is 0 there."""
+    points = [(rate, _growth(workers, rate)) for rate in (low, high)]
+    for _ in range(3):
+        (x, fx), (y, fy) = points[-2:]
+        rate = y - fy * (y - x) / (fy - fx)
+        points.append((rate, _growth(workers, rate)))
+        if abs(points[-1][1]) < 1e-5:
+            break
+    return points[-1][0]
+
+
+def _growth(workers: int, rate: float) -> float:
+    """Of log w^2, an update, once all that dies out has died out. Over whole half-periods: at the limit w oscillates
+    with 2 (2 tau + 1) updates."""
+    half = 2 * workers - 1
+    window = 10 * half
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "values"
+        trainer = Trainer(
+            strategy=AsyncPS("async", workers=workers, host="virtual", clock=ClockSettings(1.0)),
+            accelerator="cpu", devices=1, max_steps=3 * window + workers, max_epochs=-1, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(Quadratic(rate, file), DataLoader(TensorDataset(torch.zeros(4 * window, 1)), batch_size=1))
+        values = torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.float64)
+    first, second = ((values[-k * window :][:window] ** 2).sum().item() for k in (2, 1))
+    return math.log(second / first) / window
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+PARTS: Final[list[tuple[str, str, Callable[[float], Iterator[Task]]]]] = [
+    (
+        "Staleness",
+        """Between a worker's pull and its push each of N - 1 equal others pushes once. With exponential times whoever
+is next is any of N, so staleness is geometric (Mitliagkas et al. 2016, section 4). n-softsync (Zhang et al.
+2016, section 3.1): they measured a mean of about n and no more than 2n; workers here differ by a cv of 0.1.""",
+        staleness,
+    ),
+    (
+        "Seconds of a synchronous update",
+        """The largest of N times, or the N-th of N + b: order statistics (David and Nagaraja 2003, section 4.6 for
+exponential ones). These let a late worker stop. By default it finishes its gradient, which is dropped when
+it arrives, and is missing in the next round until then; so an update takes longer than by the textbook.
+`cancel: true` of the rule `sync` lets it stop.""",
+        rounds,
+    ),
+    (
+        "A server and its queue",
+        """N workers compute for Z = 1 s and are served for S = 0.05 s, one after the other; updates a second. Constant
+times: the bound of operational analysis (Denning and Buzen 1978), which they reach. Exponential ones: the
+machine repairman (Feller 1968, XVII.7) by mean value analysis (Reiser and Lavenberg 1980).""",
+        servers,
+    ),
+    (
+        "Momentum that asynchrony brings",
+        """Mitliagkas et al. 2016, theorem 3: with exponential times the expected step is that of momentum 1 - 1/N.
+Where the slope ends, what is under way carries the parameters on, by so much less an update; the mean over
+runs that differ by the clock's seed.""",
+        momentum,
+    ),
+    (
+        "The stability limit",
+        """Gradient descent whose gradients are tau = N - 1 updates old, on a quadratic of curvature 1, converges below
+2 sin(pi / (4 tau + 2)) (Levin and May 1976). Through Lightning: a module, a Trainer, AsyncPS with N virtual
+workers. The rate at which w^2 neither grows nor shrinks, by secants from 0.9 and 1.05 times the limit.""",
+        limit,
+    ),
+]
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """In Markdown."""
+    lines = ["| law | case | theory | engine | engine / theory |", "|---|---|---:|---:|---:|"]
+    for row in rows:
+        error = f" ± {row.error / row.theory:.3f}" if row.error else ""
+        lines.append(f"| {row.law} | {row.case} | {row.theory:.4g} | {row.engine:.4g} | {row.ratio:.4f}{error} |")
+    return lines
+
+
+def main() -> None:
+    """Print and write the page. Exit code 1 where a row is off."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--share", type=float, default=1.0, help="of what is played where times are drawn")
+    share = parser.parse_args().share
+    command = "python -m benchmarks.calibration" + ("" if share == 1 else f" --share {share:g}")
+    lines = [
+        "# Calibration",
+        "",
+        f"""Written by `{command}`: virtual workers, by the engine that trains, beside what theory
+says of them. Half-widths are of 95 % intervals; without one a figure is exact. Nothing is fitted. One row in twenty
+lies outside its interval by chance; a row is off when it is twice as far.""",
+    ]
+    off: list[Row] = []
+    with ProcessPoolExecutor(
+        mp_context=get_context("forkserver"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        under_way = [[pool.submit(task) for task in part(share)] for _, _, part in PARTS]
+        for (title, words, _), made in zip(PARTS, under_way, strict=True):
+            rows = [row for rows in made for row in rows.result()]
+            off += [row for row in rows if not row.holds]
+            lines += ["", f"## {title}", "", words, "", *table(rows)]
+            print("\n".join(lines[-len(rows) - 6 :]), flush=True)
+    lines += ["", f"{machine()}. Same seeds, same figures."]
+    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for row in off:
+        print(f"OFF: {row}")
+    sys.exit(bool(off))
+
+
+if __name__ == "__main__":
+    main()
