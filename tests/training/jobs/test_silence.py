@@ -45,7 +45,8 @@ def test_who_runs_a_notebook_is_told_within_seconds_and_goes_on_with_it(bench: B
     watching.start()
     began = time.monotonic()
     try:
-        words = f"scalebook: the supervisor (process {supervisor.pid}) is suspended: `kill -CONT {supervisor.pid}` resumes it"
+        named = f"scalebook: the supervisor (process {supervisor.pid}) is suspended"
+        words = f"{named}: `kill -CONT {supervisor.pid}` resumes it"
         wait_for(lambda: words in out.getvalue(), "the supervisor to be named")
         assert time.monotonic() - began < NAMED_WITHIN_S
         assert alive(supervisor), "named, not killed"
