@@ -127,7 +127,7 @@ class Witness:
         others = {
             result.run.outcome for result in by_seed if result.run and result.seed not in runs and not result.stale
         }
-        others |= {"of an earlier config" for result in by_seed if result.stale}
+        others |= {f"of an earlier {result.changed.removeprefix('the ')}" for result in by_seed if result.stale}
         why = ", ".join(sorted(others)) or "not run"
         lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
         return self._told(cell, name, runs, lacking)
@@ -142,8 +142,8 @@ class Witness:
         folder = launch.of_cell(self.workspace, self.notebook, found.name)
         if folder is None:
             return f"the search {found.name} has not been run"
-        if launch.stale(folder, found.body, self.nb.base(found), self.description):
-            return f"the search {found.name} says another search now than the one that ran"
+        if changed := launch.stale(folder, found.body, self.nb.base(found), self.description):
+            return f"the search {found.name} is stale: {changed}"
         try:
             spec = folder.spec(self.description)
             return _Ran(spec, _trials(folder, spec))

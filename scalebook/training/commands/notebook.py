@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
         subparser.add_argument(OPTION, action="store_true", help=HELP)
     runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment; repeatable")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
-    runs.add_argument("--stale", action="store_true", help="only seeds not finished with the config as it stands")
+    runs.add_argument(
+        "--stale", action="store_true", help="only seeds not finished with config and own modules as they stand"
+    )
     exports.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
     exports.add_argument(
         "-o", dest="output", type=Path, metavar="FILE", help="where to; without it beside the notebook"

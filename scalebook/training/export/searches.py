@@ -35,7 +35,7 @@ def search_blocks(
     stale = launch.stale(folder, cell.body, nb.base(cell), description)
     blocks: list[Block] = [CellHead("search", cell.name, [folder.state(), *(["stale"] if stale else [])])]
     if stale:
-        blocks.append(Remark("Stale: the cell says another search now than the one that ran.", trouble=True))
+        blocks.append(Remark(f"Stale: {stale}.", trouble=True))
     try:
         spec = folder.spec(description)
         blocks += [*_plan(spec, folder), *_found(_trials(folder, spec), spec)]

@@ -51,7 +51,7 @@ def show(stored: Stored, standing: Standing) -> None:
         )  # fmt: skip
         old = press.button(
             "Run outdated and new", STALE, now, icon=":material/update:", type="tertiary", disabled=not stale,
-            help="Only the seeds that have not finished with the config as it stands now.",
+            help="Only the seeds that have not finished with config and own modules as they stand now.",
         )  # fmt: skip
         stop = press.button(
             "Stop all", STOP, now, icon=":material/stop:", type="tertiary", disabled=rests,

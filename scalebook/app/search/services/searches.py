@@ -142,10 +142,8 @@ def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | Non
     return experiment.config if experiment else None
 
 
-def stale(
-    search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
-) -> bool:
-    """Whether the cell says another search than the one that ran: another space, objective or config."""
+def stale(search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> str:
+    """As `launch.stale`."""
     return launch.stale(search.folder, body, base, description)
 
 
