@@ -15,23 +15,32 @@ from scalebook.training.workspace import Workspace
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+ASSISTANT: Final = "/ajax-api/3.0/mlflow/assistant"
+"""MLflow's: it runs programs on this machine and shows runs to a language model, and its panel opens by itself over a
+quarter of the first page."""
+NO_ASSISTANT: Final = "Scalebook: MLflow's assistant is off here.\n"
 GONE: Final = "Scalebook: nothing lies at this address, or it has been deleted.\n"
 NOT_SERVED: Final = "Scalebook: its pages are not served now. Start `scalebook ui` with the notebook's folder.\n"
 
 
 class WayBack:
-    """`app` with our paths before its own. Stands behind the guard, which has asked for the token."""
+    """`app`, which is MLflow's, with our paths before its own and without its assistant. Stands behind the guard, which has asked for the token."""
 
     def __init__(self, app: "ASGIApp", workspace: Workspace) -> None:
         self._app, self._workspace = app, workspace
         self._reader = RunReader(workspace.tracking_uri())
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(f"{notes.PREFIX}/"):
-            await self._app(scope, receive, send)
-            return
         from starlette.concurrency import run_in_threadpool
         from starlette.responses import PlainTextResponse, RedirectResponse
+
+        path = scope.get("path", "")
+        if scope["type"] == "http" and path.startswith(ASSISTANT):
+            await PlainTextResponse(NO_ASSISTANT, 404)(scope, receive, send)
+            return
+        if scope["type"] != "http" or not path.startswith(f"{notes.PREFIX}/"):
+            await self._app(scope, receive, send)
+            return
 
         raw = scope.get("raw_path") or quote(scope["path"]).encode()
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
