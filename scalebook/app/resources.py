@@ -78,7 +78,7 @@ def description() -> Description:
     return _description(str(workspace().root))
 
 
-@st.cache_resource(ttl=DESCRIPTION_TTL_S, show_spinner="Looking at models, data sets and strategies …")
+@st.cache_resource(ttl=DESCRIPTION_TTL_S, show_spinner="Reading models, data sets and strategies …")
 def _description(root: str) -> Description:
     return catalogue.describe(workspace())
 
@@ -97,7 +97,7 @@ def _look_behind(place: Workspace) -> None:
     try:
         catalogue.describe(place)
     except ConfigError as error:
-        log.warning("Models and strategies could not be described: %s", error)  # the pages that need them say it too
+        log.warning("Could not describe models and strategies: %s", error)  # the pages that need them say it too
 
 
 def look_at_model(config: Mapping[str, Any], about: Description) -> None:

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=cast(TextIO, EscapingStream(sys.stdout)))
     workspace = Workspace(options.folder.resolve()) if options.folder else Workspace.find()
     if not workspace.root.is_dir():
-        log.error("scalebook: error: %s is no folder. Make it, or name another one.", workspace.root)
+        log.error("scalebook: error: %s is not a folder. Create it, or name another one.", workspace.root)
         return 2
     os.umask(OWNER_ONLY)
     try:
@@ -94,16 +94,16 @@ def _address(workspace: Workspace) -> int:
     if addresses is not None and any(alive(child) for child in addresses.children):
         log.info("%s", Access.of(workspace, with_token=addresses.needs_token).opening(addresses.app))
         return 0
-    log.error("scalebook: error: nobody serves %s. Start `scalebook ui` with it.", workspace.root)
+    log.error("scalebook: error: %s is not being served. Start `scalebook ui` with it.", workspace.root)
     return 1
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scalebook ui", description="Open a folder of notebooks in the browser.")
     parser.add_argument("folder", nargs="?", type=Path, help="the workspace (default: the one around this folder)")
-    parser.add_argument("--port", type=int, default=8501, help="of the app; the next free one when it is taken")
-    parser.add_argument("--mlflow-port", type=int, default=5000, help="of MLflow; the next free one when it is taken")
-    parser.add_argument("--address", action="store_true", help="only print the address of the app that serves it now")
+    parser.add_argument("--port", type=int, default=8501, help="port of the app; if taken, the next free one")
+    parser.add_argument("--mlflow-port", type=int, default=5000, help="port of MLflow; if taken, the next free one")
+    parser.add_argument("--address", action="store_true", help="print the address of the running app, and exit")
     parser.add_argument(OPTION, action="store_true", help=HELP)
     add_options(parser)
     return parser.parse_args(argv)
@@ -118,7 +118,7 @@ def _already_served(workspace: Workspace, deadline_s: float = 60.0) -> int:
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
         if addresses := Addresses.read(workspace):
-            log.info("Scalebook serves this folder already:")
+            log.info("Scalebook already serves this folder:")
             _print(addresses, workspace)
             return 0
         time.sleep(0.2)
@@ -149,7 +149,7 @@ def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) ->
         for child in children:
             child.wait_until_up()
         _print(_publish(workspace, access, pages, mlflow), workspace)
-        log.info("Ctrl+C ends the app; runs in progress go on.")
+        log.info("Ctrl+C ends the app; active runs go on.")
         _watch(workspace, access, pages, mlflow)
     finally:
         for signal_name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -168,7 +168,7 @@ def _warm_catalogue(workspace: Workspace) -> None:
         try:
             catalogue.describe(workspace)
         except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
-            log.warning("Models and strategies could not be described yet: %s", error)
+            log.warning("Could not describe models and strategies yet: %s", error)
 
     threading.Thread(target=describe, daemon=True, name="describe").start()
 
@@ -225,7 +225,7 @@ def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | N
             recent = [start for start in child.starts if time.monotonic() - start < RESTART_WINDOW_S]
             if len(recent) > RESTARTS:
                 raise ServerDied(f"{child.name} ended {len(recent)} times. Its log: {child.log}")
-            log.warning("%s ended unexpectedly and is started again. Its log: %s", child.name, child.log)
+            log.warning("%s ended unexpectedly. Restarting it. Its log: %s", child.name, child.log)
             child.end()  # what is left of its session
             child.start(child.port)
             child.wait_until_up()
@@ -236,9 +236,9 @@ def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | N
 def _keep_supervised(keeper: supervising.Keeper) -> None:
     before = keeper.problem
     if keeper.look():
-        log.warning("The supervisor had ended unexpectedly; another one goes on with the queue.")
+        log.warning("The supervisor ended unexpectedly. A new one continues the queue.")
     elif keeper.problem and not before:
-        log.warning("The supervisor has ended, and no other one starts: %s", keeper.problem)
+        log.warning("The supervisor has ended and cannot restart: %s", keeper.problem)
     if news := keeper.news():
         log.warning("%s.", news[0].upper() + news[1:])
 
@@ -248,7 +248,7 @@ def _going_on(workspace: Workspace) -> str:
 
     running = sum(job.state() in ("running", "waiting", "stopping") for job in all_jobs(workspace))
     if not running:
-        return "No run is in progress."
+        return "No run is active."
     runs = "1 run goes" if running == 1 else f"{running} runs go"
     return f"{runs} on; see them with `scalebook jobs list`, or start `scalebook ui` again."
 

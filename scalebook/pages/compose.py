@@ -11,8 +11,8 @@ from scalebook.app.shared.views import dialogs, last_notebook
 wanted = st.query_params.get("notebook")
 choice = last_notebook.pick(wanted)
 if choice is None:
-    missing = f"There is no notebook called {wanted}" if wanted else "No notebook to write into"
-    html.empty(missing, "Open or make a notebook first, then press New experiment there.")
+    missing = f"No notebook called {wanted}" if wanted else "No notebook to write to"
+    html.empty(missing, "Open or create a notebook first, then press New experiment there.")
     st.stop()
 
 description = resources.description()
@@ -41,7 +41,7 @@ for problem in description.problems:
     st.warning(f"A module of scalebook.toml could not be imported. {problem}")
 for refused in description.refused:
     if refused.by_mistake:
-        st.warning(f"A class of yours cannot be chosen. {refused}")
+        st.warning(f"One of your classes cannot be used. {refused}")
 
 left, right = st.columns([11, 8], gap="large")
 with left:

@@ -40,7 +40,7 @@ head = page_head.notebook(
 heading.act(head, chosen, stored)
 
 if chosen is None and wanted:
-    html.empty(f"There is no notebook called {wanted}", "Choose another one above, or make a new one.")
+    html.empty(f"No notebook called {wanted}", "Choose another one above, or create one.")
     managing.offer(wanted)
 elif chosen is None:
     first_minute.show()

@@ -67,7 +67,7 @@ def _called(argv: list[str]) -> int:
         if command not in COMMANDS:
             from scalebook.training.config.classes import suggestion
 
-            raise ConfigError(command, "is no command", suggestion(command, [*COMMANDS, "ui"]))
+            raise ConfigError(command, "is not a command", suggestion(command, [*COMMANDS, "ui"]))
         with importing():
             module = importlib.import_module(COMMANDS[command])
         with refusals_told():

@@ -140,11 +140,13 @@ class TrainingCLI(LightningCLI):
     @override
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--threads", type=PositiveInt, default=1, help="CPU threads of each worker")
-        parser.add_argument("--gpu_share", type=float, default=1.0, help="Part of its GPU's memory that a run may take")
+        parser.add_argument("--gpu_share", type=float, default=1.0, help="Share of its GPU's memory that a run may use")
         precisions = Literal["highest", "high", "medium"] | None
-        parser.add_argument("--float32_matmul_precision", type=precisions, default=None, help="Of float32 matrices")
         parser.add_argument(
-            "--lr_scaling", type=RateScaling | None, default=None, help="What the batch makes of the rate"
+            "--float32_matmul_precision", type=precisions, default=None, help="Precision of float32 matrix products"
+        )
+        parser.add_argument(
+            "--lr_scaling", type=RateScaling | None, default=None, help="How the learning rate follows the batch size"
         )
         parser.add_argument("--noise_scale", type=bool, default=False, help="Measure the gradient noise scale")
 

@@ -72,16 +72,16 @@ PRECISIONS: Final = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"
 TRAINER_HELP: Final = {
     "devices": "Workers of this run, on each machine: processes on a CPU, GPUs on a GPU.",
     "num_nodes": "Machines of this run: the queue finds them on a cluster; else start it on each (torchrun, srun).",
-    "max_epochs": "Stop after so many passes over the data by all workers together; -1 is no limit.",
-    "max_steps": "Stop after so many updates of the parameters; -1 is no limit.",
+    "max_epochs": "Stop after this many passes over the data (all workers together); -1: no limit.",
+    "max_steps": "Stop after this many updates of the parameters; -1: no limit.",
     "max_time": "Stop after this time, written days:hours:minutes:seconds, such as 00:00:10:00.",
-    "accumulate_grad_batches": "Batches of a worker whose gradients are added up before one update.",
-    "gradient_clip_val": "Shrink gradients whose norm is above this; empty is no clipping.",
-    "precision": "Numbers to compute with; mixed keeps the parameters in 32 bits.",
-    "val_check_interval": "Validate after a part of each epoch (0.25), after so many batches of each worker (100, of 4 "
-    "workers 400 together; not more than a worker has in an epoch), or after a time (00:00:05:00).",
-    "check_val_every_n_epoch": "Validate in every so many epochs only. Null: val_check_interval counts the batches of "
-    "each worker across epochs, and has to be a whole number, or a time.",
+    "accumulate_grad_batches": "Batches per worker whose gradients accumulate into one update.",
+    "gradient_clip_val": "Clip gradients to this norm; empty: no clipping.",
+    "precision": "Floating-point precision; mixed keeps the parameters in 32 bits.",
+    "val_check_interval": "Validate after a fraction of each epoch (0.25), a number of batches of each worker (100 "
+    "each, so 400 for 4 workers; at most those of one epoch), or a time (00:00:05:00).",
+    "check_val_every_n_epoch": "Validate every n epochs. Null: val_check_interval counts the batches of each worker "
+    "across epochs, and must be a whole number or a time.",
 }
 CONTAINERS: Final = frozenset(
     {"Container", "DataParallel", "Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"}
@@ -152,7 +152,7 @@ def _unfit(name: str, kind: type, module: ModuleType) -> tuple[str, str] | None:
     """Why a class is not meant to be named, and what to do if it is; None where it may be."""
     if inspect.isabstract(kind):
         left = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
-        return f"is abstract: it leaves {left} to classes derived from it", "Name one of these."
+        return f"is abstract: subclasses must define {left}", "Name a subclass."
     if name.startswith("_"):
         return "is private: its name begins with an underscore", "Rename it."
     if not kind.__module__.startswith(module.__name__):
@@ -168,7 +168,7 @@ def _unread(path: str, error: Exception) -> NotOffered:
         return NotOffered(
             path,
             f"has an argument without a type, {argument}",
-            f"Annotate it, as `{argument}: int`, or give a default.",
+            f"Annotate it, as `{argument}: int`, or add a default.",
         )
     return NotOffered(path, f"cannot be read ({type(error).__name__}: {words})", "Change its constructor.")
 
@@ -210,7 +210,9 @@ def _networks(known: Mapping[str, type], packages: Sequence[str]) -> tuple[list[
             classes.append(describe_class(kind, path, source, packages=packages, modules=known))
         except Exception as error:  # noqa: BLE001 - as above
             if source == "library":
-                refused.append(NotOffered(path, "has arguments without types", "Derive a class that has them.", False))
+                refused.append(
+                    NotOffered(path, "has arguments without types", "Write a subclass that has them.", False)
+                )
             elif not issubclass(kind, LightningModule):  # of which models tell
                 refused.append(_unread(path, error))
     return _by_first_name(classes), refused
@@ -229,7 +231,7 @@ def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
     single = ClassInfo(
         "lightning.pytorch.strategies.SingleDeviceStrategy",
         "single",
-        "One process computes every gradient; the yardstick for the others.",
+        "One process computes every gradient: the baseline.",
         source="library",
         config_value="auto",
     )
@@ -275,15 +277,15 @@ def _trainer() -> list[Field]:
     accelerator = Field(
         "accelerator",
         "enum",
-        "Where to compute; auto takes a GPU where one is free.",
+        "Device to train on; auto takes a free GPU.",
         default="auto",
         choices=["auto", "cpu", "gpu"],
     )
     objects = [
         Field(name, "json", help_, nullable=True, advanced=True)
         for name, help_ in (
-            ("callbacks", "Further Lightning callbacks, each {class_path, init_args}."),
-            ("logger", "Further Lightning loggers; MLflow is always there."),
+            ("callbacks", "More Lightning callbacks, each {class_path, init_args}."),
+            ("logger", "More Lightning loggers, in addition to MLflow."),
             ("plugins", "Lightning plugins."),
             ("profiler", "A Lightning profiler: simple, advanced or pytorch."),
         )
@@ -333,11 +335,11 @@ def _unknown(name: str, description: Description) -> ConfigError:
     remedy = suggestion(name, known)
     waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
     if within(name, waiting) or (waiting and "." not in name and not remedy.startswith("Did")):
-        why = f"is no known class; modules that {SETTINGS} names wait for your trust: {', '.join(waiting)}"
-        return ConfigError(name, why, f"Read them, then add {OPTION} to the command, once.")
+        why = f"is not a known class; modules in {SETTINGS} wait for your trust: {', '.join(waiting)}"
+        return ConfigError(name, why, f"Read them, then add {OPTION} to the command once.")
     if failed := [problem for problem in description.problems if within(name, [problem.partition(":")[0]])]:
-        return ConfigError(name, "is in a module that could not be imported", failed[0])
-    return ConfigError(name, "is no known class", remedy)
+        return ConfigError(name, "is in a module that cannot be imported", failed[0])
+    return ConfigError(name, "is not a known class", remedy)
 
 
 def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters:

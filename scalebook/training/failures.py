@@ -32,18 +32,19 @@ class FailureClass(StrEnum):
 
 ADVICE: dict[FailureClass, str] = {
     FailureClass.OUT_OF_MEMORY: "Use a smaller batch_size or model, or fewer workers on one device.",
-    FailureClass.DIVERGED: "Lower the learning rate, clip the gradient, or use fewer asynchronous workers.",
+    FailureClass.DIVERGED: "Lower the learning rate or clip the gradient; under a parameter server also use fewer "
+    "asynchronous workers.",
     FailureClass.DATA: "Check the data set's files and arguments; the log has the full traceback.",
-    FailureClass.CONFIGURATION: "Correct the config and run it again.",
-    FailureClass.WORKER_LOST: "Look for the cause in the log, then run again or resume from the last checkpoint.",
-    FailureClass.SERVER_LOST: "Look for the cause in the log, then run again or resume from the last checkpoint.",
-    FailureClass.KILLED: "Something else ended the process, often for want of memory: run again or resume.",
-    FailureClass.TIMED_OUT: "Look in the log for what it waited for, or raise the deadline.",
-    FailureClass.DISK_FULL: "Make room on the disk, then run again or resume from the last checkpoint.",
+    FailureClass.CONFIGURATION: "Fix the config and run it again.",
+    FailureClass.WORKER_LOST: "Find the cause in the log, then run again or resume from the last checkpoint.",
+    FailureClass.SERVER_LOST: "Find the cause in the log, then run again or resume from the last checkpoint.",
+    FailureClass.KILLED: "Something else killed the process, often lack of memory: run again or resume.",
+    FailureClass.TIMED_OUT: "See the log for what it waited for, or raise the deadline.",
+    FailureClass.DISK_FULL: "Free disk space, then run again or resume from the last checkpoint.",
     FailureClass.BROKEN_RECORD: "Restore the file from a copy, or run the experiment again.",
     FailureClass.MODEL_CODE: "Fix it there, then run again.",
     FailureClass.DATA_CODE: "Fix it there, then run again.",
-    FailureClass.UNKNOWN: "Read the end of the log; it has the full traceback.",
+    FailureClass.UNKNOWN: "See the end of the log for the full traceback.",
 }
 
 

@@ -106,7 +106,7 @@ def _slurm(environment: Mapping[str, str]) -> Place | None:
         return None
     nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])
     if tasks % nodes:
-        why = f"is {nodes}, and Slurm started {tasks} tasks on them, which is not as many on each"
+        why = f"is {nodes}, and Slurm started {tasks} tasks on them, not as many on each"
         raise ConfigError(NODES, why, "Give srun --ntasks-per-node=1.")
     job = environment.get("SLURM_JOB_ID", "0")
     return Place(

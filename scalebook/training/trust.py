@@ -31,7 +31,7 @@ FOUND: Final = (
     "button on the pages), or delete it"
 )
 OPTION: Final = "--trust"
-HELP: Final = "trust this folder from now on: import its modules, run the jobs that were found in it"
+HELP: Final = "trust this folder from now on: import its modules, run the jobs found in it"
 
 
 def trusted(workspace: Workspace) -> bool:
@@ -96,17 +96,17 @@ def settle(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
     said = ", ".join(f"{name} ({source})" for name, source in modules.items())
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
         print(
-            f"{workspace.root} wants to run Python code of its own: {said}.\n"
+            f"{workspace.root} wants to run its own Python code: {said}.\n"
             "It can do whatever you can. Read it first if it comes from somebody else.",
             file=sys.stderr,
         )
-        print("Trust this folder? Write yes or no: ", end="", file=sys.stderr, flush=True)
+        print("Trust this folder? (yes/no) ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() == "yes":
             trust(workspace)
             return
     raise ConfigError(
-        SETTINGS, f"names modules of {workspace.root}, a folder that you have not trusted: {said}",
-        f"Read them, then add {OPTION} to the command, once; or take them out of {SETTINGS}.",
+        SETTINGS, f"names modules of {workspace.root}, which you do not trust: {said}",
+        f"Read them, then add {OPTION} to the command once, or remove them from {SETTINGS}.",
     )  # fmt: skip
 
 

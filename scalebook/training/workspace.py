@@ -165,9 +165,9 @@ class Workspace:
         try:
             content = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # no TOML, a number of more than 4,300 digits, lists in lists
-            raise ConfigError(SETTINGS, f"is not TOML ({str(error)[:100]})", "Correct the file.") from error
+            raise ConfigError(SETTINGS, f"is not TOML ({str(error)[:100]})", "Fix the file.") from error
         if unknown := set(content) - set(KNOWN):
-            raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is no setting", f"Known settings: {', '.join(KNOWN)}.")
+            raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is not a setting", f"Known settings: {', '.join(KNOWN)}.")
         modules = content.get("modules", [])
         if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
             raise ConfigError(
@@ -175,7 +175,7 @@ class Workspace:
             )
         for name in modules:
             if not all(part.isidentifier() for part in name.split(".")):
-                what = f"names {name!r}, which is no name of a module"
+                what = f"has {name!r}, which is not the name of a module"
                 raise ConfigError(f"{SETTINGS}: modules", what, 'Write modules = ["my_package.models"].')
         return WorkspaceSettings(
             tuple(modules), _notify(content.get("notify", {})), _cluster(content.get("cluster", {}))
@@ -185,7 +185,9 @@ class Workspace:
 def _notify(said: object) -> NotifySettings:
     key = f"{SETTINGS}: notify"
     if not isinstance(said, dict) or set(said) - {"command", "webhook"}:
-        raise ConfigError(key, "is no table of command and webhook", 'Write [notify], below it command = ["program"].')
+        raise ConfigError(
+            key, "is not a table with command and webhook", 'Write [notify], below it command = ["program"].'
+        )
     command, webhook = said.get("command", []), said.get("webhook", "")
     if not isinstance(command, list) or not all(isinstance(word, str) and "\0" not in word for word in command):
         what = "must be a list of a program and its arguments"
@@ -198,14 +200,14 @@ def _notify(said: object) -> NotifySettings:
 def _cluster(said: object) -> ClusterSettings:
     key = f"{SETTINGS}: cluster"
     if not isinstance(said, dict) or set(said) - {"address", "files"}:
-        raise ConfigError(key, "is no table of address and files", 'Write [cluster], below it address = "auto".')
+        raise ConfigError(key, "is not a table with address and files", 'Write [cluster], below it address = "auto".')
     address, files = said.get("address", LOCAL), said.get("files", "auto")
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
         remedy = 'Write address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
         raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, no address of a cluster", remedy)
     if files == "auto" or files == "copied":
         return ClusterSettings(address, files)
-    raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Write files = "copied", or leave it out.')
+    raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Write files = "copied", or remove it.')
 
 
 def is_host_and_port(address: str) -> bool:

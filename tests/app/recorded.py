@@ -121,7 +121,7 @@ def _end(client: MlflowClient, run: str, job: JobFolder, state: str) -> None:
             ended=time.time(),
             failure="worker lost" if failed else None,
             cause="WorkerLost: worker 1 died: pid 4711, SIGKILL" if failed else "",
-            advice="Look for the cause in the log, then run again." if failed else "",
+            advice="Find the cause in the log, then run again." if failed else "",
             worker=1 if failed else None,
         )
     )

@@ -58,7 +58,7 @@ def a_wrong_number(page: Page, served: Served) -> None:
     epochs = page.get_by_role("textbox", name="Epochs", exact=True)
     epochs.fill("1,5")
     run.click()
-    expect(page.locator(".st-key-beside")).to_contain_text("Run and Save wait until this is right")
+    expect(page.locator(".st-key-beside")).to_contain_text("Fix this to run or save")
     expect(page.get_by_test_id("stAlertContentError")).to_contain_text("'1,5' is not a whole number")
     expect(run).to_be_disabled()
     expect(epochs).to_have_value("1,5")

@@ -124,12 +124,12 @@ def own_model(page: Page, root: Path) -> None:
     page.get_by_role("button", name="Use my own model").click()
     found = page.locator(".st-key-found-line")
     expect(found).to_contain_text("model: Line · data: Points")
-    found.get_by_role("button", name="Use it").click()
-    expect(page.get_by_text("This folder wants to run code of its own")).to_be_visible()
+    found.get_by_role("button", name="Use").click()
+    expect(page.get_by_text("This folder wants to run its own code")).to_be_visible()
     assert (root / SETTINGS).read_text(encoding="utf-8") == 'modules = ["line"]\n'
     assert not (root / "line.py.imported").exists()
     page.get_by_role("button", name="Trust this folder").click()
-    expect(page.get_by_text("This folder wants to run code of its own")).to_be_hidden()
+    expect(page.get_by_text("This folder wants to run its own code")).to_be_hidden()
 
 
 def compose(page: Page) -> None:
@@ -156,7 +156,7 @@ def claim(page: Page, file: Path) -> None:
     expect(card.locator(".sb-finished")).to_have_count(4)  # the whole, and each seed
     page.get_by_role("button", name="Add a claim").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_text("At most: is empty, and At least too.")).to_be_visible()
+    expect(dialog.get_by_text("At most: is empty, and so is At least.")).to_be_visible()
     expect(dialog.locator(".st-key-claim-form-save button")).to_be_disabled()
     choose(page, "Figure", "best value")
     metric = dialog.get_by_role("combobox", name="Metric")

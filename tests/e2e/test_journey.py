@@ -128,7 +128,7 @@ def test_a_killed_page_server_leaves_the_run_alone_and_comes_back(page: Page, se
         time.sleep(0.2)
     assert job.started() == before
     assert served.now().app == served.addresses.app
-    assert "Scalebook ended unexpectedly and is started again" in served.printed()
+    assert "Scalebook ended unexpectedly. Restarting it" in served.printed()
     tab = page.get_by_test_id("stApp")  # open all the while: it goes on by itself, and is known still
     expect(tab).to_have_attribute("data-test-connection-state", "CONNECTED", timeout=60_000)
     page.goto(f"{served.addresses.app}/runs?run={runs['ddp']}")
@@ -191,7 +191,7 @@ def test_the_list_of_runs_is_filtered(page: Page, served: Served) -> None:
     expect(page.locator("[data-testid=stDataFrame] canvas").first).to_be_visible(timeout=20_000)
     page.get_by_placeholder("Name, note or tag").fill("zebra")
     page.get_by_placeholder("Name, note or tag").press("Enter")
-    expect(page.get_by_text("No run fits")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("No matching run")).to_be_visible(timeout=10_000)
     page.goto(f"{served.addresses.app}/runs")
     page.get_by_role("button", name="Filter", exact=True).click()
     page.locator(".st-key-strategy input").click()

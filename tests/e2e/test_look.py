@@ -165,7 +165,7 @@ def test_the_question_of_trust_can_be_read(shown: tuple[Page, str, Gallery], gal
     try:
         ask_for_trust(workspace)
         page.goto(address + found.addresses()["compare-empty"])
-        expect(page.get_by_text("This folder wants to run code of its own")).to_be_visible()
+        expect(page.get_by_text("This folder wants to run its own code")).to_be_visible()
         expect(page.locator(".sb-code")).to_contain_text("module stranger, from")
         for scheme in THEMES:
             page.emulate_media(color_scheme=scheme)

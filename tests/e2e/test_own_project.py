@@ -106,7 +106,7 @@ def test_an_own_project_goes_from_nothing_to_a_file_that_opens_offline(
     began = time.monotonic()
     page.goto(project.access.opening(project.addresses.app))
     page.get_by_role("button", name="Trust this folder").click()
-    expect(page.get_by_text("This folder wants to run code of its own")).to_be_hidden(timeout=TIMEOUT_MS)
+    expect(page.get_by_text("This folder wants to run its own code")).to_be_hidden(timeout=TIMEOUT_MS)
     assert trusted(project.workspace)
     page.get_by_role("button", name="New experiment").click()
     _compose(page)

@@ -62,13 +62,13 @@ def _set_up(page: Page) -> None:
     """A preset, four trials; a reload on the way keeps both."""
     expect(page.get_by_role("heading", name="New search")).to_be_visible(timeout=20_000)
     page.locator("[class*=choose-batch-size] button").first.click()
-    expect(plan(page)).to_contain_text("This starts 60 runs", timeout=10_000)
+    expect(plan(page)).to_contain_text("Starts 60 runs", timeout=10_000)
     expect(plan(page).locator("table.sb tbody tr")).to_have_count(3)
-    page.get_by_role("button", name="Next: how").click()
+    page.get_by_role("button", name="Next: method").click()
     fill(page, "Trials", str(TRIALS))
-    expect(plan(page)).to_contain_text(f"This starts {TRIALS} runs", timeout=10_000)
+    expect(plan(page)).to_contain_text(f"Starts {TRIALS} runs", timeout=10_000)
     page.reload()
-    expect(plan(page)).to_contain_text(f"This starts {TRIALS} runs", timeout=20_000)
+    expect(plan(page)).to_contain_text(f"Starts {TRIALS} runs", timeout=20_000)
     expect(plan(page).locator(".sb-code").first).to_contain_text("preset: batch-size")
     expect(page.get_by_role("textbox", name="Trials", exact=True)).to_have_value(str(TRIALS))
 

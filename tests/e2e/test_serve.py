@@ -21,7 +21,7 @@ from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, ser
 from tests.ports import kernels_choice
 from tests.prepared import Prepared
 
-REPLACED = "The supervisor had ended unexpectedly; another one goes on with the queue."
+REPLACED = "The supervisor ended unexpectedly. A new one continues the queue."
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_it_finds_ports_refuses_to_start_twice_and_ends_all_it_started(workspace
     assert f"MLflow     {first.mlflow}/?token={served.access.token}{experiments}\n" in printed
     for path in (workspace.hidden, *workspace.hidden.rglob("*")):
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
-    assert "No run is in progress" in printed
+    assert "No run is active" in printed
     assert served.process.returncode == 0
     assert not any(alive(process) for process in children)
     assert Addresses.read(workspace) is None
@@ -76,7 +76,7 @@ def test_it_clears_up_what_one_left_that_was_killed_and_heals(workspace: Workspa
         printed = served.end()
     finally:
         end_supervisor(workspace)
-    assert "Scalebook ended unexpectedly and is started again" in printed
+    assert "Scalebook ended unexpectedly. Restarting it" in printed
 
 
 def _is_killed_before_it_could_end(owner: Served) -> None:
@@ -93,7 +93,7 @@ def ui(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def _refuses_a_second(workspace: Workspace, first: Served) -> None:
     second = ui(workspace.root)
     assert second.returncode == 0
-    assert "serves this folder already" in second.stdout
+    assert "already serves this folder" in second.stdout
     assert first.access.opening(first.addresses.app) in second.stdout
 
 

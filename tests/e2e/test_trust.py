@@ -13,8 +13,8 @@ from tests.e2e.conftest import Served
 from tests.training.benches import wait_for
 
 TIMEOUT_MS = 60_000
-NOT_FETCHED = "Pictures from elsewhere are not fetched"
-QUESTION = "This folder wants to run code of its own"
+NOT_FETCHED = "Pictures from other sites are blocked"
+QUESTION = "This folder wants to run its own code"
 MINE = "from pathlib import Path\nPath(__file__).with_name('module-ran').touch()\n"
 
 

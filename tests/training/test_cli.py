@@ -30,8 +30,8 @@ def file(tmp_path: Path) -> Path:
     [
         ("--model.hiden 3", "model.init_args.hiden: is not an argument. Did you mean `hidden`?"),
         ("--trainer.max_epoch 3", "trainer.max_epoch: is not an argument. Did you mean `max_epochs`?"),
-        ("--trainer.strategy dpp", "trainer.strategy: names 'dpp', which is no known strategy. Did you mean `ddp`?"),
-        ("--data Digit", "data: names 'Digit', which is no known data set. Did you mean `Digits`?"),
+        ("--trainer.strategy dpp", "trainer.strategy: unknown strategy 'dpp'. Did you mean `ddp`?"),
+        ("--data Digit", "data: unknown data set 'Digit'. Did you mean `Digits`?"),
         ("-c missing.yaml", "missing.yaml: cannot be read (No such file or directory). Check the path."),
         ("--trainer.callbacks Nope", "trainer.callbacks: "),
     ],
@@ -118,7 +118,7 @@ def test_help_and_unknown_commands(workspace: Workspace, capsys: pytest.CaptureF
     assert main(["fit", "--help"]) == 0
     assert "MLPClassifier" in capsys.readouterr().out
     assert main(["fitt"]) == 2
-    assert capsys.readouterr().err == "scalebook: error: fitt: is no command. Did you mean `fit`?\n"
+    assert capsys.readouterr().err == "scalebook: error: fitt: is not a command. Did you mean `fit`?\n"
 
 
 def test_as_a_process_with_two_workers(file: Path, workspace: Workspace) -> None:
@@ -126,7 +126,7 @@ def test_as_a_process_with_two_workers(file: Path, workspace: Workspace) -> None
     command = [sys.executable, "-m", "scalebook", "fit", "-c", str(file)]
     wrong = subprocess.run([*command, "--threads", "0"], capture_output=True, text=True, timeout=60, check=False)
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith("scalebook: error: threads: 0 is out of bounds. Give a whole number")
+    assert wrong.stderr.startswith("scalebook: error: threads: 0 is out of bounds. Write a whole number")
     assert len(wrong.stderr.splitlines()) == 1
     done = subprocess.run(
         [sys.executable, "-m", "scalebook", "fit", "-c", str(file), "--trainer.strategy=ddp", "--trainer.devices=2"],

@@ -209,7 +209,7 @@ def test_classes_of_strangers_are_no_options() -> None:
 def test_the_command_prints_one_class_and_names_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["torch.optim.Adam"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "Adam"
-    with pytest.raises(ConfigError, match=r"PixelCN: is no known class\. Did you mean `PixelCNN`"):
+    with pytest.raises(ConfigError, match=r"PixelCN: is not a known class\. Did you mean `PixelCNN`"):
         main(["PixelCN"])
 
 
@@ -229,8 +229,8 @@ def test_a_class_of_ours_keeps_its_short_name(workspace: Workspace) -> None:
     assert [one.name for one in both.data if one.class_path.endswith("Digits")] == ["Digits", "twin_names.Digits"]
     (problem,) = validate({"model": "MLPClassifier", "data": "Digits"}, both)
     assert str(problem) == (
-        "data: names 'Digits', and scalebook.training.data.Digits and twin_names.Digits are called so; "
-        "scalebook.training.data.Digits is used. Write the whole path of the one that you mean."
+        "data: names 'Digits', which scalebook.training.data.Digits and twin_names.Digits share; "
+        "scalebook.training.data.Digits is used. Write the full path of the one you mean."
     )
     assert problem.severity == "warning"
     assert not list(validate({"model": "MLPClassifier", "data": "twin_names.Digits"}, both))

@@ -145,16 +145,16 @@ def test_no_module_is_described_where_none_is_asked_for(description: Description
         ({"net": "torchvision.models.ResNet"}, None),
         ({"net": net(), "optimizer": {"class_path": "torch.optim.LBFGS"}}, None),
         ({"net": net(), "scheduler": {"class_path": "StepLR", "init_args": {"step_size": 1}}}, None),
-        ({}, "net: is missing. Give one of Narrow, Scaled, "),
+        ({}, "net: is missing. Write one of Narrow, Scaled, "),
         ({"net": net(facto=1)}, "net.init_args.facto: is not an argument. Did you mean `factor`?"),
-        ({"net": net(factor="x")}, "net.init_args.factor: 'x' is not a number. Give a number."),
-        ({"net": net(inner=3)}, "net.init_args.inner: is 3, which names no class. Give one of Narrow, "),
-        ({"net": "torch.nn.Linaer"}, "net: names 'torch.nn.Linaer', which it does not know. Did you mean `Linear`?"),
-        ({"net": {"class_path": path("Narow")}}, "which it does not know. Did you mean `Narrow`?"),
+        ({"net": net(factor="x")}, "net.init_args.factor: 'x' is not a number. Write a number."),
+        ({"net": net(inner=3)}, "net.init_args.inner: is 3, not a class. Write one of Narrow, "),
+        ({"net": "torch.nn.Linaer"}, "net: unknown class 'torch.nn.Linaer'. Did you mean `Linear`?"),
+        ({"net": {"class_path": path("Narow")}}, "Did you mean `Narrow`?"),
         ({"net": path("Unclear")}, "which has an argument without a type, width. Annotate it, as `width: int`, or"),
-        ({"net": net(), "scheduler": "StepLR"}, "scheduler.init_args.step_size: is missing. Give a whole number of"),
-        ({"net": net(), "optimizer": None}, "optimizer: is empty. Give one of SGD, "),
-        ({"net": net(), "optimizer": "LBFGS"}, "'LBFGS', which it does not know. Known: ASGD, "),
+        ({"net": net(), "scheduler": "StepLR"}, "scheduler.init_args.step_size: is missing. Write a whole number of"),
+        ({"net": net(), "optimizer": None}, "optimizer: is empty. Write one of SGD, "),
+        ({"net": net(), "optimizer": "LBFGS"}, "'LBFGS'. Known: ASGD, "),
     ],
     ids=repr,
 )  # fmt: skip
@@ -173,7 +173,7 @@ def test_classes_within_lists_and_mappings_are_checked(told: Description) -> Non
     }  # fmt: skip
     assert [str(one).partition(". ")[0] for one in check_args("model", wrong, fields)] == [
         "model.nets.0.init_args.facto: is not an argument",
-        "model.named.a: names 'torch.nn.Linaer', which it does not know",
+        "model.named.a: unknown class 'torch.nn.Linaer'",
         "model.several: {'a': 1} is not a list",
         "model.some.init_args.facto: is not an argument",
     ]
@@ -184,10 +184,10 @@ def test_a_class_that_cannot_be_offered_is_said_with_its_reason(told: Descriptio
         (problem,) = validate({**config(), "model": name}, told)
         assert str(problem) == (
             f"model: names '{name}', which has an argument without a type, width. Annotate it, as `width: int`, or "
-            "give a default."
+            "add a default."
         )
     (problem,) = validate({**config(), "model": path("Trained")}, told)
-    assert "which is abstract: it leaves net_of to classes derived from it" in str(problem)
+    assert "which is abstract: subclasses must define net_of" in str(problem)
     (problem,) = validate({**config(), "model": path("WithNt")}, told)
     assert str(problem).endswith(
         "which is no known model of the modules that scalebook.toml names. Did you mean `WithNet`?"
@@ -258,6 +258,6 @@ def test_a_folder_that_waits_for_trust_says_so(workspace: Workspace) -> None:
         with pytest.raises(ConfigError) as error:
             describing.main([name])
         assert str(error.value) == (
-            f"{name}: is no known class; modules that scalebook.toml names wait for your trust: {NAME}. Read them, "
-            "then add --trust to the command, once."
+            f"{name}: is not a known class; modules in scalebook.toml wait for your trust: {NAME}. Read them, "
+            "then add --trust to the command once."
         )

@@ -153,7 +153,7 @@ def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description
             "damping.init_args.power",
             "2.0 is out of bounds",
         ),
-        ({"rule": "Pickey"}, "rule", "names 'Pickey', which it does not know"),
+        ({"rule": "Pickey"}, "rule", "unknown class 'Pickey'"),
         ({"rule": "Picky", "overlap": True, "host": "process"}, "overlap", "does not go with Picky, which may refuse"),
         ({"rule": "Quorum", "damping": "delay_compensation"}, "damping", "corrects single gradients, which Quorum"),
         (

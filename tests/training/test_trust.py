@@ -73,7 +73,7 @@ def test_checking_imports_nothing_and_says_why(folder: Workspace, capsys: pytest
     assert notebook.main(["check", str(folder.root / "page.md")]) == 2
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1, told
-    assert "theirs: model: names 'a_module_of_mine.Mine', which is no known model." in told
+    assert "theirs: model: unknown model 'a_module_of_mine.Mine'." in told
     assert "not imported, because the folder is not trusted (--trust trusts it)" in told
     assert not ran(folder)
     trust.settle(folder, granted=True)
@@ -119,7 +119,7 @@ def test_a_person_at_a_terminal_is_asked(
         with pytest.raises(ConfigError, match="you have not trusted"):
             trust.settle(folder, granted=False, runs=True)
     assert trusted(folder) is settled
-    assert "wants to run Python code of its own: a_module_of_mine (" in capsys.readouterr().err
+    assert "wants to run its own Python code: a_module_of_mine (" in capsys.readouterr().err
 
 
 def test_a_folder_without_modules_asks_nothing(tmp_path: Path) -> None:

@@ -103,12 +103,12 @@ def test_a_search_prunes_it_by_the_samples_of_its_curve(workspace: Workspace, tm
         for point in points:
             study.report(mine.number, point["samples"], point["metrics"][names.VAL_LOSS])
         if study.should_prune(mine.number):
-            job.ask_to_stop("pruned: others were better there")
+            job.ask_to_stop("pruned: other trials were better there")
 
     assert run_while(job, look) == 0
     result = job.result()
     assert result is not None
-    assert (result.status, result.cause) == ("stopped", "pruned: others were better there")
+    assert (result.status, result.cause) == ("stopped", "pruned: other trials were better there")
     assert len(points) >= 3
     for epoch, point in enumerate(points, start=1):
         assert point["samples"] == epoch * EPOCH

@@ -49,13 +49,16 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("modules = [", "scalebook.toml: is not TOML"),
-        ("module = []", "scalebook.toml: module: is no setting. Known settings: cluster, modules, notify."),
-        ('notify = "x"', "scalebook.toml: notify: is no table of command and webhook. Write [notify], below it"),
+        ("module = []", "scalebook.toml: module: is not a setting. Known settings: cluster, modules, notify."),
+        ('notify = "x"', "scalebook.toml: notify: is not a table with command and webhook. Write [notify], below it"),
         ('notify.command = "ls -l"', "scalebook.toml: notify.command: must be a list of a program"),
         ('notify.webhook = "file:///etc"', "scalebook.toml: notify.webhook: must be an address. Write webhook ="),
         ("modules = 'x'", "scalebook.toml: modules: must be a list of names"),
-        ("cluster = 'auto'", "scalebook.toml: cluster: is no table of address and files. Write [cluster], below it"),
-        ("cluster.adress = 'auto'", "scalebook.toml: cluster: is no table of address and files"),
+        (
+            "cluster = 'auto'",
+            "scalebook.toml: cluster: is not a table with address and files. Write [cluster], below it",
+        ),
+        ("cluster.adress = 'auto'", "scalebook.toml: cluster: is not a table with address and files"),
         ("cluster.address = 6379", "scalebook.toml: cluster.address: is '6379', no address of a cluster. Write addr"),
         ("cluster.address = 'a b:6379'", "scalebook.toml: cluster.address: is 'a b:6379', no address of a cluster"),
         ("cluster.address = '10.0.0.1'", "scalebook.toml: cluster.address: is '10.0.0.1', no address of a cluster"),
@@ -157,9 +160,9 @@ def test_a_folder_whose_name_is_no_utf_8_is_refused_in_words() -> None:
         (b"modules = ['\xff']", "is not UTF-8 at byte 12"),
         (b"modules = [" + b"9" * 5000 + b"]", "is not TOML"),
         (b"modules = " + b"[" * 5000, "is not TOML"),
-        (b"modules = ['']", "names '', which is no name of a module"),
-        (b"modules = ['../x']", "which is no name of a module"),
-        (b"modules = ['a\\u0000b']".replace(b"'", b'"'), "which is no name of a module"),
+        (b"modules = ['']", "has '', which is not the name of a module"),
+        (b"modules = ['../x']", "which is not the name of a module"),
+        (b"modules = ['a\\u0000b']".replace(b"'", b'"'), "which is not the name of a module"),
     ],
 )
 def test_settings_that_cannot_be_read_say_why(tmp_path: Path, text: bytes, why: str) -> None:

@@ -66,10 +66,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_host,
         action="append",
         default=[],
-        help="also answer to this name, as the address bar shows it: of a proxy, or of a tunnel with another port",
+        help="also answer to this name, as the address bar shows it, of a proxy or a tunnel",
     )
     parser.add_argument(
-        "--no-token", action="store_true", help="disable the token: anyone who can reach the ports may use them"
+        "--no-token", action="store_true", help="disable the token: anyone who can reach the ports can use the app"
     )
 
 
@@ -87,7 +87,7 @@ def as_server(module: str, argv: Sequence[str] | None) -> tuple[Workspace, Acces
 def _host(host: str) -> str:
     name = host.lower()
     if not _HOST.fullmatch(name):
-        raise argparse.ArgumentTypeError(f"{host!r} is no host. Write NAME or NAME:PORT, without http://")
+        raise argparse.ArgumentTypeError(f"{host!r} is not a host. Write NAME or NAME:PORT, without http://")
     if name in LOOPBACK_NAMES:
         raise argparse.ArgumentTypeError(f"{host!r} stands for any port. Name it: {host}:9000")
     return name

@@ -24,8 +24,8 @@ def stay_within(workspace: Workspace) -> None:
     def repository(artifact_uri: str, *arguments: Any, **more: Any) -> LocalArtifactRepository:
         found = LocalArtifactRepository(artifact_uri, *arguments, **more)
         if not within(workspace, Path(found.artifact_dir)):
-            words = "The files of this run are outside of the folder of notebooks, or a link leads out of it"
-            raise MlflowException(f"{words}: they are not shown.", error_code=PERMISSION_DENIED)
+            words = "The files of this run lie outside the folder of notebooks, or behind a link out of it"
+            raise MlflowException(f"{words}, so they are not shown.", error_code=PERMISSION_DENIED)
         return found
 
     known: dict[str, Any] = get_registered_artifact_repositories()

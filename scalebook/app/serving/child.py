@@ -76,7 +76,7 @@ class Child:
             if not self.running:
                 tries -= is_free(self.port)
                 if tries <= 0:
-                    raise ServerDied(f"{self.name} ended while it started. Its log: {self.log}")
+                    raise ServerDied(f"{self.name} ended during its start. Its log: {self.log}")
                 self.start(taken=frozenset({self.port}))
             # An answer alone proves nothing: another server may sit on the port while ours is about to give up.
             if answers(self.port, self.health) and self._listens():

@@ -62,7 +62,7 @@ class Guard:
             words = page(self._address, asked.token is not None, asked.query_without_token().decode("latin-1"))
             await _refuse(scope, send, words, "text/html")
         else:
-            await _refuse(scope, send, f"Scalebook: no token, or a wrong one. {WHERE_IT_IS}\n")
+            await _refuse(scope, send, f"Scalebook: the token is missing or wrong. {WHERE_IT_IS}\n")
 
     def _foreign(self, asked: "_Asked") -> str:
         """Why this is not asked by a page of ours at an address of ours; "" if it is."""
@@ -73,9 +73,9 @@ class Guard:
                 "tunnel leads here: scalebook ui --allow-host NAME[:PORT], as the address bar shows it.\n"
             )
         if any(origin.partition("://")[2] not in self._ours for origin in asked.origins):
-            return "Scalebook answers to its own pages only, and this was asked by a page of another origin.\n"
+            return "Scalebook answers only its own pages. This request came from a page of another origin.\n"
         if asked.embedded:
-            return "Scalebook's pages open in a tab of their own, never within a page of another origin.\n"
+            return "Scalebook's pages open in their own tab, never inside a page of another origin.\n"
         return ""
 
     def _may_enter(self, asked: "_Asked") -> bool:

@@ -4,7 +4,7 @@ import html
 from urllib.parse import parse_qsl
 
 WHERE_IT_IS = (
-    "The address with the token stands in the terminal where `scalebook ui` runs; "
+    "The address with the token is in the terminal where `scalebook ui` runs; "
     "`scalebook ui FOLDER --address` prints it again."
 )
 _PAGE = """<!doctype html>
@@ -42,15 +42,15 @@ button {{ font: inherit; font-weight: 600; padding: .45rem 1.1rem; border: 0; bo
 <h1>{title}</h1>
 <p>{why}</p>
 <ul>
-<li>Look in the terminal where <b>scalebook ui</b> runs, and open the whole address that stands there:
+<li>Look in the terminal where <b>scalebook ui</b> runs, and open the whole address there:
 <pre>{address}/?token=…</pre></li>
-<li>Or have it printed once more; FOLDER is the one with your notebooks:
+<li>Or print it again, where FOLDER holds your notebooks:
 <pre>scalebook ui FOLDER --address</pre></li>
 <li><label for="token">Or enter the token alone, which is what follows <b>token=</b> in that address:</label>
 <form method="get">{asked}<input id="token" name="token" type="password" autocomplete="off" spellcheck="false" required>
 <button>Open</button></form></li>
 </ul>
-<p class="soft">This browser then stays known here, also after a restart of Scalebook. The token keeps other users
+<p class="soft">This browser is then remembered, also after a restart of Scalebook. The token keeps other users
 of this computer and pages of other sites away from your notebooks and runs. Each name is remembered by itself:
 127.0.0.1 and localhost are two.</p>
 </main>
@@ -64,9 +64,9 @@ def page(address: str, wrong: bool, query: str = "") -> str:
     the form leads to the same path with it."""
     title = "This is not the right token" if wrong else "Scalebook does not know this browser"
     why = (
-        "It may be that of another folder, or an old one. There are three ways in:"
+        "It may be an old one, or that of another folder. There are three ways in:"
         if wrong
-        else "It opens by an address with a token in it. There are three ways in:"
+        else "It needs an address with a token. There are three ways in:"
     )
     asked = "".join(
         f'<input type="hidden" name="{html.escape(name)}" value="{html.escape(value)}">'

@@ -24,7 +24,9 @@ NOT_SERVED: Final = "Scalebook: its pages are not served now. Start `scalebook u
 
 
 class WayBack:
-    """`app`, which is MLflow's, with our paths before its own and without its assistant. Stands behind the guard, which has asked for the token."""
+    """`app`, which is MLflow's, with our paths before its own and without its assistant.
+
+    Stands behind the guard, which has asked for the token."""
 
     def __init__(self, app: "ASGIApp", workspace: Workspace) -> None:
         self._app, self._workspace = app, workspace

@@ -25,20 +25,20 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scalebook cluster", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="start|status|stop")
-    start = commands.add_parser("start", help="bring up a head here, or join this machine to one")
+    start = commands.add_parser("start", help="start a head here, or join this machine to one")
     start.add_argument("--join", metavar="HOST:PORT", help="the head of a cluster that this machine becomes part of")
     start.add_argument(
         "--host", default="",
         help=f"this machine's address, as the others reach it. A head without it listens on {LOOPBACK} alone, and "
         "nobody can join; with it Ray listens on all addresses of the machine",
     )  # fmt: skip
-    start.add_argument("--port", type=int, help=f"of the head; default {PORT}, 0 for one that is free")
-    start.add_argument("--name", default="", help="what this machine is called; default: its host name")
-    start.add_argument("--cores", type=int, help="how many of its cores jobs may have; default: all")
-    start.add_argument("--token", type=Path, metavar="FILE", help="a copy of the head's token, to be kept here")
+    start.add_argument("--port", type=int, help=f"port of the head (default {PORT}; 0: any free one)")
+    start.add_argument("--name", default="", help="name of this machine (default: its host name)")
+    start.add_argument("--cores", type=int, help="cores that jobs may use (default: all)")
+    start.add_argument("--token", type=Path, metavar="FILE", help="a copy of the head's token, kept here")
     start.set_defaults(action=_start)
-    commands.add_parser("status", help="what runs here, and where it listens").set_defaults(action=_status)
-    commands.add_parser("stop", help="end all of it here, jobs on this machine too").set_defaults(action=_stop)
+    commands.add_parser("status", help="show what runs here and where it listens").set_defaults(action=_status)
+    commands.add_parser("stop", help="stop everything here, including jobs on this machine").set_defaults(action=_stop)
     return parser
 
 
@@ -47,7 +47,7 @@ def _start(options: Any) -> int:
         raise ConfigError("--cores", f"is {options.cores}", "Write how many cores jobs may have, 1 or more.")
     if options.join:
         if options.port is not None:
-            raise ConfigError("--port", "is the head's, and --join names it", "Leave it out.")
+            raise ConfigError("--port", "is the head's, and --join names it", "Remove it.")
         node = daemons.join(options.join, options.host, options.name, options.cores, token=options.token)
         print(f"{node.name} has joined the cluster at {node.address}.")
         return 0

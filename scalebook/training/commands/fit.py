@@ -127,7 +127,7 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
     try:
         TrainingCLI(command, config, None)
     except MisconfigurationException as error:
-        raise ConfigError(command, str(error), "Choose another command, or a model and data that offer it.") from error
+        raise ConfigError(command, str(error), "Use another command, or a model and data that support it.") from error
     return 0
 
 

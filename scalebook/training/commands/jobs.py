@@ -43,31 +43,31 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scalebook jobs", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="list|log|stop|move|resume|delete|supervise")
-    show = commands.add_parser("list", help="all jobs, the newest last")
-    show.add_argument("--json", action="store_true", help="one JSON list, for programs")
+    show = commands.add_parser("list", help="list all jobs, the newest last")
+    show.add_argument("--json", action="store_true", help="print one JSON list, for programs")
     show.set_defaults(action=_list)
     actions: list[tuple[str, str, Callable[[Workspace, Any], int]]] = [
-        ("log", "print a job's log; on a terminal with its escape sequences written out", _log),
-        ("stop", "end a job at its next update, by force if it does not react", _stop),
+        ("log", "print a job's log; a terminal shows its escape sequences as text", _log),
+        ("stop", "stop a job at its next update; kill it if it does not react", _stop),
         ("move", "let a waiting job start earlier or later than the others", _move),
-        ("resume", "go on from the newest checkpoint of an ended job, as a new job", _resume),
+        ("resume", "resume an ended job from its newest checkpoint, as a new job", _resume),
         ("delete", "remove an ended job and its MLflow run", _delete),
     ]
     for name, help_, action in actions:
         subparser = commands.add_parser(name, help=help_)
         if name == "stop":
-            subparser.add_argument("id", metavar="ID", nargs="?", help="the beginning of a job's id")
+            subparser.add_argument("id", metavar="ID", nargs="?", help="a job's id, or its first characters")
             subparser.add_argument(
-                "--all", action="store_true", help="every job that waits or runs, but trials of searches"
+                "--all", action="store_true", help="every waiting and running job, except trials of searches"
             )
         else:
-            subparser.add_argument("id", metavar="ID", help="the beginning of a job's id")
+            subparser.add_argument("id", metavar="ID", help="a job's id, or its first characters")
         subparser.set_defaults(action=action)
         if name == "move":
             subparser.add_argument("direction", choices=get_args(moving.Direction))
         if name == "log":
-            subparser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
-    commands.add_parser("supervise", help="run the supervisor here, until there is nothing to do").set_defaults(
+            subparser.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
+    commands.add_parser("supervise", help="run the supervisor here until there is nothing to do").set_defaults(
         action=_supervise
     )
     for subparser in commands.choices.values():
@@ -170,7 +170,7 @@ def _news(job: JobFolder, machine: str, positions: dict[str, int]) -> str:
 
 def _stop(workspace: Workspace, options: Any) -> int:
     if options.all == (options.id is not None):
-        raise ConfigError("jobs stop", "takes either one ID or --all", "`scalebook jobs list` shows the ids.")
+        raise ConfigError("jobs stop", "takes either an ID or --all", "`scalebook jobs list` shows the ids.")
     if options.all:
         going = [
             job_ for job_ in queue.all_jobs(workspace) if job_.request().trial is None and job_.state() not in ENDED
@@ -183,7 +183,7 @@ def _stop(workspace: Workspace, options: Any) -> int:
     job = queue.find(workspace, options.id)
     state = job.state()
     queue.stop(job)
-    print(f"{job.id[:8]} has ended already: {state}" if state in ENDED else f"{job.id[:8]} is asked to stop")
+    print(f"{job.id[:8]} has ended already: {state}" if state in ENDED else f"{job.id[:8]} is stopping")
     _say_silence(workspace)
     return 0
 
@@ -202,7 +202,7 @@ def _move(workspace: Workspace, options: Any) -> int:
 
 def _resume(workspace: Workspace, options: Any) -> int:
     job = queue.resume(workspace, queue.find(workspace, options.id))
-    print(f"{job.id[:8]} goes on from the checkpoint of {options.id}")
+    print(f"{job.id[:8]} resumes from the checkpoint of {options.id}")
     return 0
 
 
@@ -219,5 +219,5 @@ def _supervise(workspace: Workspace, options: Any) -> int:
     )
     code = supervise(workspace, JobLimits())
     if code:
-        print("There is one already.")
+        print("A supervisor is already running.")
     return code

@@ -50,30 +50,30 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scalebook notebook", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="run|check|export|examples")
-    runs = commands.add_parser("run", help="run all experiments, or some; print the comparisons")
+    runs = commands.add_parser("run", help="run all experiments or some, and print the comparisons")
     examples = commands.add_parser("examples", help="copy the notebooks that come with Scalebook into a folder")
-    examples.add_argument("folder", type=Path, metavar="FOLDER", help="made where it is missing; files in it stay")
-    checks = commands.add_parser("check", help="validate every cell, run nothing")
-    exports = commands.add_parser("export", help="one file with text, configs, results and charts; starts nothing")
+    examples.add_argument("folder", type=Path, metavar="FOLDER", help="created if missing; existing files stay")
+    checks = commands.add_parser("check", help="validate every cell; run nothing")
+    exports = commands.add_parser("export", help="write one file with text, configs, results and charts; run nothing")
     for subparser in (runs, checks, exports):
         subparser.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
         subparser.add_argument(OPTION, action="store_true", help=HELP)
-    runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment; repeatable")
+    runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment (repeatable)")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
     runs.add_argument(
-        "--stale", action="store_true", help="only seeds not finished with config and own modules as they stand"
+        "--stale", action="store_true", help="only seeds not finished with the present config and modules"
     )
     exports.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
     exports.add_argument(
-        "-o", dest="output", type=Path, metavar="FILE", help="where to; without it beside the notebook"
+        "-o", dest="output", type=Path, metavar="FILE", help="output file (default: next to the notebook)"
     )
     return parser
 
 
 def _copy_examples(folder: Path) -> int:
     for path, copied in copy_examples(folder).items():
-        print(path if copied else f"{path} is there already, and stays as it is")
-    print(f"Open them by: scalebook ui {folder}")
+        print(path if copied else f"kept {path}: it already exists")
+    print(f"Open them with: scalebook ui {folder}")
     return 0
 
 
@@ -117,11 +117,11 @@ def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
             what = f"{name} is a search, which `notebook run` does not run"
             raise ConfigError("--cell", what, f"Use `scalebook search run FILE.md --cell {name}`.")
         if name not in known and not any(getattr(cell, "name", None) == name for cell in nb.cells):
-            raise ConfigError("--cell", f"{name} is no experiment of this notebook", suggestion(name, known))
+            raise ConfigError("--cell", f"{name} is not an experiment of this notebook", suggestion(name, known))
     cells = [cell for cell in nb.experiments() if not names or cell.name in names]
     if not cells and not names and nb.searches():
         raise ConfigError(
-            "notebook", "has no experiments, only searches", "Use `scalebook search run FILE.md --cell NAME`."
+            "notebook", "has only searches, no experiments", "Use `scalebook search run FILE.md --cell NAME`."
         )
     if not cells and not names:
         raise ConfigError("notebook", "has no experiments", "Write a cell that begins with ```yaml experiment=NAME.")

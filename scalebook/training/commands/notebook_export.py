@@ -56,11 +56,11 @@ def _beside(notebook: Path, kind: str) -> Path:
 
 def _refuse(path: Path, *, given: bool) -> None:
     if path.is_dir():
-        raise ConfigError("-o", f"names {path}, a folder", "Name a file.")
+        raise ConfigError("-o", f"is {path}, a folder", "Name a file.")
     if given and not path.parent.is_dir():
-        raise ConfigError("-o", f"names {path}, in a folder that is not there", "Make the folder first.")
+        raise ConfigError("-o", f"is {path}, in a folder that does not exist", "Create the folder first.")
     if path.exists() and MARK not in path.read_bytes():
-        raise ConfigError("-o", f"would replace {path}, which is no export", "Name another file.")
+        raise ConfigError("-o", f"would replace {path}, which is not an export", "Name another file.")
 
 
 def _write(path: Path, text: str, workspace: Workspace) -> None:

@@ -72,7 +72,7 @@ def run(wanted: Wanted, description: Description, out: TextIO) -> int:
     with hold(workspace):
         jobs = _submit(wanted, workspace, description)
         if not jobs:
-            out.write("Nothing is stale: every seed has finished, or runs, with config and modules as they stand.\n")
+            out.write("Nothing is stale: every seed has finished or is running with the present config and modules.\n")
             _compare(wanted, workspace, description, out)
             return 0
         metrics = {job.id: _metric(wanted, job, description) for job in jobs}
@@ -85,12 +85,12 @@ def run(wanted: Wanted, description: Description, out: TextIO) -> int:
     finished = states.count("finished")
     board.say(f"\n{finished} of {len(jobs)} runs finished in {duration(time.monotonic() - begun)}.")
     if not moved:
-        board.say(f"Nothing has moved for {duration(SILENCE_S)}; `scalebook jobs list` shows what still waits.")
+        board.say(f"Nothing happened for {duration(SILENCE_S)}; `scalebook jobs list` shows what still waits.")
     for job, state in zip(jobs, states, strict=True):
         if state != "finished":
             board.say(_explained(job, state))
     if unrecorded := wait_for_record(workspace, [job.id for job in jobs if job.state() in ENDED]):
-        board.say(f"MLflow does not know yet how {_runs(unrecorded)} ended: what follows lacks that.")
+        board.say(f"MLflow has not yet recorded the end of {_runs(unrecorded)}; the results below lack it.")
     _compare(wanted, workspace, description, out)
     return 0 if finished == len(jobs) else 1
 
@@ -175,7 +175,7 @@ def _is_going(reader: RunReader, run_id: str) -> bool:
 
 def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> int:
     going = [job for job in jobs if job.state() not in ENDED]
-    board.say(f"\nInterrupted: stopping {_runs(len(going))} (once more to leave that to the supervisor).")
+    board.say(f"\nInterrupted: stopping {_runs(len(going))} (press again to leave that to the supervisor).")
     for job in going:
         queue.stop(job)
     if silent := silence(workspace):
@@ -185,7 +185,7 @@ def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLine
         while time.monotonic() < deadline and any(job.state() not in ENDED for job in going):
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
-        board.say("Left: the supervisor stops the rest.")
+        board.say("The supervisor stops the rest.")
         return INTERRUPTED
     ended = sum(job.state() in ENDED for job in going)
     late = "" if ended == len(going) else f" {_runs(len(going) - ended)} did not end within {STOP_DEADLINE_S:g} s."
@@ -201,12 +201,12 @@ def _explained(job: JobFolder, state: State) -> str:
     """Which run, how it ended, why, what to do, where to read on."""
     result, title = job.result(), job.request().title
     if result is None:
-        failure, cause, advice = FailureClass.KILLED, "its process is gone", ADVICE[FailureClass.KILLED]
-        words = f"{failure}: {cause}. {advice}" if state == "failed" else "It has not ended."
+        failure, cause, advice = FailureClass.KILLED, "its process has died", ADVICE[FailureClass.KILLED]
+        words = f"{failure}: {cause}. {advice}" if state == "failed" else "It is still active."
     elif result.failure:
         words = f"{result.failure}: {result.cause.rstrip('.')}. {result.advice}"
     else:
-        words = result.cause or "It was asked to stop."
+        words = result.cause or "It was stopped."
     return f"{title} {state}. {words} Log: `scalebook jobs log {job.id[:8]}`."
 
 

@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     options = _options(argv)
     if "--profile" not in options:
-        raise ConfigError("plan", "names no system", "Write -c FILE for a config, or --profile FILE.")
+        raise ConfigError("plan", "needs a system", "Write -c FILE for a config, or --profile FILE.")
     question = _question(options)
     if "--target" in options:
         raise ConfigError("--target", "needs a model to train", "Write -c FILE.")
@@ -92,7 +92,9 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
     known = [cell.name for cell in notebook.experiments()]
     cell = notebook.experiment(name or (known[0] if len(known) == 1 else ""))
     if cell is None:
-        what = f"{name} is no experiment of this notebook" if name else f"is missing; it has {len(known)} experiments"
+        what = (
+            f"{name} is not an experiment of this notebook" if name else f"is missing; it has {len(known)} experiments"
+        )
         raise ConfigError(
             CELL, what, suggestion(name or "", known) if known else "Write a cell ```yaml experiment=NAME."
         )
@@ -106,7 +108,7 @@ def _main_metric(config: Mapping[str, Any], description: Description) -> str:
     model = named(config.get("model")).info("models", description)
     main = names.main_metric(names.validation_metrics(model.metrics)) if model else None
     if main is None:
-        raise ConfigError("--metric", "is missing: by what is the target reached?", "Name one that the model logs.")
+        raise ConfigError("--metric", "is missing: --target needs a metric", "Name a metric that the model logs.")
     return main
 
 
@@ -114,7 +116,7 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
     question = _question(line.options, of_config=True).of(line.config, description)
     question.check()
     if "--profile" in line.options:
-        raise ConfigError("--profile", "and a config are both given", "Leave one of them out.")
+        raise ConfigError("--profile", "and a config are both set", "Remove one of them.")
     target = number(line.options, "--target", None, -math.inf)
     seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
     if target is not None:
@@ -163,7 +165,7 @@ def _options(argv: Sequence[str]) -> dict[str, str | None]:
     while words:
         name, equals, value = words.pop(0).partition("=")
         if name not in OPTIONS:
-            raise ConfigError(name, "is no option of plan without a config", f"Known: {', '.join(OPTIONS)}.")
+            raise ConfigError(name, "is not an option of plan without a config", f"Known: {', '.join(OPTIONS)}.")
         if not equals:
             if not words:
                 raise ConfigError(name, "has no value", f"Write {name} VALUE.")

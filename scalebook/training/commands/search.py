@@ -47,27 +47,27 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scalebook search", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="run|check|list|show|resume|stop|rates|largest-batch")
     for name, help_, action in (
-        ("run", "run a search cell of a notebook, or a file; goes on where it was interrupted", _run),
-        ("check", "say what is wrong with it and what it would start; runs nothing", _check),
+        ("run", "run a search cell of a notebook, or a search file; an interrupted one continues", _run),
+        ("check", "report mistakes and what it would start; run nothing", _check),
     ):
         subparser = commands.add_parser(name, help=help_)
         subparser.add_argument(
             "file", nargs="?", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace"
         )
         subparser.add_argument("--cell", metavar="NAME", help="the search's cell; optional if there is only one")
-        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="a search in a file of its own")
-        subparser.add_argument("--trials", type=int, metavar="N", help="instead of the cell's own")
+        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="a search in its own file")
+        subparser.add_argument("--trials", type=int, metavar="N", help="instead of the cell's")
         subparser.set_defaults(action=action)
-    commands.add_parser("list", help="all searches of this workspace").set_defaults(action=_list)
+    commands.add_parser("list", help="list the searches of this workspace").set_defaults(action=_list)
     for name, help_, action in (
-        ("show", "its best trials and what failed", _show),
-        ("resume", "go on with an ended search", _resume),
-        ("stop", "end it; trials that run are run again when it is resumed", _stop),
+        ("show", "show its best trials and its failures", _show),
+        ("resume", "continue an ended search", _resume),
+        ("stop", "stop it; running trials run again when it is resumed", _stop),
     ):
         subparser = commands.add_parser(name, help=help_)
-        subparser.add_argument("id", metavar="ID", help="the beginning of a search's id, or its name")
+        subparser.add_argument("id", metavar="ID", help="a search's name, or the first characters of its id")
         if name == "resume":
-            subparser.add_argument("--trials", type=int, metavar="N", help="the new number of trials in all")
+            subparser.add_argument("--trials", type=int, metavar="N", help="new total number of trials")
         subparser.set_defaults(action=action)
     for subparser in list(commands.choices.values()):
         subparser.add_argument(OPTION, action="store_true", help=HELP)
@@ -111,7 +111,7 @@ def _check(options: Any) -> int:
 def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, Any] | None, Description]:
     """Workspace, name, body and base of the search that the command line names; ConfigError, all problems printed."""
     if (options.file is None) == (options.config is None):
-        raise ConfigError("search", "names no search", "Write FILE.md --cell NAME, or -c SEARCH.yaml.")
+        raise ConfigError("search", "needs a search", "Write FILE.md --cell NAME, or -c SEARCH.yaml.")
     if options.config is not None:
         workspace = Workspace.find()
         name, body, base = options.config.stem, read(options.config), None
@@ -143,7 +143,7 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
         raise ConfigError("--cell", f"is missing; the notebook has {len(known)} searches", remedy)
     cell = notebook.search(options.cell or known[0])
     if cell is None:
-        raise ConfigError("--cell", f"{options.cell} is no search of this notebook", suggestion(options.cell, known))
+        raise ConfigError("--cell", f"{options.cell} is not a search of this notebook", suggestion(options.cell, known))
     experiment = notebook.experiment(str(cell.body.get("experiment", "")))
     return cell.name, dict(cell.body), experiment.config if experiment else None
 
@@ -186,7 +186,7 @@ def _resume(options: Any) -> int:
 def _stop(options: Any) -> int:
     folder = launch.find(Workspace.find(), options.id)
     launch.stop(folder)
-    print(f"scalebook: asked {folder.request().name} to stop")
+    print(f"scalebook: stopping {folder.request().name}")
     if silent := silence(folder.workspace):
         print(f"scalebook: warning: {silent}", file=sys.stderr)
     return 0

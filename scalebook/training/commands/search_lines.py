@@ -38,7 +38,7 @@ def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
     say(out, f"\n{results(folder, spec)}")
     result = folder.result()
     if not moved or result is None:
-        say(out, f"Nothing has moved for {roughly(SILENCE_S)}; `scalebook search list` shows how it stands.")
+        say(out, f"Nothing happened for {roughly(SILENCE_S)}; `scalebook search list` shows its state.")
         return 1
     say(out, f"{name} {result.status}: {result.cause}{f'. {result.advice}' if result.advice else ''}")
     return 0 if result.status == "finished" else 1
@@ -81,7 +81,7 @@ def line(progress: SearchProgress) -> str:
 
 
 def _interrupted(folder: SearchFolder, out: TextIO) -> int:
-    say(out, "\nInterrupted: stopping the search (once more to leave that to its driver).")
+    say(out, "\nInterrupted: stopping the search (press again to leave that to its driver).")
     launch.stop(folder)
     if silent := silence(folder.workspace):
         say(out, f"scalebook: {silent}")
@@ -90,10 +90,10 @@ def _interrupted(folder: SearchFolder, out: TextIO) -> int:
         while time.monotonic() < deadline and folder.state() not in ENDED:
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
-        say(out, "Left: the driver stops the rest.")
+        say(out, "The driver stops the rest.")
         return INTERRUPTED
-    again = f"`scalebook search resume {folder.id[:8]}` goes on."
-    say(out, f"{'Stopped' if folder.state() in ENDED else 'It still stops'}. {again}")
+    again = f"`scalebook search resume {folder.id[:8]}` continues it."
+    say(out, f"{'Stopped' if folder.state() in ENDED else 'It is still stopping'}. {again}")
     return INTERRUPTED
 
 

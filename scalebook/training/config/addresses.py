@@ -27,8 +27,9 @@ def checkpoint_problems(config: Mapping[str, Any]) -> list[Problem]:
     problems = [
         Problem(
             key,
-            f"is the address {value!r}, and checkpoints are read from files only",
-            "Download it yourself, from where you trust, and write its path (./ before a name that looks like this).",
+            f"is the address {value!r}, but checkpoints must be local files",
+            "Download it from a source you trust, and write its path (with ./ before a name that looks like an "
+            "address).",
         )
         for key, value in _checkpoints(config)
         if isinstance(value, str) and is_address(value)

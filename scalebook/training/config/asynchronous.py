@@ -58,7 +58,7 @@ def _older(written: Mapping[str, Any], args: Mapping[str, Any]) -> list[Problem]
     return [
         Problem(
             f"{ARGUMENTS}.{name}",
-            f"is called {now} now, and the next version will not know the older name",
+            f"is now called {now}; the next version will reject the old name",
             f"Write {now}: {shown(args[now])}.",
             "warning",
         )
@@ -127,7 +127,7 @@ def _refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
         refusals.append(
             Problem(
                 "trainer.sync_batchnorm",
-                "needs a batch common to all workers",
+                "needs a common batch of all workers",
                 "Write false, and see buffers of AsyncPS; or use ddp.",
             )
         )

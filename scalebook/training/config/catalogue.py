@@ -43,13 +43,13 @@ def describe(workspace: Workspace) -> Description:
         )
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
-            SETTINGS, f"names modules whose import took more than {DEADLINE_S:g} s", "Do no work at their top level."
+            SETTINGS,
+            f"names modules whose import took more than {DEADLINE_S:g} s",
+            "Move slow work out of their top level.",
         ) from error
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip() or "no message").splitlines()[-1]
-        raise ConfigError(
-            "describe", f"failed: {last}", "Run `scalebook describe` to see the whole message."
-        ) from error
+        raise ConfigError("describe", f"failed: {last}", "Run `scalebook describe` to see the full message.") from error
     description = records.parse(kept, done.stdout.encode(), Description)
     workspace.create()
     for old in workspace.cache.glob("describe-*.json"):

@@ -80,8 +80,8 @@ def _without_effect(name: str, codec: Codec) -> list[Problem]:
     return [
         Problem(
             f"{ARGUMENTS}.{name}.init_args.error_feedback",
-            "has no effect on pulls: the next one brings the newest parameters anyway",
-            "Leave it out.",
+            "has no effect on pulls: each pull brings the newest parameters anyway",
+            "Remove it.",
             "warning",
         )
     ]
@@ -90,7 +90,7 @@ def _without_effect(name: str, codec: Codec) -> list[Problem]:
 def _of_ddp(codec: Codec, config: Mapping[str, Any], description: Description) -> list[Problem]:
     key, trainer = f"{ARGUMENTS}.codec", mapping(config.get("trainer"))
     if trainer.get("accelerator") in ("gpu", "cuda") and not in_halves(codec):
-        return [Problem(key, f"is {codec.name}, whose frames are made on a CPU", CPU_ALONE)]
+        return [Problem(key, f"is {codec.name}, which works on a CPU only", CPU_ALONE)]
     if workload(config, description).workers == 1:
         return [Problem(key, "has no effect: there is only one worker", "Use more workers.", "warning")]
     return []

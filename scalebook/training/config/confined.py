@@ -67,8 +67,8 @@ def class_problems(config: Mapping[str, Any]) -> list[Problem]:
     fetched = [
         Problem(
             key,
-            f"is {value!r}, and data is downloaded from there only in a folder that you trust",
-            "Look where it leads, then trust the folder: --trust, or the button on the pages.",
+            f"is {value!r}, and Scalebook downloads from there only in a folder that you trust",
+            "Check the address, then trust the folder: --trust, or the button on the pages.",
         )
         for key, name, value in _texts(config.get("data"), "data")
         if name == "url"
@@ -76,7 +76,7 @@ def class_problems(config: Mapping[str, Any]) -> list[Problem]:
     return fetched + [
         Problem(
             key,
-            f"names {name}, which is used only in a folder that you trust",
+            f"names {name}, which needs a folder that you trust",
             "Read what it does, then trust the folder: --trust, or the button on the pages.",
         )
         for key, name in _classes(config)
@@ -97,7 +97,7 @@ def path_problems(config: Mapping[str, Any], folder: Path, start: Path | None = 
             problems.append(
                 Problem(
                     key,
-                    f"is {value!r}, outside of the workspace {root}",
+                    f"is {value!r}, outside the workspace {root}",
                     "Write a path within it, or trust the folder: --trust, or the button on the pages.",
                 )
             )

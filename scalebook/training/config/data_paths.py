@@ -59,7 +59,7 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
 
 def _words(stay: Stay) -> tuple[str, str]:
     what = f"names {stay.said}, {stay.what}, which does not go to other machines (files of up to 64 MiB do)"
-    return what, f"Have it at {stay.path} on each machine that is to run this; on the others no job of it starts."
+    return what, f"Copy it to {stay.path} on each machine that may run this; other machines do not start its jobs."
 
 
 def _texts(key: str, said: Any) -> Iterator[tuple[str, str]]:

@@ -171,7 +171,7 @@ class Description:
 
 
 _PART_OF: Final = "_part_of"
-"""Attribute of a field with a `group`: the description, which is no part of what is compared or written."""
+"""Attribute of a field with a `group`: the description, which is not a part of what is compared or written."""
 
 
 def _all_fields(infos: Iterable[ClassInfo]) -> Iterator[Field]:

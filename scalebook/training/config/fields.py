@@ -22,7 +22,7 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
         return Problem(
             key,
             "is empty",
-            f"Give {expected(field)}, or leave the key out." if not field.required else f"Give {expected(field)}.",
+            f"Write {expected(field)}, or remove the key." if not field.required else f"Write {expected(field)}.",
         )
     if field.type == "enum":
         if any(value == choice and type(value) is type(choice) for choice in field.choices):
@@ -32,9 +32,9 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
     if field.type == "class" or field.group is not None:
         return next(iter(_check_classes(key, value, field)), None)
     if not _has_type(value, field):
-        return Problem(key, f"{shown(value)} is not {WORDS.get(field.type, field.type)}", f"Give {expected(field)}.")
+        return Problem(key, f"{shown(value)} is not {WORDS.get(field.type, field.type)}", f"Write {expected(field)}.")
     if isinstance(value, int | float) and not isinstance(value, bool) and not _in_bounds(value, field):
-        return Problem(key, f"{shown(value)} is out of bounds", f"Give {expected(field)}.")
+        return Problem(key, f"{shown(value)} is out of bounds", f"Write {expected(field)}.")
     return None
 
 
@@ -42,7 +42,7 @@ def check_args(key: str, args: Mapping[str, Any], fields: list[Field], *, partia
     """What is wrong with the arguments below `key`; `partial` allows required ones to be missing."""
     known = {field.name: field for field in fields}
     args, more = few_strangers(args, known)
-    problems = [Problem(key, f"has {more} more arguments that it does not know", "Remove them.")] if more else []
+    problems = [Problem(key, f"has {more} more unknown arguments", "Remove them.")] if more else []
     for name, value in args.items():
         if name not in known:
             problems.append(Problem(f"{key}.{name}", "is not an argument", suggestion(str(name), known)))
@@ -52,7 +52,7 @@ def check_args(key: str, args: Mapping[str, Any], fields: list[Field], *, partia
             problems.append(problem)
     if not partial:
         missing = [field for field in fields if field.required and field.name not in args]
-        problems += [Problem(f"{key}.{field.name}", "is missing", f"Give {expected(field)}.") for field in missing]
+        problems += [Problem(f"{key}.{field.name}", "is missing", f"Write {expected(field)}.") for field in missing]
     return problems
 
 
@@ -61,7 +61,7 @@ def _check_classes(key: str, value: Any, field: Field) -> list[Problem]:
     if field.type == "class":
         return _check_class(key, value, field)
     if not _has_type(value, field):
-        return [Problem(key, f"{shown(value)} is not {WORDS[field.type]}", f"Give {expected(field)}.")]
+        return [Problem(key, f"{shown(value)} is not {WORDS[field.type]}", f"Write {expected(field)}.")]
     return _check_held(key, value, field)
 
 
@@ -76,13 +76,13 @@ def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
     """What is wrong with a value that should name one of the field's classes, and with the arguments it gives it."""
     reference, choice = named(value), chosen(value, field)
     if reference.name is None:
-        return [Problem(key, f"is {shown(value)}, which names no class", f"Give {expected(field)}.")]
+        return [Problem(key, f"is {shown(value)}, not a class", f"Write {expected(field)}.")]
     extra = [
-        Problem(f"{key}.{key_}", "does not belong beside class_path", f"Move it into {key}.init_args.")
+        Problem(f"{key}.{key_}", "does not belong next to class_path", f"Move it into {key}.init_args.")
         for key_ in reference.extra
     ]
     if reference.args is None:
-        return [*extra, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
+        return [*extra, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` per line.")]
     if choice is None:
         if field.group is not None and _is_elsewhere(reference.name, field):
             return extra
@@ -97,10 +97,10 @@ def _unknown(name: str, field: Field, is_path: bool) -> tuple[str, str]:
     known = [option.name for option in field.classes] if is_path else _words(field)
     remedy = suggestion(name, known)
     if len(known) > MOST_WORDS and not remedy.startswith("Did"):
-        remedy = f"Give {expected(field)}."
+        remedy = f"Write {expected(field)}."
     if field.group is not None and "." not in name and not remedy.startswith("Did"):
-        remedy = f"{remedy} A class of another library goes by its whole path."
-    return f"names {shown(name)}, which it does not know", remedy
+        remedy = f"{remedy} Write a class of another library as its full path."
+    return f"unknown class {shown(name)}", remedy
 
 
 def _is_elsewhere(name: str, field: Field) -> bool:

@@ -73,7 +73,7 @@ def find_out(config: Mapping[str, Any], description: Description) -> None:
     except Broken as error:  # the model's own code has printed something
         told = ModelParameters([], error.problem.message)
     except subprocess.TimeoutExpired:
-        told = ModelParameters([], f"making it took more than {DEADLINE_S:g} s")
+        told = ModelParameters([], f"building it took more than {DEADLINE_S:g} s")
     except subprocess.CalledProcessError as error:
         told = ModelParameters([], (error.stderr.strip() or "no message").splitlines()[-1])
     place.create()

@@ -35,9 +35,11 @@ def name_module(workspace: Workspace, name: str) -> None:
         understood_so = False
     if not understood_so:
         remedy = f'Write modules = ["{name}", ...] there.'
-        raise ConfigError(f"{SETTINGS}: modules", f"cannot be extended by {name}", remedy)
+        raise ConfigError(f"{SETTINGS}: modules", f"cannot be extended with {name}", remedy)
     if path.is_symlink():
-        raise ConfigError(SETTINGS, "is a link, which is not written to", f'Write modules = ["{name}", ...] there.')
+        raise ConfigError(
+            SETTINGS, "is a link, which Scalebook does not write to", f'Write modules = ["{name}", ...] there.'
+        )
     beside = path.with_name(f".{SETTINGS}.{os.getpid()}")
     try:
         with understood(workspace.root):

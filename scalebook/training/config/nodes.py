@@ -56,7 +56,7 @@ def queue_problems(config: Mapping[str, Any], description: Description) -> list[
     trainer = mapping(config.get("trainer"))
     if nodes_of(trainer) == 1 or description.clustered:
         return []
-    why = f"is {nodes_of(trainer)}, and the jobs of this folder run on one machine"
+    why = f"is {nodes_of(trainer)}, but jobs of this folder run on one machine"
     remedy = (
         "Write [cluster] in scalebook.toml, and see docs/cluster.md; or start it with torchrun or srun, and "
         "`scalebook fit -c FILE`, on each machine."

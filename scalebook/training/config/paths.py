@@ -46,14 +46,14 @@ def place(path: str, config: Mapping[str, Any], description: Description) -> Pat
             return PathTarget(parts, None, group)
         info, args = _class_at(key, config, description)
         if info is None:
-            raise ConfigError(path, f"stands below {key}, which names no known class", f"Name a class at {key}.")
+            raise ConfigError(path, f"is below {key}, which names an unknown class", f"Name a class at {key}.")
         return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
     if parts == ("threads",):
         return PathTarget(parts, THREADS)
     known = {"trainer": description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
     if len(parts) == 2 and (field := next((candidate for candidate in known if candidate.name == parts[1]), None)):
         return PathTarget(parts, field)
-    raise ConfigError(path, "is no field of this config", suggestion(path, dict(fields(config, description))))
+    raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(config, description))))
 
 
 def fields(config: Mapping[str, Any], description: Description) -> Iterator[tuple[str, Field]]:
@@ -108,7 +108,7 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
     if field is None:
         known = [f"{key}.{field.name}" for field in info.fields]
         remedy = suggestion(f"{key}.{parts[0]}", known) if known else f"{info.name} has no fields."
-        raise ConfigError(path, f"names {parts[0]}, which is no field of {info.name}", remedy)
+        raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy)
     if len(parts) == 1:
         return field
     choice = chosen(args.get(field.name, field.default), field) if field.type == "class" else None

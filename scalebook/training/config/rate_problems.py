@@ -28,7 +28,7 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
         elif problem := check_value(f"{KEY}.{name}", value, fields[name]):
             findings.append(problem)
         elif value == math.inf:
-            findings.append(Problem(f"{KEY}.{name}", "is infinite", "Give a number of epochs."))
+            findings.append(Problem(f"{KEY}.{name}", "is infinite", "Write a number of epochs."))
     return findings or _impossible(config, description)
 
 
@@ -37,7 +37,7 @@ def _impossible(config: Mapping[str, Any], description: Description) -> list[Pro
     scaling, load = rate_scaling(config), workload(config, description)
     assert scaling is not None
     if scaling.rule == "none":
-        return [_idle("with rule none the rate stays what it is")] if scaling.warmup_epochs else []
+        return [_idle("rule none does not change the rate")] if scaling.warmup_epochs else []
     if load.batch_averaged is None:
         if config.get("data") is None:
             return []

@@ -10,7 +10,7 @@ from scalebook.training.config.description import Field
 Rule = Literal["linear", "sqrt", "none"]
 RULES: Final[tuple[Rule, ...]] = get_args(Rule)
 KEY: Final = "lr_scaling"
-NO_BATCH: Final = "needs a batch size, and the data set has no `batch_size`"
+NO_BATCH: Final = "needs a batch size, but the data set has no `batch_size`"
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,11 @@ class RateScaling:
 
 FIELDS: Final = (
     Field(
-        "rule", "enum", "What a batch of another size makes of the learning rate: its multiple, the square root of "
-        "that, or nothing.", default="linear", choices=list(RULES),
+        "rule", "enum", "How the rate follows the batch size.", default="linear", choices=list(RULES),
     ),
-    Field("per", "int", "Samples in a batch that the learning rate above is meant for.", default=256, minimum=1),
+    Field("per", "int", "Batch size, in samples, that the learning rate above is given for.", default=256, minimum=1),
     Field(
-        "warmup_epochs", "float", "Epochs over which the learning rate rises to the scaled one, update by update.",
+        "warmup_epochs", "float", "Epochs over which the learning rate rises to its scaled value, update by update.",
         default=0.0, minimum=0,
     ),
 )  # fmt: skip

@@ -28,7 +28,7 @@ class Body:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            self.wrong(key, f"is {shown(value)}", f"Write a whole number from 1 to {most}, or leave it out.")
+            self.wrong(key, f"is {shown(value)}", f"Write a whole number from 1 to {most}, or remove it.")
             return default
         return value
 
@@ -36,7 +36,7 @@ class Body:
         value = self.raw.get(key)
         if value is None or (number(value) and value > 0):
             return value
-        self.wrong(key, f"is {shown(value)}", "Write a number above 0, or leave it out.")
+        self.wrong(key, f"is {shown(value)}", "Write a number above 0, or remove it.")
         return None
 
     def word(self, key: str, known: tuple[str, ...], default: str) -> str:
@@ -64,7 +64,7 @@ class Body:
         value = self.raw.get(key)
         if value is None or (isinstance(value, str) and value.strip()):
             return value
-        self.wrong(key, f"is {shown(value)}", "Write a text, or leave it out.")
+        self.wrong(key, f"is {shown(value)}", "Write a text, or remove it.")
         return None
 
 

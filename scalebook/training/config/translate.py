@@ -19,7 +19,7 @@ def translated(text: str) -> ConfigError:
     classes = CLASS.findall(text)
     if unknown := NOT_ACCEPTED.search(text):
         name = unknown.group(1) or unknown.group(2)
-        owner = f"{classes[-1]} has no argument of that name" if classes else "there is no such key"
+        owner = f"{classes[-1]} has no argument of that name" if classes else "unknown key"
         return ConfigError(f"{key}.{name}", owner, "Remove or rename it.")
     if missing := MISSING.search(text):
         what = (missing.group(1) or missing.group(2)).strip()

@@ -22,7 +22,7 @@ THREADS: Final = Field("threads", "int", minimum=1, maximum=1024)
 MATMUL: Final = Field(
     "float32_matmul_precision",
     "enum",
-    "How exact products of float32 matrices are. `highest`: float32, torch's own default. `high`: TF32 on a GPU that "
+    "Precision of float32 matrix products. `highest`: float32, torch's own default. `high`: TF32 on a GPU that "
     "has it, 10 bits of mantissa instead of 23, several times as fast. `medium`: bfloat16 where that is faster, on a "
     "CPU too. Convolutions on a GPU use TF32 in any case.",
     nullable=True,
@@ -31,7 +31,7 @@ MATMUL: Final = Field(
 NOISE_SCALE: Final = Field("noise_scale", "bool")
 GPU_SHARE: Final = Field(
     "gpu_share", "float",
-    "Part of a GPU's memory that a small run may take: others that say so too run beside it.",
+    "Share of a GPU's memory that this run may use. Runs with a share can run side by side.",
     default=1.0, minimum=0.01, maximum=1.0,
 )  # fmt: skip
 OF_THE_RUN: Final = {field.name: field for field in (THREADS, MATMUL, NOISE_SCALE, GPU_SHARE)}
@@ -104,7 +104,7 @@ def check_class(
         return [
             Problem(
                 key,
-                f"is {shown(value)}, which names no class",
+                f"is {shown(value)}, not a class",
                 f"Write {key}: {{class_path: ..., init_args: {{...}}}}.",
             )
         ]
@@ -113,11 +113,11 @@ def check_class(
         return [_unknown_class(key, reference.name, group, description)]
     problems = _also_called(key, reference.name, info, group, description)
     problems += [
-        Problem(f"{key}.{extra}", "does not belong beside class_path", f"Move it into {key}.init_args.")
+        Problem(f"{key}.{extra}", "does not belong next to class_path", f"Move it into {key}.init_args.")
         for extra in reference.extra
     ]
     if reference.args is None:
-        return [*problems, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` a line.")]
+        return [*problems, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` per line.")]
     return problems + check_args(f"{key}.init_args", reference.args, info.fields, partial=partial)
 
 
@@ -129,8 +129,8 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
     return [
         Problem(
             key,
-            f"names {shown(name)}, and {' and '.join(others)} are called so; {info.class_path} is used",
-            "Write the whole path of the one that you mean.",
+            f"names {shown(name)}, which {' and '.join(others)} share; {info.class_path} is used",
+            "Write the full path of the one you mean.",
             "warning",
         )
     ]
@@ -150,18 +150,18 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
         elif within(f"{module}.", description.packages):
             own = [entry.name for entry in entries if entry.source == "user"]
             what = f"{what} of the modules that scalebook.toml names"
-            remedy = suggestion(name, own) or "Its class has to be a LightningModule, or a LightningDataModule."
+            remedy = suggestion(name, own) or "Its class must be a LightningModule or a LightningDataModule."
         elif not remedy.startswith("Did"):
-            remedy = f'{remedy} For a class of your own, add its module to scalebook.toml: modules = ["..."].'
-    return Problem(key, f"names {shown(name)}, which is no known {what}", remedy)
+            remedy = f'{remedy} For your own class, add its module to scalebook.toml: modules = ["..."].'
+    return Problem(key, f"unknown {what} {shown(name)}", remedy)
 
 
 def _top_level(config: Mapping[str, Any]) -> list[Problem]:
     config, more = few_strangers(config, TOP_KEYS)
-    problems = [Problem("config", f"has {more} more keys that it does not know", "Remove them.")] if more else []
+    problems = [Problem("config", f"has {more} more unknown keys", "Remove them.")] if more else []
     for key, value in config.items():
         if key == "repeats":
-            problems.append(Problem(key, "does not belong into the config", "Write it beside `config:` in the cell."))
+            problems.append(Problem(key, "does not belong in the config", "Write it next to `config:` in the cell."))
         elif key not in TOP_KEYS:
             problems.append(Problem(str(key), "is not a key of a config", suggestion(str(key), TOP_KEYS)))
         elif key == "seed_everything" and not isinstance(value, bool):
@@ -175,7 +175,7 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     if value is None:
         return []
     if not isinstance(value, Mapping):
-        return [Problem("trainer", f"is {shown(value)}, not a mapping", "Write one `name: value` a line.")]
+        return [Problem("trainer", f"is {shown(value)}, not a mapping", "Write one `name: value` per line.")]
     settings = {key: item for key, item in value.items() if key != "strategy"}
     problems = check_args("trainer", settings, description.trainer)
     if isinstance(value.get("profiler"), str) and value["profiler"] not in PROFILERS:
@@ -193,9 +193,9 @@ def _shared(config: Mapping[str, Any], description: Description) -> list[Problem
         return []
     said = f"is {shown(config.get('gpu_share'))}"
     if load.accelerator == "cpu":
-        return [Problem("gpu_share", f"{said}, and the run asks for a CPU", "Remove it, or write accelerator: auto.")]
+        return [Problem("gpu_share", f"{said}, but the run uses a CPU", "Remove it, or write accelerator: auto.")]
     if load.devices * load.nodes > 1:
-        why = f"{said}, and the run takes {load.devices * load.nodes} GPUs: small runs share one"
+        why = f"{said}, but the run takes {load.devices * load.nodes} GPUs: only runs on one GPU can share it"
         remedy = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
         return [Problem("gpu_share", why, remedy)]
     return []
@@ -220,7 +220,7 @@ def _without_effect(config: Mapping[str, Any], description: Description) -> list
         problems.append(
             Problem(
                 "trainer.devices",
-                f"has no effect on a CPU: the strategy asks for {workers} workers",
+                f"has no effect on a CPU: the strategy has {workers} workers",
                 f"Remove it, or write {workers}.",
                 "warning",
             )
@@ -238,7 +238,7 @@ def _crowded(config: Mapping[str, Any], description: Description, cores: int) ->
         Problem(
             "threads" if load.threads > 1 else "trainer.devices",
             f"is more than this machine has: {load.processes} workers with {each} each on {cores} cores",
-            "They take turns, so times and staleness are those of a crowded machine. Use fewer to measure speed.",
+            "They share cores, so times and staleness are those of an overloaded machine. Use fewer to measure speed.",
             "warning",
         )
     ]

@@ -27,8 +27,8 @@ class CIFAR10(DownloadedImages):
 
     Args:
         data_dir: Folder with the original `cifar-10-binary.tar.gz`. Default: the user's cache.
-        batch_size: Images in a batch of one worker.
-        limit: Train on the first so many training images only. Default: all.
+        batch_size: Images per batch of one worker.
+        limit: Train on this many images only, the first ones. Default: all.
         val_fraction: Share of the 50,000 training images held out for validation.
         split_seed: Seed of the split into training and validation images; independent of the run's seed.
         normalize: Shift and scale each channel to mean 0 and standard deviation 1. Not for a PixelCNN.

@@ -39,7 +39,7 @@ class LoggedClicks(NamedTuple):
 
 
 class ClickLog(ValidatedAtOnce[ClickBatch]):
-    """Predict whether an advertisement is clicked, from a log in the format of Criteo's.
+    """Predict whether an advertisement is clicked, from a log in Criteo's format.
 
     On each line, with tabs between: 1 where there was a click and else 0, 13 integers, 26 categories as text; any may
     be missing. An integer n becomes log(1 + n), 0 where it is missing or below 0; a category becomes a hash of itself
@@ -47,13 +47,13 @@ class ClickLog(ValidatedAtOnce[ClickBatch]):
     validate: a log is in the order of time.
 
     Args:
-        file: The file on this machine. Or else `url`, `sha256` and `size`.
-        url: Where to download it from, once, into the user's cache.
-        sha256: Checksum of what is there; nothing else is taken.
-        size: Its bytes.
-        batch_size: Lines in a batch of one worker.
-        lines: Read the first so many lines only. Default: all; 160 bytes of memory each, in every worker.
-        limit: Train on the first so many lines only. Default: all that do not validate.
+        file: A file on this machine. Or set `url`, `sha256` and `size`.
+        url: Address to download it from, once, into the user's cache.
+        sha256: SHA-256 of the file; a download with another one is refused.
+        size: Its size in bytes.
+        batch_size: Lines per batch of one worker.
+        lines: Read this many lines only, the first ones. Default: all; 160 bytes of memory each, in every worker.
+        limit: Train on this many lines only, the first ones. Default: all that do not validate.
         val_fraction: Share of the lines held out for validation: the last.
     """
 

@@ -22,8 +22,8 @@ class Digits(ImageDataModule):
     ships it. By default 1,437 train and 360 validate, in equal shares of each digit.
 
     Args:
-        batch_size: Images in a batch of one worker.
-        limit: Train on the first so many training images only. Default: all.
+        batch_size: Images per batch of one worker.
+        limit: Train on this many images only, the first ones. Default: all.
         val_fraction: Share of the images held out for validation.
         split_seed: Seed of the split into training and validation images; independent of the run's seed.
         normalize: Shift and scale the pixels to mean 0 and standard deviation 1. Not for a PixelCNN.

@@ -27,11 +27,11 @@ class Docstrings(ValidatedAtOnce[RankingBatch]):
     library is that of the Python that runs, so figures of two versions of Python differ a little.
 
     Args:
-        batch_size: Pairs in a batch of one worker; the other documents of a batch are the wrong answers.
-        limit: Train on the first so many pairs only. Default: all.
+        batch_size: Pairs per batch of one worker; the other documents of the batch are the wrong answers.
+        limit: Train on this many pairs only, the first ones. Default: all.
         val_fraction: Share of the modules held out for validation.
         split_seed: Seed of the split of modules; independent of the run's seed.
-        document_ngrams: N-grams of a document that are kept, from its beginning.
+        document_ngrams: N-grams to keep of a document, from its start.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class GivenFile:
                 raise ConfigError("data.init_args.file", "is empty", "Name a file, or give url, sha256 and size.")
             return
         if self.file is not None:
-            raise ConfigError("data.init_args.url", "is given beside a file", "Give one of the two.")
+            raise ConfigError("data.init_args.url", "is set together with a file", "Write one of the two.")
         if urlsplit(self.url).scheme not in ("http", "https"):
             raise ConfigError("data.init_args.url", f"is {self.url!r}", "Begin it with https:// or http://.")
         if self.size is None:

@@ -26,12 +26,12 @@ class Messages(ParallelText):
     their subwords (byte-pair encoding), which are learned from the training part.
 
     Args:
-        batch_size: Sentences in a batch of one worker.
-        limit: Train on the first so many messages only. Default: all.
+        batch_size: Sentences per batch of one worker.
+        limit: Train on this many messages only, the first ones. Default: all.
         val_fraction: Share of the messages held out for validation.
         split_seed: Seed of the split of messages; independent of the run's seed.
-        vocabulary: Subwords at most.
-        longest: Messages with more subwords, in either language, are left out.
+        vocabulary: Largest number of subwords.
+        longest: Skip messages with more subwords in either language.
     """
 
     def __init__(

@@ -30,8 +30,8 @@ class MNIST(DownloadedImages):
 
     Args:
         data_dir: Folder with the four original files (`train-images-idx3-ubyte.gz`, ...). Default: the user's cache.
-        batch_size: Images in a batch of one worker.
-        limit: Train on the first so many training images only. Default: all.
+        batch_size: Images per batch of one worker.
+        limit: Train on this many images only, the first ones. Default: all.
         val_fraction: Share of the 60,000 training images held out for validation.
         split_seed: Seed of the split into training and validation images; independent of the run's seed.
         normalize: Shift and scale the pixels to mean 0 and standard deviation 1. Not for a PixelCNN.

@@ -74,7 +74,7 @@ class ParallelText(ValidatedAtOnce[TranslationBatch], ABC):
         number: dict[str, int] = {}
         group = np.array([number.setdefault(_said(pair.source), len(number)) for pair in pairs], np.int64)
         if len(number) < 2:
-            raise DataError(f"{type(self).__name__} has {len(number)} different sentences. Give it more.")
+            raise DataError(f"{type(self).__name__} has {len(number)} different sentences. Add more.")
         validated = held_out(group, self.val_fraction, self.split_seed)
         shuffled = np.random.RandomState(self.split_seed).permutation(np.flatnonzero(validated))
         train = [pairs[place] for place in np.flatnonzero(~validated)[: self.limit]]

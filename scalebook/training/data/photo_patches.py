@@ -30,10 +30,10 @@ class PhotoPatches(ImageDataModule):
     6,136 patches train, one every 8 pixels, and 520 validate, side by side.
 
     Args:
-        batch_size: Images in a batch of one worker.
-        limit: Train on the first so many training patches only, mixed as they are. Default: all.
+        batch_size: Images per batch of one worker.
+        limit: Train on this many patches only, the first ones in shuffled order. Default: all.
         val_fraction: Share of each photograph's width held out for validation, on the right.
-        split_seed: Seed of the order that the patches stand in; independent of the run's seed.
+        split_seed: Seed of the order of the patches; independent of the run's seed.
         normalize: Shift and scale the pixels to mean 0 and standard deviation 1. Not for a PixelCNN.
     """
 

@@ -11,26 +11,26 @@ from scalebook.training.data.parallel_text import Pair, ParallelText
 
 
 class TabSeparated(ParallelText):
-    """Translate as a text file of one's own says: a sentence, a tab, its translation on each line.
+    """Translate from a text file of your own: a sentence, a tab and its translation on each line.
 
     Further columns, such as whose sentence it is, are left out: so files of Tatoeba and ManyThings can be read as they
     are. UTF-8, plain, compressed by gzip, or the largest .txt or .tsv of a zip archive. Lines without two columns are
     counted, named and left out.
 
     Args:
-        file: The file on this machine. Or else `url`, `sha256` and `size`.
-        url: Where to download it from, once, into the user's cache.
-        sha256: Checksum of what is there; nothing else is taken.
-        size: Its bytes.
+        file: A file on this machine. Or set `url`, `sha256` and `size`.
+        url: Address to download it from, once, into the user's cache.
+        sha256: SHA-256 of the file; a download with another one is refused.
+        size: Its size in bytes.
         reverse: Translate the second column into the first.
-        batch_size: Sentences in a batch of one worker.
-        lines: Read the first so many lines only. Default: all.
-        limit: Train on the first so many sentences only. Default: all.
+        batch_size: Sentences per batch of one worker.
+        lines: Read this many lines only, the first ones. Default: all.
+        limit: Train on this many sentences only, the first ones. Default: all.
         val_fraction: Share of the sentences held out for validation.
-        val_limit: Validate with so many of them at most.
+        val_limit: Validate on at most this many of them.
         split_seed: Seed of the split of sentences; independent of the run's seed.
-        vocabulary: Subwords at most, of both languages together.
-        longest: Sentences with more subwords, in either language, are left out.
+        vocabulary: Largest number of subwords, both languages together.
+        longest: Skip sentences with more subwords in either language.
     """
 
     def __init__(

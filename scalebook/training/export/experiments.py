@@ -165,7 +165,7 @@ def _seconds(workspace: Workspace, run: RunRecord) -> float | None:
 
 def _failure(run: RunRecord) -> Remark:
     tags = run.tags
-    why, cause = tags.get(names.TAG_FAILURE, "failed"), tags.get(names.TAG_CAUSE, "its process is gone")
+    why, cause = tags.get(names.TAG_FAILURE, "failed"), tags.get(names.TAG_CAUSE, "its process has died")
     seed = tags.get(names.TAG_SEED, "")
     cause = f"{cause[:1].upper()}{cause[1:].rstrip('.')}"
     return Remark(f"Seed {seed}: {why}. {cause}. {tags.get(names.TAG_ADVICE, '')}".strip(), trouble=True)

@@ -11,14 +11,17 @@ REMEDIES: Final = {
     errno.EACCES: "Grant access, or choose another folder.",
     errno.EPERM: "Grant access, or choose another folder.",
     errno.EROFS: "Choose a folder that can be written to.",
-    errno.ENOSPC: "Make room, then try again.",
-    errno.EDQUOT: "Make room, then try again.",
+    errno.ENOSPC: "Free disk space, then try again.",
+    errno.EDQUOT: "Free disk space, then try again.",
     errno.ENAMETOOLONG: "Choose a shorter name.",
 }
 DATABASE: Final = {
-    "database is locked": ("is locked by another process", "End what holds it (a backup, a browser), then try again."),
-    "attempt to write a readonly database": ("can only be read", "Grant access, or choose another folder."),
-    "database or disk is full": ("has no room to grow", "Make room, then try again."),
+    "database is locked": (
+        "is locked by another process",
+        "Close what holds it (a backup, a browser), then try again.",
+    ),
+    "attempt to write a readonly database": ("is read-only", "Grant access, or choose another folder."),
+    "database or disk is full": ("is full", "Free disk space, then try again."),
 }
 
 

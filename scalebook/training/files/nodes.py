@@ -76,7 +76,7 @@ class _Counting(Composer):
         node = super().compose_node(parent, index)
         if str(node.tag) in STRANGE:
             name = str(node.tag).rpartition(":")[2]
-            raise BeyondLimit(f"holds a value with the tag !!{name}", mark, "Write a list, a mapping or a text.")
+            raise BeyondLimit(f"has a value with the tag !!{name}", mark, "Write a list, a mapping or a text.")
         return node
 
     def compose_scalar_node(self, anchor: Any) -> ScalarNode:
@@ -106,7 +106,7 @@ class _Followed:
         if id(node) in self.known:
             return self.known[id(node)]
         if id(node) in self.above:
-            raise BeyondLimit("contains itself", node.start_mark, "Write it without an alias to what it stands in.")
+            raise BeyondLimit("contains itself", node.start_mark, "Remove the alias that points to its own parent.")
         self.above.add(id(node))
         size, depth = 1, 1
         for item in node.value:

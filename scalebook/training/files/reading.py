@@ -32,7 +32,7 @@ def read_bytes(path: Path, *, regular: bool = False) -> bytes:
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:  # a path with a null character
-        raise ConfigError(str(path), f"is no path ({error})", "Check the path.") from error
+        raise ConfigError(str(path), f"is not a path ({error})", "Check the path.") from error
     if stat.S_ISDIR(facts.st_mode):
         raise ConfigError(str(path), "is a folder", "Name a file in it.")
     if regular and not stat.S_ISREG(facts.st_mode):
@@ -81,11 +81,11 @@ def opened(path: Path) -> IO[bytes]:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "a link, which is not followed", str(path)) from error
+            raise OSError(errno.ELOOP, "a link, which Scalebook does not follow", str(path)) from error
         raise
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "no plain file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return open(handle, "rb")
 
 

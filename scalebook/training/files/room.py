@@ -46,7 +46,7 @@ def understood(folder: Path) -> Iterator[None]:
         if cause is None or isinstance(error, NoRoom):
             raise
         why = str(cause).splitlines()[0]
-        raise NoRoom(str(folder), f"takes nothing more ({why})", "Make room on its disk, then do it again.") from error
+        raise NoRoom(str(folder), f"cannot be written to ({why})", "Free disk space, then try again.") from error
 
 
 def lacking(folder: Path) -> str:
@@ -59,5 +59,5 @@ def lacking(folder: Path) -> str:
     if left < LEAST:
         return f"the disk of {folder} is full ({left / 2**20:.1f} MB left)"
     if disk.f_files and not disk.f_favail:
-        return f"the disk of {folder} takes no more files"
+        return f"the disk of {folder} cannot hold more files"
     return ""

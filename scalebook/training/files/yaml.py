@@ -58,7 +58,7 @@ def understood() -> Iterator[None]:
         raise ConfigError("YAML", f"cannot be read ({what})", "Check indentation, colons and quotes.") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, AssertionError) as error:
         what = " ".join(str(error).split())[:80]
-        raise ConfigError("YAML", f"holds a value that cannot be read ({what})", "Put it into quotes.") from error
+        raise ConfigError("YAML", f"has a value that cannot be read ({what})", "Quote it.") from error
 
 
 def place_of(error: ConfigError) -> str:

@@ -137,7 +137,7 @@ def _found(process: int, allowed: str | None, order: str | None) -> GpusFound:
             places.append(_place(nvml, nvml.nvmlDeviceGetHandleByIndex(number)))
         except nvml.NVMLError as error:  # the others work
             places.append(_Place("", "", []))
-            notes.append(f"GPU {number} is left out: NVML says {error} of it.")
+            notes.append(f"GPU {number} is left out: NVML reports {error}.")
     return _for_jobs(places, notes, allowed, order)
 
 
@@ -156,7 +156,7 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
             [], f"has {len(everything)}, and {VISIBLE}={allowed} hides all", f"Unset {VISIBLE}.", tuple(notes)
         )
     if (version := cpu_build()) is not None:
-        why = f"has {gpu_words(gpus)}, and torch {version} here is a build for CPUs"
+        why = f"has {gpu_words(gpus)}, but torch {version} is a CPU build"
         command = f"{sys.executable} -m pip install --force-reinstall torch"
         return GpusFound([], why, f"Install its CUDA build, the package index's own: `{command}`.", tuple(notes))
     if allowed and allowed[0].isdigit() and order != "PCI_BUS_ID" and len({place.name for place in places}) > 1:

@@ -97,9 +97,9 @@ def silence(workspace: Workspace) -> str:
     if now is None:
         return ""
     pid = now.process.pid
-    another = f"`kill -KILL {pid}` has another one take its place; runs go on either way"
+    another = f"`kill -KILL {pid}` replaces it; active runs go on"
     if stopped(now.process):
-        return f"the supervisor (process {pid}) is stopped: `kill -CONT {pid}` lets it go on, {another}"
+        return f"the supervisor (process {pid}) is suspended: `kill -CONT {pid}` resumes it, {another}"
     try:
         since_s = time.monotonic() - (workspace.hidden / LOCK).stat().st_mtime
     except OSError:

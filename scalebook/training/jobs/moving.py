@@ -18,7 +18,7 @@ def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
     ConfigError where it does not wait.
     """
     if job.state() != "waiting":
-        raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that waits can be moved.")
+        raise ConfigError(job.id[:12], f"is {job.state()}", "Only a waiting job can be moved.")
     waiting = {job_.id: job_ for job_ in open_jobs(workspace) if job_.state() == "waiting"}
     kind = job.request().trial is None
     queued = in_order(

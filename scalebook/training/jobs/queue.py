@@ -194,8 +194,8 @@ def find(workspace: Workspace, id_prefix: str) -> JobFolder:
         return JobFolder(workspace.jobs / names_found[0])
     if names_found:
         which = ", ".join(name[:12] for name in names_found[:3])
-        raise ConfigError(id_prefix, f"is the beginning of {len(names_found)} jobs ({which})", "Write more of it.")
-    raise ConfigError(id_prefix, f"is no job of {workspace.root}", "`scalebook jobs list` shows them all.")
+        raise ConfigError(id_prefix, f"matches {len(names_found)} jobs ({which})", "Write more characters.")
+    raise ConfigError(id_prefix, f"is not a job of {workspace.root}", "`scalebook jobs list` shows them all.")
 
 
 def stop(job: JobFolder) -> None:
@@ -322,7 +322,7 @@ def checkpoint_file(word: str, folder: Path) -> str:
     except OSError:  # a name too long for a file
         there = False
     if not there:
-        raise ConfigError("ckpt_path", f"names {shown(word)}, and there is no such file", "Name a .ckpt file.")
+        raise ConfigError("ckpt_path", f"is {shown(word)}, which does not exist", "Name a .ckpt file.")
     return str(path)
 
 

@@ -24,7 +24,7 @@ FEWEST: Final = 50
 PARTS: Final = ("gradient_s", "server_s")
 DIGITS: Final = 6
 """Of each value that is written down."""
-REMEDY: Final = "Name a run of AsyncPS with real workers that has ended, or write the distribution."
+REMEDY: Final = "Name a finished run of AsyncPS with real workers, or write the distribution."
 
 
 def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
     timings = _timings(job, f"{key}.run")
     if name == "server_s":
         if part.get("worker") is not None:
-            raise ConfigError(f"{key}.worker", "means nothing: servers serve all workers", "Leave it out.")
+            raise ConfigError(f"{key}.worker", "has no effect: servers serve all workers", "Remove it.")
         took = timings.server
     else:
         took = _of_workers(timings, part.get("worker"), job, key)
@@ -63,13 +63,13 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
 
 def _timings(job: JobFolder, key: str) -> Timings:
     if job.state() not in ENDED:
-        raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and has its timings when it has ended", REMEDY)
+        raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and records its timings at its end", REMEDY)
     try:
         timings = records.load(job.path / names.TIMINGS_JSON, Timings)
     except Broken as error:
         raise ConfigError(key, f"{error.problem.key} {error.problem.message}", REMEDY) from error
     if timings is None:
-        raise ConfigError(key, f"{job.id[:8]} has left no timings: it had no real workers that push and pull", REMEDY)
+        raise ConfigError(key, f"{job.id[:8]} has no timings: it had no real workers that push and pull", REMEDY)
     return timings
 
 

@@ -73,7 +73,7 @@ def lending_here(workspace: Workspace) -> Iterator[None]:
     try:
         if not locks.acquired(handle, LENDING_S):
             raise ConfigError(
-                "fit", f"has waited {LENDING_S:g} s for another that is starting", "End that one, or try again."
+                "fit", f"has waited {LENDING_S:g} s for another run to start", "Stop that run, or try again."
             )
         yield
     finally:

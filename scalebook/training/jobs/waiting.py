@@ -15,7 +15,7 @@ from scalebook.training.trust import FOUND, JOB, may_run
 from scalebook.training.workspace import Workspace
 
 NO_SUPERVISOR = "no supervisor is running"
-LOADING = "its devices are free; the process that starts runs is loading (about 6 s, once)"
+LOADING = "its devices are free; the starter process is loading (about 6 s, once)"
 
 
 def waiting_reasons(workspace: Workspace) -> dict[str, str]:
@@ -44,7 +44,7 @@ def _of_queued(
     if silent := silence(workspace):
         return all_wait(silent)
     if full := lacking(workspace.hidden):
-        return all_wait(f"waits for room: {full}")
+        return all_wait(f"waits for disk space: {full}")
     try:
         executor = chosen(workspace)
     except ConfigError as error:

@@ -14,18 +14,18 @@ from scalebook.training.tracking.names import TRAIN_LOSS, VAL_AUC, VAL_LOSS
 
 
 class ClickModel(LightningModule):
-    """Predicts clicks: the categories' rows of one large table are summed, and a dense net sees sum and numbers.
+    """Predicts clicks: sums the categories' rows of one large table and feeds sum and numbers to a dense net.
 
     The hashing trick (Weinberger et al. 2009) before an embedding and layers (the deep part of Cheng et al. 2016, "Wide
     and deep learning for recommender systems"). The loss is the log loss of the label, nats. A step touches the rows
     of its batch's categories only.
 
     Args:
-        rows: Rows of the table; categories whose hashes fall together share a row.
+        rows: Rows of the table; categories whose hashes collide share a row.
         width: Numbers in a row.
         hidden: Units of the hidden layer.
-        sparse: Gradients of the table hold the rows of the batch's categories alone. For torch.optim.SGD without
-            momentum and Adagrad, in one process or under AsyncPS, where rows travel.
+        sparse: Sparse gradients: only the rows of the batch's categories. Needs torch.optim.SGD without momentum or
+            Adagrad, in one process or under AsyncPS, which sends only these rows.
     """
 
     metrics = (VAL_AUC, VAL_LOSS)

@@ -21,7 +21,7 @@ class ConvClassifier(Classifier):
     Args:
         width: Feature maps of the first block; each further block has twice as many.
         blocks: Number of blocks; each halves height and width.
-        dropout: Share of the features dropped before the linear layer while training.
+        dropout: Dropout rate before the linear layer.
         images: Geometry of the images. Default: taken from the data set.
     """
 

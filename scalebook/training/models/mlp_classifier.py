@@ -18,8 +18,8 @@ class MLPClassifier(Classifier):
     Args:
         hidden: Units in each hidden layer.
         layers: Number of hidden layers.
-        activation: Function after each hidden layer.
-        dropout: Share of the units dropped after each hidden layer while training.
+        activation: Activation after each hidden layer.
+        dropout: Dropout rate after each hidden layer.
         images: Geometry of the images. Default: taken from the data set.
     """
 

@@ -16,7 +16,7 @@ from scalebook.training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VA
 
 
 class PixelCNN(ImageModel):
-    """Gated PixelCNN: predicts each pixel from those above and to the left; can draw new images.
+    """Gated PixelCNN: predicts each pixel from those above and to the left; can generate images.
 
     Each channel of a pixel is a softmax over its levels, given all earlier pixels and the earlier channels of the same
     pixel (van den Oord et al. 2016, "Conditional Image Generation with PixelCNN Decoders"). The loss is the negative

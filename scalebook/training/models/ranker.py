@@ -18,7 +18,7 @@ AMONG_FIRST: Final = 10
 
 
 class Ranker(LightningModule):
-    """Two towers, for queries and for documents: the n-grams' rows of one large table are summed and compared.
+    """Two towers, for queries and documents: sums and compares the n-grams' rows of one large table.
 
     Huang et al. 2013 ("Learning deep structured semantic models", section 3), with a table in the place of layers. A
     document's score is the cosine of its sum with the query's, weighed n-gram by n-gram in either tower. The loss is
@@ -26,12 +26,12 @@ class Ranker(LightningModule):
     different batch sizes are not alike, ranks in validation are. A step touches the rows of its batch's n-grams only.
 
     Args:
-        rows: Rows of the table, for n-grams whose hashes fall together a row is shared.
+        rows: Rows of the table; n-grams whose hashes collide share a row.
         width: Numbers in a row.
-        temperature: What cosines are divided by before the softmax; less makes it tell them apart more sharply.
-        dropout: Share of the n-grams that a text loses while training, so that a document is known by more than a few.
-        sparse: Gradients hold the rows of the batch's n-grams alone. For torch.optim.SGD without momentum, SparseAdam
-            and Adagrad, in one process or under AsyncPS, where rows travel.
+        temperature: Divisor of the cosines before the softmax; a smaller one makes it sharper.
+        dropout: Share of n-grams dropped from a text during training, so that no few of them identify a document.
+        sparse: Sparse gradients: only the rows of the batch's n-grams. Needs torch.optim.SGD without momentum,
+            SparseAdam or Adagrad, in one process or under AsyncPS, which sends only these rows.
     """
 
     metrics = (VAL_MRR, VAL_RECALL_10, VAL_LOSS)

@@ -36,8 +36,8 @@ class Translator(LightningModule):
         width: Numbers in an embedding and between the layers.
         layers: Layers of the encoder, and of the decoder.
         heads: Heads of each attention; they share the width among them.
-        dropout: Share of what each part adds that is dropped while training.
-        translated: Sentences of the validation part that are translated for chrF, from its beginning.
+        dropout: Dropout rate on the output of each part.
+        translated: Number of validation sentences to translate for chrF, from the first on.
     """
 
     metrics = (VAL_CHRF, VAL_LOSS)

@@ -80,12 +80,12 @@ def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
         if key not in KEYS[kind]:
             near = difflib.get_close_matches(str(key), KEYS[kind], 1)
             if kind == "claim" and key == "choose_by":
-                raise ConfigError(key, "is no key of a claim any more: all seeds choose, and judge", "Take it out.")
+                raise ConfigError(key, "is no longer a key of a claim: all seeds choose and judge", "Remove it.")
             in_config = kind == "experiment" and key in yaml.TOP_KEYS
             remedy = "Indent it below `config:`." if in_config else f"Known keys: {', '.join(KEYS[kind])}."
             raise ConfigError(
                 str(key),
-                f"is no key of {'an' if kind == 'experiment' else 'a'} {kind}",
+                f"is not a key of {'an' if kind == 'experiment' else 'a'} {kind}",
                 f"Did you mean `{near[0]}`?" if near else remedy,
             )
 
@@ -109,13 +109,13 @@ def _comparison(source: str, name: str, content: Mapping[str, Any]) -> Compariso
     axes = content.get("x", ["updates"])
     axes = [axes] if isinstance(axes, str) else axes
     if not isinstance(axes, list) or not axes or not all(axis in AXES for axis in axes):
-        raise ConfigError("x", "is no axis", f"Write some of x: [{', '.join(AXES)}].")
+        raise ConfigError("x", "is not an axis", f"Write some of x: [{', '.join(AXES)}].")
     target = content.get("target")
     if target is not None and not (_is_int(target) or isinstance(target, float)):
-        raise ConfigError("target", "is not a number", "Write the value of the metric to be reached, or leave it out.")
+        raise ConfigError("target", "is not a number", "Write the value of the metric to reach, or remove it.")
     scale = content.get("scale", SCALES[0])
     if scale not in SCALES:
-        raise ConfigError("scale", "is no scale of an axis", f"Write scale: {' or '.join(SCALES)}.")
+        raise ConfigError("scale", "is not a scale of an axis", f"Write scale: {' or '.join(SCALES)}.")
     reach = None if target is None else float(target)
     return ComparisonCell(source, name, list(runs), metric, list(axes), reach, scale, goal)
 

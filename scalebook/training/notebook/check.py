@@ -53,7 +53,7 @@ def check(nb: Notebook, description: Description, machines: Sequence[Machine] = 
         if isinstance(cell, Note):
             continue
         if cell.name in seen:
-            taken = Problem("name", "is the name of an earlier cell too", "Give each cell a name of its own.")
+            taken = Problem("name", "is already the name of an earlier cell", "Give each cell its own name.")
             problems.append(CellProblem(cell.name, taken, line))
         seen.add(cell.name)
         match cell:
@@ -96,7 +96,7 @@ def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterato
     named = cell.experiment if "config" not in cell.body else None
     if named is not None and base is None and named not in _broken(nb):
         remedy = suggestion(named, [experiment.name for experiment in nb.experiments()])
-        yield Problem("experiment", f"names {one_line(named, LONGEST_NAME)}, which is no experiment here", remedy)
+        yield Problem("experiment", f"there is no experiment {one_line(named, LONGEST_NAME)} in this notebook", remedy)
     for problem in search_problems(cell.body, base, description):
         if problem.key != "experiment" or named is None:
             yield problem
@@ -115,7 +115,9 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
             yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)} twice", "Name each experiment once.")
         elif name not in there:
             remedy = suggestion(name, known)
-            yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)}, which is no experiment here", remedy)
+            yield Problem(
+                f"runs.{place}", f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy
+            )
         seen.add(name)
     configs = [experiment.config for experiment in nb.experiments() if experiment.name in seen]
     if cell.metric:

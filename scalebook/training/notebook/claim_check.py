@@ -21,7 +21,7 @@ def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> I
         if isinstance(side, str):
             yield from _experiment(nb, key, side)
     if sum(side == cell.against for side in cell.runs) or len({repr(side) for side in cell.runs}) < len(cell.runs):
-        yield Problem("runs", "names the same twice, or what it is judged against", "Name each side once.")
+        yield Problem("runs", "names a side twice, or its own baseline", "Name each side once.")
     configs: list[Mapping[str, Any]] = [
         found.config for side in cell.sides if isinstance(side, str) and (found := nb.experiment(side))
     ]
@@ -43,7 +43,7 @@ def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], descriptio
     """A part of the claim's search, by the names that its dimensions have in the study. ConfigError where none is."""
     found = nb.search(cell.search or "")
     if found is None:
-        raise ConfigError("search", f"names {cell.search}, which is no search here", "Name a search cell.")
+        raise ConfigError("search", f"there is no search {cell.search} in this notebook", "Name a search cell.")
     spec = read_search({**found.body, "points": [dict(part)]}, nb.base(found), description)
     return dict(spec.points[0])
 
@@ -54,7 +54,7 @@ def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, descriptio
     logged = dict.fromkeys(name for info in infos if info for name in info.metrics)
     if infos and all(info and info.metrics for info in infos) and metric not in [*logged, names.TRAIN_LOSS]:
         remedy = f"They record {', '.join(logged)}."
-        yield Problem("metric", f"is {metric}, which none of these models is known to record", remedy, "warning")
+        yield Problem("metric", f"is {metric}, which none of these models records", remedy, "warning")
 
 
 def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
@@ -62,10 +62,10 @@ def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
     found = nb.experiment(name)
     if found is None and name not in broken:
         remedy = suggestion(name, [experiment.name for experiment in nb.experiments()])
-        yield Problem(key, f"names {one_line(name, LONGEST_NAME)}, which is no experiment here", remedy)
+        yield Problem(key, f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy)
     elif found is not None and found.repeats < FEWEST:
         what = f"names {name}, which has {found.repeats} seed{'s' if found.repeats > 1 else ''}"
-        yield Problem(key, what, f"Write repeats: {FEWEST} or more there: nothing is judged by fewer.", "warning")
+        yield Problem(key, what, f"Write repeats: {FEWEST} or more there: a verdict needs them.", "warning")
 
 
 def _search(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator[Problem]:
@@ -75,11 +75,11 @@ def _search(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator
         if cell.search not in broken:
             remedy = suggestion(cell.search or "", [search.name for search in nb.searches()])
             name = one_line(cell.search or "", LONGEST_NAME)
-            yield Problem("search", f"names {name}, which is no search here", remedy)
+            yield Problem("search", f"there is no search {name} in this notebook", remedy)
         return
     parts = [(key, side) for key, side in keyed(cell) if not isinstance(side, str)]
     if not parts:
-        yield Problem("search", "has no effect: no side is a part of it", "Leave it out.", "warning")
+        yield Problem("search", "has no effect: no side is a part of this search", "Remove it.", "warning")
         return
     base, points = nb.base(found), [part for _, part in parts]
     before = search_problems({key: value for key, value in found.body.items() if key != "points"}, base, description)
@@ -94,7 +94,7 @@ def _search(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator
     seeds = found.body.get("seeds", 1)
     if isinstance(seeds, int) and seeds < FEWEST:
         what = f"names {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"
-        yield Problem("search", what, f"Write seeds: {FEWEST} or more there: nothing is judged by fewer.", "warning")
+        yield Problem("search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning")
 
 
 def _base(nb: Notebook, name: str) -> Mapping[str, Any] | None:

@@ -78,7 +78,7 @@ def previous(notebook: Path, content: bytes) -> PastState | None:
 def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
     """Keep a state as the newest, for its owner's eyes only, unless it is that already; the oldest beyond `MOST` go."""
     if _is_out(notebook):
-        raise ConfigError(str(folder(notebook)), "is a link out of the folder", "Remove it.")
+        raise ConfigError(str(folder(notebook)), "is a link to outside the folder", "Remove it.")
     kept = states(notebook)
     if kept and back is None and kept[0].content() == content:
         return

@@ -71,9 +71,9 @@ def changed_since(run: RunRecord, hash_now: str, code: CodeNow) -> str:
 
 
 def changed_words(changed: Iterable[str]) -> str:
-    """`the config has changed since`; `models.py and layers.py have changed since`."""
+    """`the config has changed`; `models.py and layers.py have changed`."""
     words = " and ".join(dict.fromkeys(changed))
-    return f"{words} {'have' if ' and ' in words else 'has'} changed since"
+    return f"{words} {'have' if ' and ' in words else 'has'} changed"
 
 
 def _is_of(run: RunRecord, hash_now: str) -> bool:

@@ -41,7 +41,7 @@ class EditedMeanwhile(Exception):
     """
 
     def __init__(self, mine: Notebook, theirs: Stored) -> None:
-        super().__init__(f"{theirs.path.name} was edited meanwhile")
+        super().__init__(f"{theirs.path.name} was edited elsewhere")
         self.mine, self.on_disk = mine, theirs
 
     def __reduce__(self) -> tuple[type["EditedMeanwhile"], tuple[Notebook, Stored]]:

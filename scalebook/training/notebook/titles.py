@@ -21,7 +21,7 @@ def retitled(nb: Notebook, title: str) -> Notebook:
     if title == nb.title:
         return nb
     if problem := front_problem(nb.front):
-        raise ConfigError("front matter", problem[0].message, "Mend it in the file first.")
+        raise ConfigError("front matter", problem[0].message, "Fix it in the file first.")
     changed = None
     if front_title(nb.front) is None and re.fullmatch(r"[^\n#]*\S", title):
         changed = _in_heading(nb, title)
@@ -57,5 +57,5 @@ def _front(nb: Notebook, title: str) -> str:
     new = patch(inner, old, {**old, "title": title}) if old else None
     new = f"title: {flow(title)}\n{inner}" if new is None and "title" not in old else new
     if new is None:
-        raise ConfigError("title", "cannot be changed where it stands", "Write it into the file.")
+        raise ConfigError("title", "cannot be changed in place", "Write it into the file.")
     return mark + lines[0] + new.replace("\n", newline) + "".join(behind)

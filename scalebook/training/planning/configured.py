@@ -83,7 +83,7 @@ def configured(config: Mapping[str, Any], description: Description) -> Configure
     known = {*PLAYED, *MEASURED, *INDIFFERENT}
     for name in args:
         if name not in known:
-            raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Leave it out.")
+            raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")
     settings = _settings(args, info)
     _refuse_local(settings)
     beside = _beside(load, args, info, settings)
@@ -140,7 +140,7 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
         return None
     key = f"{ARGUMENTS}.clock"
     if clock.deaths:
-        raise ConfigError(f"{key}.deaths", "has deaths, and a plan is of workers of which none dies", "Leave it out.")
+        raise ConfigError(f"{key}.deaths", "has deaths, and a plan is of workers of which none dies", "Remove it.")
     if clock.links:
         raise ConfigError(f"{key}.links", "gives workers links of their own, and a plan has one for all",
                           "Write `link` alone, or make the slow ones `stragglers`.")  # fmt: skip

@@ -54,7 +54,7 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
         result = follow(workspace, job, lambda *_: None)
     told = records.peek(job.path / FILE, StepMeasures)
     if told is None or told.steps < 1:
-        why = result.why or "it left no figures"
+        why = result.why or "it recorded nothing"
         raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
     return found.declared(profile_of(told, _title(job), cores, load.accumulate))
 

@@ -130,7 +130,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
     """What a person has written, or `as_mapping`; ConfigError, naming key and remedy, for what is no profile."""
     for key in raw:
         if key not in KEYS:
-            raise ConfigError(f"profile.{key}", "there is no such key", f"Known: {', '.join(KEYS)}.")
+            raise ConfigError(f"profile.{key}", "unknown key", f"Known: {', '.join(KEYS)}.")
     if "gradient" not in raw:
         raise ConfigError("profile.gradient", "is missing", "Write the seconds of one gradient, as 180 ms.")
     push, pull = _bytes(raw, "push"), _bytes(raw, "pull")
@@ -157,7 +157,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
             raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Write a share, from 0 to 1.")
     for number in made.slowdown:
         if number < 2:
-            raise ConfigError(f"profile.slowdown.{number}", "is no number of several", "Write it as {2: 1.3}.")
+            raise ConfigError(f"profile.slowdown.{number}", "is less than 2 workers", "Write it as {2: 1.3}.")
     try:
         check(Profile, vars(made), "profile")
         for number, factor in made.slowdown.items():
@@ -226,13 +226,13 @@ def _seconds(written: object, key: str) -> Seconds:
         return quantity(written, "s", key)
     for name in written:
         if name not in ("kind", "mean", "cv"):
-            raise ConfigError(f"{key}.{name}", "there is no such key", "Known: kind, mean, cv.")
+            raise ConfigError(f"{key}.{name}", "unknown key", "Known: kind, mean, cv.")
     if "mean" not in written:
         raise ConfigError(f"{key}.mean", "is missing", "Write {kind: gamma, mean: 180 ms, cv: 0.1}.")
     kind: DistributionName = written.get("kind", "gamma")
     cv = written.get("cv")
     if cv is not None and (isinstance(cv, bool) or not isinstance(cv, int | float)):
-        raise ConfigError(f"{key}.cv", f"is {cv!r}, which is no number", "Write standard deviation / mean, as 0.1.")
+        raise ConfigError(f"{key}.cv", f"is {cv!r}, not a number", "Write standard deviation / mean, as 0.1.")
     made = Distribution(kind, quantity(written["mean"], "s", f"{key}.mean"), cv)
     try:
         made.check(key)
@@ -251,16 +251,16 @@ def _network(raw: Mapping[str, Any]) -> Network:
 
 def _whole(written: object, key: str) -> int:
     if isinstance(written, bool) or not isinstance(written, int):
-        raise ConfigError(key, f"is {written!r}, which is no whole number", "Write one, as 32.")
+        raise ConfigError(key, f"is {written!r}, not a whole number", "Write one, as 32.")
     return written
 
 
 def _by_number(written: object, key: str) -> dict[int, float]:
     if not isinstance(written, Mapping) or not all(str(number).isdecimal() for number in written):
-        raise ConfigError(key, f"is {written!r}, which is no mapping of numbers", "Write it as {3: 2.0}.")
+        raise ConfigError(key, f"is {written!r}, not a mapping of numbers", "Write it as {3: 2.0}.")
     for number, value in written.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"{key}.{number}", f"is {value!r}, which is no number", "Write one, as 2.0.")
+            raise ConfigError(f"{key}.{number}", f"is {value!r}, not a number", "Write one, as 2.0.")
     return {int(number): float(value) for number, value in written.items()}
 
 

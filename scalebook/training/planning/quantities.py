@@ -32,11 +32,11 @@ def quantity(written: object, unit: Unit, key: str) -> float:
         found = _TEXT.fullmatch(written) if isinstance(written, str) else None
         factor = UNITS[unit].get(found[2]) if found else None
         if found is None or factor is None:
-            raise ConfigError(key, f"is {written!r}, which is no number of {_NAMES[unit]}", remedy)
+            raise ConfigError(key, f"is {written!r}, not a number of {_NAMES[unit]}", remedy)
         try:
             value = float(found[1]) * factor
         except ValueError:
-            raise ConfigError(key, f"is {written!r}, which is no number of {_NAMES[unit]}", remedy) from None
+            raise ConfigError(key, f"is {written!r}, not a number of {_NAMES[unit]}", remedy) from None
     if not (math.isfinite(value) and value >= 0):
         raise ConfigError(key, f"is {written!r}", f"Use a finite number that is not negative, as {EXAMPLES[unit]}.")
     return value

@@ -129,6 +129,6 @@ def _panels(found: TargetAnswer) -> Sequence[tuple[str, list[tuple[float, float]
         return []
     return [
         ("updates to the target", [(workers, updates) for workers, updates, _ in there]),
-        ("seconds of an update", [(workers, seconds / updates) for workers, updates, seconds in there]),
+        ("seconds per update", [(workers, seconds / updates) for workers, updates, seconds in there]),
         ("seconds to the target", [(workers, seconds) for workers, _, seconds in there]),
     ]

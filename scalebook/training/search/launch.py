@@ -126,7 +126,7 @@ def resume(folder: SearchFolder, description: Description, trials: int | None = 
     folder.require_trust()
     spec = folder.spec(description)
     if trials is not None and trials < spec.trials and folder.state() not in ENDED:
-        raise ConfigError("trials", f"is {trials}, fewer than were asked for", "Stop the search instead.")
+        raise ConfigError("trials", f"is {trials}, fewer than before", "Stop the search instead.")
     body = body_of(spec)
     return _go_on(folder, read_search({**body, "trials": trials or spec.trials}, None, description), description)
 
@@ -171,8 +171,8 @@ def find(workspace: Workspace, word: str) -> SearchFolder:
     if named := [search for search in searches if search.request().name == word]:
         return named[0]
     if by_id:
-        raise ConfigError(word, f"is the beginning of {len(by_id)} searches", "Write more of it.")
-    raise ConfigError(word, f"is no search of {workspace.root}", "`scalebook search list` shows them all.")
+        raise ConfigError(word, f"matches {len(by_id)} searches", "Write more characters.")
+    raise ConfigError(word, f"is not a search of {workspace.root}", "`scalebook search list` shows them all.")
 
 
 def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | None:
@@ -192,7 +192,7 @@ def stale(
     except ConfigError:
         same = False
     if not same:
-        return "the search has changed since"
+        return "the search has changed"
     changed = listed(CodeNow(description.folder).changed(asked.modules))
     return changed and changed_words([changed])
 

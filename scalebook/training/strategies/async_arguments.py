@@ -54,7 +54,7 @@ class AsyncArguments:
             check(type(arguments), vars(arguments), ARGUMENTS)
         if self.buffers is not None and self.buffers not in get_args(BufferPolicy):
             known = ", ".join(get_args(BufferPolicy))
-            raise ValueError(f"{ARGUMENTS}.buffers: {self.buffers!r} is none of {known}. Write one, or leave it out.")
+            raise ValueError(f"{ARGUMENTS}.buffers: {self.buffers!r} is none of {known}. Write one, or remove it.")
 
     @property
     def elastic(self) -> WorkerRange | None:

@@ -47,57 +47,57 @@ PULL: Final = f"{ARGUMENTS}.pull_codec"
 
 
 class AsyncPS(SharedMeasures, Playing):
-    """Workers that share parameters and optimizer state through a parameter server, by one of several rules.
+    """Workers share parameters and optimizer state through a parameter server, by one of several rules.
 
     Rule, damping, codecs, `local`, `clock` and `workers` may also be mappings, as a config writes them.
 
     Args:
-        rule: What becomes of a gradient that arrives. `async`: it is applied at once (Downpour SGD). `bounded`: so, but
-            nobody runs far ahead of the slowest. `sync`: one of each worker is averaged into an update. `softsync`: any
-            few are. A name means the rule's defaults.
-        damping: What is done about staleness. `none`; `inverse`: a learning rate divided by it; `drop_above`: gradients
-            staler than a limit are dropped; `delay_compensation`: they are corrected.
-        workers: Worker processes, on each machine; more than there are devices share them in turn. None: one for each
-            device. `{min: 2, max: 8}`: one for each device, of all machines together at least and at most so many;
-            machines may join and leave while others train (not under `sync`).
-        warmup_updates: Updates at the beginning that worker 0 makes alone.
-        shards: Parts that the parameters are cut into, each with a lock, or a server, of its own.
-        host: Where shards live. `inline`: in shared memory, the worker that pushes applies. `process`: a server process
-            for each. `virtual`: one process plays all workers, each gradient computed from the version that its worker
-            would have had, in the order in which they would have come by `clock`; `seconds` is then its time.
-        overlap: Whether a worker computes while its last push is applied (host `process`); its parameters are then one
-            push of its own older.
-        buffers: What becomes of buffers that training changes (codebooks, centroids, queues), of which each worker has
-            its own. `averaged`: with each push it goes on from the mean of all; integers, and what a module has beside
-            some, are worker 0's. `of_worker_0`: it goes on from worker 0's, as under DDP. `per_worker`: it keeps its
-            own, and worker 0's are validated and saved. `frozen`: normalisation layers never change theirs. None:
-            `of_worker_0` under the rule `sync`, else `averaged`. Running statistics of normalisation layers are
-            averaged when they are validated and saved, unless `of_worker_0` or `per_worker` is written.
-        restarts: How often, in one run, a worker that has died is started again. Then training goes on without it.
-            Worker 0 is not: its death ends the run.
-        trace: Whether to write every update down, to be replayed (`scalebook.training.ps.replay`).
+        rule: How the server applies gradients. `async`: each at once (Downpour SGD). `bounded`: the same, but no worker
+            runs far ahead of the slowest. `sync`: averages one gradient per worker. `softsync`: averages any few. A
+            bare name means the rule's defaults.
+        damping: How to treat stale gradients. `none`: no change. `inverse`: divide the learning rate by the staleness.
+            `drop_above`: drop gradients staler than a limit. `delay_compensation`: correct them.
+        workers: Worker processes per machine. More workers than devices share them. None: one per device. `{min: 2,
+            max: 8}`: one per device, with limits over all machines together; machines may join and leave during
+            training (not under `sync`).
+        warmup_updates: Updates at the start that worker 0 makes alone.
+        shards: Parts of the parameters, each with its own lock or server.
+        host: Where shards live. `inline`: in shared memory; the pushing worker applies its gradient. `process`: a
+            server process per shard. `virtual`: one process simulates all workers; each gradient is computed from the
+            version that its worker would hold, in the order that `clock` gives; `seconds` are those of the clock.
+        overlap: Whether a worker computes while the server applies its last push (host `process`). Its parameters are
+            then one push older.
+        buffers: How workers share buffers that training changes (codebooks, centroids, queues). `averaged`: each push
+            brings them to the mean of all workers; integer buffers, and the other buffers of their module, are worker
+            0's. `of_worker_0`: all take worker 0's, as under DDP. `per_worker`: each keeps its own; validation and
+            checkpoints use worker 0's. `frozen`: normalisation layers never change theirs. None: `of_worker_0` under
+            the rule `sync`, else `averaged`. Validation and checkpoints average the running statistics of normalisation
+            layers, unless `of_worker_0` or `per_worker` is written.
+        restarts: How often a dead worker restarts in one run. After that, training continues without it. Worker 0 never
+            restarts: its death ends the run.
+        trace: Whether to record every update for replay (`scalebook.training.ps.replay`).
         norms: Whether to measure how far the parameters moved under each gradient.
-        deadline_s: Seconds after which any wait for another process counts as failed.
+        deadline_s: Seconds after which a wait for another process fails.
         clock: How long everything takes for virtual workers.
-        push_codec: How gradients travel. `fp32`: as they are. `bf16`, `fp16`: half of the bytes; `int8`: a quarter;
-            `sign`: a thirty-second; `qsgd`: few levels, drawn; `topk`, `randomk`: a share of the values; `powersgd`:
-            thin matrices. In shared memory (hosts `inline` and `process`) they cost time and save none, and show what
-            fewer bytes do to the training. Virtual workers' links carry fewer bytes.
-        pull_codec: How parameters travel, all of them by `fp32`, `bf16`, `fp16` or `int8`. A worker then computes with
-            what is decoded, while the shards keep their own values; validation and checkpoints are of these.
-        pull_delta: Whether the difference to the worker's last parameters travels instead, by any codec that loses
-            something: what one pull leaves out is part of the next.
-        local: When workers communicate. `none`: with each gradient. Else each makes steps of its own optimizer on its
-            own parameters, and an update is what several have led to. `local_sgd`: parameters are averaged; `diloco`:
-            with momentum over these averages; `elastic`: workers keep theirs, which and the shards' pull each other;
-            `significance`: a push waits until it has moved them far enough. Updates, and so `max_steps` and staleness,
-            count what the shards apply, learning rates' schedules a worker's own steps. Validation and checkpoints are
-            of the shards' parameters; a resumed run's workers begin there, with worker 0's optimizer state. A worker
-            that dies loses its steps since its last push.
-        threads: CPU threads of each worker. None: as many as torch was told to use (OMP_NUM_THREADS), else an equal
-            part of the cores. On the command line it is the config's own key `threads`.
-        tls: Whether what travels between machines (`trainer.num_nodes`) is encrypted; on loopback it never is. Without,
-            workers still have to show that they have the run's key.
+        push_codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes; `int8`: a quarter; `sign`:
+            1/32; `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices. In
+            shared memory (hosts `inline` and `process`) a codec costs time and saves none; it shows what fewer bytes do
+            to training. Links of virtual workers carry the fewer bytes.
+        pull_codec: Compression of parameters: `fp32`, `bf16`, `fp16` or `int8`. Workers compute with the decoded
+            values; the shards keep exact ones, which validation and checkpoints use.
+        pull_delta: Whether to send only the difference to the worker's last parameters, by any lossy codec. The next
+            pull makes up for what one omits.
+        local: When workers communicate. `none`: after each gradient. Otherwise each worker makes steps of its own
+            optimizer on its own parameters, and an update combines several steps. `local_sgd`: averages parameters.
+            `diloco`: adds momentum over these averages. `elastic`: workers keep their own parameters; they and the
+            shards pull each other. `significance`: pushes only after moving far enough. Updates, and with them
+            `max_steps` and staleness, count what the shards apply; learning rate schedules count a worker's own steps.
+            Validation and checkpoints use the shards' parameters. A resumed run starts from them, with worker 0's
+            optimizer state. A worker that dies loses its steps since its last push.
+        threads: CPU threads per worker. None: as many as torch is set to use (OMP_NUM_THREADS), else an equal part of
+            the cores. In a config, use the top-level key `threads` instead.
+        tls: Whether to encrypt traffic between machines (`trainer.num_nodes`); loopback traffic is never encrypted.
+            Without it, workers must still prove that they have the run's key.
     """
 
     strategy_name = "async_ps"

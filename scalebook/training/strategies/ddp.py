@@ -49,7 +49,7 @@ ONE_BUCKET_MB: Final = 1 << 20
 
 
 class DDP(AroundFork, DDPStrategy):
-    """Synchronous: every worker's gradient is averaged into each update, and all wait for the slowest.
+    """Synchronous: each update averages the gradients of all workers, so all wait for the slowest.
 
     `strategy: ddp`. Arguments are those of Lightning's DDPStrategy, `start_method` excepted. On one machine the workers
     meet on a loopback port that is bound before they are forked, so none can be taken meanwhile. On several
@@ -57,10 +57,9 @@ class DDP(AroundFork, DDPStrategy):
     they meet at MASTER_ADDR and MASTER_PORT. Under MPI and LSF workers are started as Lightning's DDPStrategy does it.
 
     Args:
-        codec: How gradients travel. `fp32`: as they are; `bf16`, `fp16`: half of the bytes, added up on their way.
-            By any other each worker hands its frame to all: `int8`: a quarter; `sign`: a thirty-second; `qsgd`: few
-            levels, drawn; `topk`, `randomk`: a share of the values; `powersgd`: thin matrices. What a worker takes then
-            grows with their number.
+        codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes, by all-reduce. The others go by
+            all-gather, so a worker receives more bytes the more workers there are. `int8`: a quarter; `sign`: 1/32;
+            `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices.
         deadline_s: Seconds for which machines of one run wait for each other before it begins.
     """
 
@@ -72,7 +71,7 @@ class DDP(AroundFork, DDPStrategy):
         self.deadline_s = deadline_s
         self.codec = make_codec(read_object(codec, CodecName | Codec, KEY), KEY)
         if self.codec.codes and kwargs.get("ddp_comm_hook") is not None:
-            raise ValueError(f"{KEY}: {self.codec.name} does not go with a ddp_comm_hook. Write fp32, or leave it out.")
+            raise ValueError(f"{KEY}: {self.codec.name} does not go with a ddp_comm_hook. Write fp32, or remove it.")
         if self.codec.codes and not in_halves(self.codec):
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)
         super().__init__(start_method="popen", **kwargs)

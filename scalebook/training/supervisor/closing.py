@@ -43,7 +43,7 @@ def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
         return _failed(ended, FailureClass.DISK_FULL, f"{how}; {full}")
     if code is None or code < 0:
         if code == -signal.SIGKILL and memory_kills:
-            return _failed(ended, FailureClass.OUT_OF_MEMORY, f"{how}; the machine had run out of memory")
+            return _failed(ended, FailureClass.OUT_OF_MEMORY, f"{how}; the machine ran out of memory")
         return _failed(ended, FailureClass.KILLED, how)
     last = watch.job.tail(1).strip()
     return _failed(

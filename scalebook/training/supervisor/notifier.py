@@ -65,7 +65,7 @@ class Notifier:
         try:
             asked = Workspace(self.workspace.root).settings.notify  # as the file says now
         except ConfigError as error:
-            print(f"scalebook: nobody is notified: {error}", flush=True)
+            print(f"scalebook: no notification: {error}", flush=True)
             return
         if asked:
             facts = json.dumps([asdict(ending) for ending in endings])

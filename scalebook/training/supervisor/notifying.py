@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     """0 when all were told."""
     workspace, endings = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[Ending])
     if not trusted(workspace):
-        print("scalebook: nobody is notified: the folder is not trusted (--trust, or the button on the pages)")
+        print("scalebook: no notification: the folder is not trusted (--trust, or the button on the pages)")
         return 1
     problems = [problem for ending in endings for problem in notify(workspace.settings.notify, ending, workspace.root)]
     for problem in problems:

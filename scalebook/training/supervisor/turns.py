@@ -119,7 +119,7 @@ class Turns:
         if now - self._looked_around > LOOK_AROUND_S or self._full:
             full = lacking(self.workspace.hidden)
             if full and not self._full:
-                print(f"scalebook: {full}: nothing is started until there is room", flush=True)
+                print(f"scalebook: {full}: nothing starts until there is space", flush=True)
             self._full = full
 
     def idle(self) -> bool:
@@ -155,7 +155,7 @@ class Turns:
             return  # it waits until there is room
         self._codes[name] = code
         if ordered is not None and job is not None and job.started() is None:
-            self._fail(job, problem or f"its process ended with code {code} before it could begin")
+            self._fail(job, problem or f"its process ended with code {code} before it started")
 
     def _discover(self) -> None:
         """New folders, and process files in known ones."""
@@ -206,7 +206,7 @@ class Turns:
             if (result := job.result()) is not None:
                 self._broken(job, result)
         elif job.id not in self.starter.ordered and job.stop_file.exists():
-            self._close(job, Result("stopped", time.time(), cause=f"{job.why_stopped()}, before it had begun"))
+            self._close(job, Result("stopped", time.time(), cause=f"{job.why_stopped()}, before it started"))
 
     def _broken(self, job: JobFolder, result: Result) -> None:
         """Who runs it, if anybody, cannot be read: that is its end, unless a newer Scalebook knows better."""

@@ -186,12 +186,12 @@ def time_words(virtual: Collection[bool]) -> str:
         return ""
     if all(virtual):
         return (
-            "Virtual workers: one process plays all of them. Seconds, and whatever is counted per second, are those of "
-            "the clock that is declared, not of this machine."
+            "Virtual workers: one process simulates all of them. Seconds, and rates per second, are those of the "
+            "declared clock, not of this machine."
         )
     return (
-        "Virtual beside measured: of those with virtual workers, seconds and whatever is counted per second are those "
-        "of the clock that is declared."
+        "Virtual and measured runs together: for virtual workers, seconds and rates per second are those of the "
+        "declared clock."
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from scalebook.training.tracking import names
 
 SIGN: Final = "†"
-WORDS: Final = "Of worker 0 alone: the model logs this metric on each worker, so the data of the others are left out."
+WORDS: Final = "Worker 0 only: the model logs this metric per worker, so the data of other workers are missing."
 
 
 def is_own(tags: Mapping[str, str], metric: str) -> bool:

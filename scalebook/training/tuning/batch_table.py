@@ -33,14 +33,14 @@ def answer(done: Sequence[Tried], bracket: Bracket, workers: int, memory_mb: int
     best = next((tried for tried in reversed(done) if tried.batch_size == bracket.fits and tried.failure is None), None)
     if best is None:
         smallest = min(tried.batch_size for tried in done) if done else bracket.multiple
-        return f"Nothing fits: {smallest} for each worker is too large already. {_wall(done, memory_mb)}"
-    lines = [f"Largest batch: {bracket.fits:,} for each worker, {bracket.fits * workers:,} over all."]
+        return f"Nothing fits: even {smallest} per worker is too large. {_wall(done, memory_mb)}"
+    lines = [f"Largest batch: {bracket.fits:,} per worker, {bracket.fits * workers:,} global."]
     if bracket.too_large is not None:
         lines.append(f"{bracket.too_large:,} does not fit. {_wall(done, memory_mb)}")
     elif best.training_samples is not None and bracket.fits + bracket.multiple > best.training_samples // workers:
-        lines.append(f"The training set is the wall, not memory: it has {best.training_samples:,} samples.")
+        lines.append(f"The training set is the limit, not memory: it has {best.training_samples:,} samples.")
     else:
-        lines.append("--most is the wall, not memory.")
+        lines.append("--most is the limit, not memory.")
     if best.free_mb is not None:
         lines.append(f"It leaves {best.free_mb:,.0f} MB in each process.")
     return " ".join(lines) + _saturation(done)

@@ -36,7 +36,7 @@ def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
     if result is not None:
         return result
     died = job.state() == "failed"
-    cause = "its process is gone" if died else f"nothing has moved for {SILENCE_S:g} s"
+    cause = "its process has died" if died else f"nothing happened for {SILENCE_S:g} s"
     failure = FailureClass.KILLED if died else FailureClass.TIMED_OUT
     return Result("failed", time.time(), failure.value, cause, ADVICE[failure])
 

@@ -47,8 +47,8 @@ def main(argv: Sequence[str]) -> int:
     if load.batch_per_worker is None:
         raise ConfigError(
             "data",
-            "has no batch_size, so there is nothing to vary",
-            "Choose a data set with an argument batch_size, or give yours one.",
+            "has no batch_size to vary",
+            "Choose a data set with an argument batch_size, or add one to yours.",
         )
     tries = BatchTries(
         workspace.create(),
@@ -67,7 +67,7 @@ def memory_mb(load: Workload, asked_mb: int | None) -> int | None:
 
     if load.accelerator in ("gpu", "cuda") or (load.accelerator == "auto" and this_machine().gpus):
         if asked_mb is not None:
-            raise ConfigError("--memory-mb", "has no effect on a GPU, whose own memory is the limit", "Remove it.")
+            raise ConfigError("--memory-mb", "has no effect on a GPU: its own memory is the limit", "Remove it.")
         return None
     if asked_mb is not None or (free := available_bytes()) is None:
         return asked_mb

@@ -80,7 +80,7 @@ class RateRange(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         (optimizer,) = trainer.optimizers
         if trainer.strategy.lr_scheduler_configs:
-            rank_zero_warn("The range test sets the learning rate: the model's schedule is put aside.")
+            rank_zero_warn("The range test sets the learning rate and ignores the model's schedule.")
             trainer.strategy.lr_scheduler_configs = []
         rates = [float(group.get("initial_lr", group.get("lr", 0.0))) for group in optimizer.param_groups]
         for group, rate in zip(optimizer.param_groups, rates, strict=True):

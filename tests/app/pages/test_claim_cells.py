@@ -80,10 +80,10 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     assert app.button(key="claim-form-save").disabled
     assert red(app) == [
         ":red[Target: is missing. Write the value of val/bits_per_dim to be reached.]",
-        ":red[At most: is empty, and At least too. Fill in one of the two: it is the claim.]",
+        ":red[At most: is empty, and so is At least. Fill in at least one of them.]",
     ]
     box(app, "Target").set_value("2,5").run()
-    assert red(app) == [":red[Target: '2,5' is not a number. Write one, with a point where it has decimals.]"]
+    assert red(app) == [":red[Target: '2,5' is not a number. Write one, such as 0.95.]"]
     select(app, "Figure").set_value("best").run()
     box(app, "At least").set_value("1").run()
     box(app, "At most").set_value("0.8").run()
@@ -94,7 +94,7 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     box(app, "Name").set_value("lower").run()
     select(app, "Claim about").set_value(["pixelcnn-async-2"]).run()
     assert red(app) == [
-        ":red[Claim about: names the same twice, or what it is judged against. Name each side once.]",
+        ":red[Claim about: names a side twice, or its own baseline. Name each side once.]",
     ]
     select(app, "Claim about").set_value(["single"]).run()
     assert red(app) == []
@@ -128,7 +128,9 @@ def test_a_part_of_a_search_is_typed_as_it_is_written(open_page: Open, workspace
     select(app, "Claim about").set_value(["batch_size: 64"]).run()
     select(app, "Figure").set_value("best").run()
     box(app, "At most").set_value("1").run()
-    assert red(app) == [":red[Search: is missing: runs names parts of a search. Write search: NAME of a search cell.]"]
+    assert red(app) == [
+        ":red[Search: is missing, but runs names parts of a search. Write search: NAME of a search cell.]"
+    ]
     select(app, "Search").set_value("batch").run()
     select(app, "Compared with").set_value("").run()
     assert red(app) == []

@@ -8,7 +8,7 @@ from tests.app.recorded import config, record
 
 
 def test_nothing_chosen_says_what_to_do(open_page: Open) -> None:
-    assert "Nothing chosen yet" in html(open_page("compare"))
+    assert "No runs chosen" in html(open_page("compare"))
 
 
 def test_runs_stand_side_by_side(open_page: Open, workspace: Workspace) -> None:
@@ -23,7 +23,7 @@ def test_runs_stand_side_by_side(open_page: Open, workspace: Workspace) -> None:
     assert any("'2,5' is not a number" in one.value for one in app.error)
     number(app, "Target").set_value(2.5).run()
     assert "updates to 2.5" in html(app)
-    assert "Single seeds have no interval" in words(app)
+    assert "One seed gives no interval" in words(app)
 
 
 def test_an_unknown_run_is_named_and_the_others_shown(open_page: Open, workspace: Workspace) -> None:

@@ -43,7 +43,7 @@ def test_a_comparison_of_all_experiments_is_added_and_undone(open_page: Open, wo
     assert chosen.value == ["pixelcnn-async-2", "alone"]
     chosen.set_value([]).run()
     assert app.button(key="comparison-save").disabled
-    assert any("Experiments: names none" in one.value for one in app.caption)
+    assert any("Experiments: is empty" in one.value for one in app.caption)
     next(one for one in app.multiselect if one.label == "Experiments").set_value(["alone", "pixelcnn-async-2"]).run()
     next(one for one in app.multiselect if one.label == "X axis").set_value(["seconds", "updates"]).run()
     number(app, "Target").set_value("2,5").run()
@@ -107,7 +107,7 @@ def test_the_runs_of_the_compare_page_become_a_cell_of_their_notebook(open_page:
     ids.append(record(workspace, cell="as-it-was-called", config_hash=renamed).id)
     ids.append(record(workspace, cell="away", what=config(3)).id)
     app = press(open_page("compare", runs=",".join(ids), target="2.5", x="samples"), "Save in a notebook")
-    assert "Left out, since this notebook has no such experiment: away seed 1." in words(app)
+    assert "Left out, because this notebook has no such experiment: away seed 1." in words(app)
     app.button(key="comparison-save").click().run()
     assert not app.exception
     assert path.read_text(encoding="utf-8").endswith(
@@ -121,7 +121,7 @@ def test_the_runs_of_the_compare_page_become_a_cell_of_their_notebook(open_page:
 def test_runs_of_no_experiment_cannot_be_saved_and_it_is_said(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace, cell="gone")
     app = press(open_page("compare", runs=job.id), "Save in a notebook")
-    assert [one.value for one in app.toast] == ["None of these runs belongs to an experiment of a notebook."]
+    assert [one.value for one in app.toast] == ["None of these runs belongs to an experiment in a notebook."]
 
 
 def chosen(app: AppTest) -> list[str]:

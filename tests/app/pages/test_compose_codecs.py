@@ -19,12 +19,12 @@ def test_codecs_are_offered_with_their_bytes_for_this_model(open_page: Open, loo
     assert offered == choice(app, "Pull codec").options
     assert {"fp32 · 20 kB", "bf16 · 10 kB, 1/1.99", "topk 0.01 · 432 B, 1/46.3"} < {*offered}
     assert all(" kB" in one or " B, 1/" in one for one in offered), offered
-    assert "For this model a push has 20 kB, as they are, and a pull 20 kB, as they are." in captions(app)
+    assert "For this model, a push is 20 kB, uncompressed; a pull is 20 kB, uncompressed." in captions(app)
     pick(app, "Push codec", "topk")
     number(app, "Share").set_value(0.5).run()
     assert config(app)["trainer"]["strategy"]["init_args"]["push_codec"]["init_args"] == {"share": 0.5}
     assert choice(app, "Push codec").value.config_value == "topk"
-    assert any(one.startswith("For this model a push has 20 kB (1 times of 20 kB)") for one in captions(app))
+    assert any(one.startswith("For this model, a push is 20 kB (1 times of 20 kB)") for one in captions(app))
     assert len(looked_at) == 1
 
 
@@ -34,7 +34,7 @@ def test_a_codec_of_ddp_says_what_is_handed_in_and_taken_out(open_page: Open) ->
     pick(app, "Strategy", "DDP")
     number(app, "Workers").set_value(4).run()
     pick(app, "Codec", "sign")
-    said = "a worker hands in 688 B (1/29.1 of 20 kB), and takes out 2.06 kB (1/9.69 of 20 kB)."  # three others' frames
+    said = "a worker sends 688 B (1/29.1 of 20 kB) and receives 2.06 kB (1/9.69 of 20 kB)."  # three others' frames
     run_until(app, lambda: any(said in one for one in captions(app)))
     pick(app, "Codec", "bf16")
     assert config(app)["trainer"]["strategy"] == {

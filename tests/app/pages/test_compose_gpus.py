@@ -50,7 +50,7 @@ def test_the_form_names_the_gpus_and_refuses_more_workers_of_ddp(
     if count:
         number(app, "GPU share").set_value(0.5).run()
         assert config(app)["gpu_share"] == 0.5
-        assert any("the run takes 9 GPUs: small runs share one" in one for one in errors(app))
+        assert any("the run takes 9 GPUs: only runs on one GPU can share it" in one for one in errors(app))
 
 
 def test_what_is_missing_is_said_where_gpus_might_be(
@@ -68,5 +68,5 @@ def test_what_is_missing_is_said_where_gpus_might_be(
     monkeypatch.setattr(gpus, "cpu_build", lambda: "2.13.0+cpu")
     forget()
     (missing,) = [one for one in captions(open_page("compose", notebook="first-steps")) if "GPU" in one]
-    assert "torch 2.13.0+cpu here is a build for CPUs" in missing
+    assert "torch 2.13.0+cpu is a CPU build" in missing
     assert "pip install --force-reinstall torch" in missing

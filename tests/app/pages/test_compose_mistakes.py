@@ -13,13 +13,13 @@ pytestmark = pytest.mark.long
 
 
 REFUSED = [
-    ("Batch size per worker", "0", "0 is out of bounds. Give a whole number above 0."),
+    ("Batch size per worker", "0", "0 is out of bounds. Write a whole number above 0."),
     ("Batch size per worker", "1,5", "'1,5' is not a whole number."),
     ("Batch size per worker", "2.5", "2.5 is not a whole number."),
     ("Learning rate", "-1", "-1.0 is out of bounds."),
     ("Learning rate", "abc", "'abc' is not a number."),
-    ("Epochs", "0", "0 is out of bounds. Give a whole number of at least 1."),
-    ("Epochs", "", "Is empty. Give a whole number of at least 1."),
+    ("Epochs", "0", "0 is out of bounds. Write a whole number of at least 1."),
+    ("Epochs", "", "Is empty. Write a whole number of at least 1."),
     ("Workers", "many", "'many' is not a whole number."),
     ("Workers", "1025", "1025 is out of bounds."),
     ("Seeds", "1.5", "1.5 is not a whole number."),
@@ -34,7 +34,7 @@ def test_a_field_that_holds_no_such_number_says_so_and_nothing_runs(open_page: O
         number(app, label).set_value(typed).run()
         assert [one.value for one in app.error if said in one.value], (label, typed, [one.value for one in app.error])
         assert off(app) == (True, True), (label, typed)
-        assert any("Run and Save wait until this is right" in one.value for one in app.caption)
+        assert any("Fix this to run or save" in one.value for one in app.caption)
         assert number(app, label).box.value == typed
         number(app, label).set_value(before).run()
         assert off(app) == (False, False)
@@ -79,7 +79,7 @@ def test_a_cell_or_notebook_that_is_not_there_is_said_and_no_form_shown(open_pag
     assert "First steps has no experiment called gone" in html(app)
     assert not app.title
     assert not app.text_input
-    assert "There is no notebook called other" in html(open_page("compose", notebook="other"))
+    assert "No notebook called other" in html(open_page("compose", notebook="other"))
 
 
 def test_an_empty_choice_says_in_words_what_it_means(open_page: Open) -> None:
@@ -139,7 +139,7 @@ def test_far_more_workers_than_cores_are_confirmed_beside_the_button(open_page: 
     number(app, "Workers").set_value("1000").run()
     assert any(one.value.startswith("1,000 workers on ") for one in app.warning)
     assert off(app) == (True, False), "it may be saved"
-    next(one for one in app.checkbox if one.label == "Run it all the same").check().run()
+    next(one for one in app.checkbox if one.label == "Run anyway").check().run()
     assert off(app) == (False, False)
     number(app, "Workers").set_value("999").run()
     assert off(app) == (True, False), "that was another question"

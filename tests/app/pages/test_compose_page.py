@@ -182,7 +182,7 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
     app = open_page("compose", notebook="first-steps")
     pick(app, "Model", "Mine")
     assert "Mine (yours)" in choice(app, "Model").options
-    assert any("has its own `configure_optimizers`" in one.value for one in app.info)
+    assert any("in its own `configure_optimizers`" in one.value for one in app.info)
     assert "optimizer" not in config(app)
     assert number(app, "Width").value == 3
 
@@ -219,7 +219,7 @@ def test_settings_stay_with_their_rule_and_problems_with_their_field(open_page: 
     number(app, "Backup workers").set_value(1).run()
     number(app, "Workers").set_value(3).run()
     assert "<span>effective batch</span><b>64</b>" in html(app)
-    assert any("The first 2 of 3 gradients are averaged" in one.value for one in app.caption)
+    assert any("averages the first 2 of 3 gradients" in one.value for one in app.caption)
     number(app, "Backup workers").set_value(3).run()
     assert [one.value for one in app.error] == [
         "Is 3, which leaves nobody to wait for among 3 workers. Write at most 2, or use more workers."
@@ -237,7 +237,7 @@ def test_a_rule_by_hand_is_read_and_its_mistakes_can_be_mended(open_page: Open) 
     as_yaml(app, f"model: PixelCNN\ndata: Digits\ntrainer: {{strategy: {written}, devices: 2}}\n")
     assert number(app, "Bound").value == 7
     as_yaml(app, f"model: PixelCNN\ndata: Digits\ntrainer: {{strategy: {written.replace('Bounded', 'Bonded')}}}\n")
-    assert any("Names 'Bonded', which it does not know. Did you mean `Bounded`?" in one.value for one in app.error)
+    assert any("Unknown class 'Bonded'. Did you mean `Bounded`?" in one.value for one in app.error)
     next(one for one in app.text_input if one.label == "Rule").set_value("bounded").run()
     assert strategy_args(app) == {"rule": "bounded"}
     assert not app.error
@@ -247,9 +247,9 @@ def test_a_rule_by_hand_is_read_and_its_mistakes_can_be_mended(open_page: Open) 
 def test_the_learning_rate_follows_the_batch_and_says_so(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
     assert "lr_scaling" not in config(app)
-    pick(app, "Scaling with the batch", "linear")
+    pick(app, "Scaling with batch size", "linear")
     assert config(app)["lr_scaling"] == {"rule": "linear", "per": 256}
-    number(app, "Per, samples").set_value(8).run()
+    number(app, "Reference batch, samples").set_value(8).run()
     number(app, "Warm-up, epochs").set_value(0.5).run()
     assert config(app)["lr_scaling"] == {"rule": "linear", "per": 8, "warmup_epochs": 0.5}
     said = "0.001 per 8 → 0.004 at a batch of 32, reached after 0.5 epochs"
@@ -257,7 +257,7 @@ def test_the_learning_rate_follows_the_batch_and_says_so(open_page: Open) -> Non
     assert "<span>scaled learning rate</span><b>0.004</b>" in html(app)
     pick(app, "Strategy", "DDP")
     assert any("→ 0.008 at a batch of 64" in one.value for one in app.caption)
-    pick(app, "Scaling with the batch", "none")
+    pick(app, "Scaling with batch size", "none")
     assert "lr_scaling" not in config(app)
 
 
@@ -265,7 +265,7 @@ def test_a_scaling_that_cannot_be_is_said_at_its_field(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     as_yaml(app, "model: PixelCNN\ndata: Digits\nlr_scaling: linear\n")
     assert any("s 'linear', not a mapping" in one.value for one in app.error)
-    next(one for one in app.text_input if one.label == "Scaling with the batch").set_value("{rule: sqrt}").run()
+    next(one for one in app.text_input if one.label == "Scaling with batch size").set_value("{rule: sqrt}").run()
     assert config(app)["lr_scaling"] == {"rule": "sqrt"}
     assert [one.value for one in app.error] == []
 
@@ -308,7 +308,7 @@ def test_virtual_workers_take_the_times_that_plan_measured_or_a_run_recorded(
     assert clock() == {"gradient_s": recorded, "server_s": recorded}
     times().set_value("A number").run()
     assert clock() == {"gradient_s": 0.1}
-    assert any("0.1 s is an example, not measured" in one.value for one in app.caption)
+    assert any("0.1 s is an example, not a measurement" in one.value for one in app.caption)
     assert untimed.id[:8] not in str(times().options)
 
 
@@ -317,7 +317,7 @@ def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> Non
     pick(app, "Strategy", "Parameter server")
     number(app, "Workers").set_value(64).run()
     next(one for one in app.toggle if one.label == "Virtual workers").set_value(True).run()
-    assert any("One process plays all workers" in one.value for one in app.caption)
+    assert any("One process simulates all workers" in one.value for one in app.caption)
     number(app, "Seconds per gradient").set_value("0.25").run()
     trainer = config(app)["trainer"]
     assert trainer["devices"] == 1

@@ -56,20 +56,20 @@ def test_a_module_of_the_folder_is_named_and_not_run_before_it_is_trusted(
     app.button(key="use-nets").click().run()
     assert not app.exception
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == 'modules = ["nets"]\n'
-    assert "This folder wants to run code of its own" in words(app)
+    assert "This folder wants to run its own code" in words(app)
     assert f"module nets, from {tmp_path / 'nets.py'}" in "".join(codes(app))
     assert not trusted(workspace)
     assert not (tmp_path / "nets.py.ran").exists()
     app = press(app, "Use my own model")
-    assert app.button(key="use-nets").label == "Named"
+    assert app.button(key="use-nets").label == "In use"
     assert app.button(key="use-nets").disabled
 
 
 def test_a_template_is_written_and_a_taken_name_refused_in_the_dialog(open_page: Open, tmp_path: Path) -> None:
-    app = press(press(open_page(), "Use my own model"), "Write it")
+    app = press(press(open_page(), "Use my own model"), "Create file")
     assert (tmp_path / f"{own_model.SUGGESTED}.py").exists()
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == f'modules = ["{own_model.SUGGESTED}"]\n'
-    app = press(press(app, "Use my own model"), "Write it")
+    app = press(press(app, "Use my own model"), "Create file")
     assert "my_model is there already. Choose another name" in app.error[0].value
 
 

@@ -42,7 +42,7 @@ def test_a_notebook_that_is_a_link_is_named_and_not_shown(
     (tmp_path / "linked.md").symlink_to(outside / "secret.md")
     (tmp_path / "inner.md").symlink_to("first-steps.md")
     app = open_page(notebook="linked")
-    assert "linked.md: is a link out of the folder. Copy the file into the folder" in words(app)
+    assert "linked.md: is a link to outside the folder. Copy the file into the folder" in words(app)
     assert SECRET not in words(app) + "".join(codes(app))
     labels = {choice.name: choice.label for choice in notebooks.choices(workspace)}
     assert labels == {
@@ -50,7 +50,7 @@ def test_a_notebook_that_is_a_link_is_named_and_not_shown(
         "inner": "First steps (inner.md)",
         "first-steps": "First steps (first-steps.md)",
     }
-    with pytest.raises(ConfigError, match="is a link out of the folder"):
+    with pytest.raises(ConfigError, match="is a link to outside the folder"):
         notebooks.read(tmp_path / "linked.md")
     assert store.read(tmp_path / "linked.md").notebook.title == SECRET, "named on a command line it is followed"
     trust(workspace)
@@ -66,7 +66,7 @@ def test_nor_is_a_file_of_a_run(open_page: Open, workspace: Workspace, outside: 
         app = open_page("runs", run=job.id, files=tab)
         assert SECRET not in words(app) + "".join(codes(app)), tab
     if name in ("log.txt", "config.yaml"):
-        assert f"({name} is not shown: a link, which is not followed)" in "".join(
+        assert f"({name} is not shown: a link, which Scalebook does not follow)" in "".join(
             "".join(codes(open_page("runs", run=job.id, files=tab))) for tab in ("Config", "Log")
         )
     assert SECRET.encode() not in written(job.path / name)
@@ -116,7 +116,7 @@ def test_states_of_a_notebook_are_neither_read_from_elsewhere_nor_written_there(
     history.folder(page).symlink_to(outside)
     assert history.states(page) == []
     stored = store.read(page)
-    with pytest.raises(ConfigError, match="is a link out of the folder"):
+    with pytest.raises(ConfigError, match="is a link to outside the folder"):
         history.keep(page, stored.notebook.text.encode("utf-8"))
     assert sorted(outside.iterdir()) == before
     history.folder(page).unlink()

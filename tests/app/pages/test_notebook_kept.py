@@ -22,7 +22,7 @@ def test_a_note_is_deleted_after_a_question_and_undo_brings_it_back(open_page: O
     assert app.button(key="notebook-undo").disabled
     press(press(app, "Edit"), "Delete")
     assert path.read_text(encoding="utf-8") == TEXT
-    assert "<b>Question</b> is removed from the notebook" in html(app)
+    assert "This removes <b>Question</b> from the notebook" in html(app)
     app.button(key="delete-cell").click().run()
     assert "Does staleness hurt?" not in path.read_text(encoding="utf-8")
     assert not [one for one in app.button if one.label == "Save"]  # the editor is closed
@@ -58,7 +58,7 @@ def test_any_earlier_state_can_be_returned_to(open_page: Open, workspace: Worksp
     states = next(one for one in app.selectbox if one.label == "State")
     assert [one.split(",")[0] for one in states.options] == ["3", "2", "1"]
     told = [one.partition(": ")[2] for one in states.options]
-    assert told == ["note “Second.” changed", "note “First.” changed", "the first that is kept"]
+    assert told == ["note “Second.” changed", "note “First.” changed", "the oldest one"]
     states.select_index(1).run()
     assert any("-Third." in one.value and "+First." in one.value for one in app.code)
     app.button(key="earlier-return").click().run()

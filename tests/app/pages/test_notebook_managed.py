@@ -73,7 +73,7 @@ def test_a_notebook_whose_runs_go_on_keeps_its_file_name(open_page: Open, worksp
     app.text_input(key="rename-title").set_value("Other").run()
     app.text_input(key="rename-file").set_value("other").run()
     app.button(key="rename-notebook").click().run()
-    assert "cannot change while runs of first-steps.md go on" in app.toast[0].value
+    assert "cannot change while first-steps.md has active runs" in app.toast[0].value
     assert (workspace.root / "first-steps.md").read_text(encoding="utf-8") == TEXT
     app.text_input(key="rename-file").set_value("first-steps").run()
     app.button(key="rename-notebook").click().run()
@@ -99,7 +99,7 @@ def test_a_deleted_notebook_is_asked_about_and_can_be_brought_back(open_page: Op
     assert "Its runs stay in MLflow" in words(app)
     app.button(key="delete-notebook").click().run()
     assert not path.exists()
-    assert "There is no notebook called first-steps" in html(app)
+    assert "No notebook called first-steps" in html(app)
     app.button(key="bring-back-here").click().run()
     assert path.read_text(encoding="utf-8") == TEXT
     assert "Does staleness hurt?" in words(app)

@@ -12,7 +12,7 @@ from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
-DECISIONS = {"Keep the file", "Keep both", "Replace the file by mine"}
+DECISIONS = {"Keep the file", "Keep both", "Replace the file with mine"}
 
 
 def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
@@ -38,7 +38,7 @@ def test_results_stand_by_seed_and_a_failure_names_cause_and_remedy(open_page: O
     assert f"/runs?run={first.id}" in shown
     assert "2.047" in shown
     assert "best val/bits_per_dim" in shown
-    assert "stale: the config has changed since" in shown  # the recorded hash is not the cell's
+    assert "stale: the config has changed" in shown  # the recorded hash is not the cell's
     assert app.button(key="run-pixelcnn-async-2").label == "Run"
 
 
@@ -180,7 +180,7 @@ def test_an_experiment_is_duplicated_under_a_free_name(open_page: Open, workspac
 def test_another_notebook_is_opened_by_its_address(open_page: Open, workspace: Workspace) -> None:
     (workspace.root / "second.md").write_text("# The second\n", encoding="utf-8")
     assert "The second" in words(open_page("", notebook="second"))
-    assert "There is no notebook called third" in html(open_page("", notebook="third"))
+    assert "No notebook called third" in html(open_page("", notebook="third"))
 
 
 def test_a_notebook_that_cannot_be_read_says_why_on_its_page_and_leaves_the_others_alone(
@@ -259,7 +259,7 @@ def test_run_all_leaves_out_what_has_a_mistake_and_says_so(
     app = open_page()
     app.button(key="run-all").click().run()
     assert [job.request().cell for job in queue.all_jobs(workspace)] == ["other"]
-    assert app.toast[0].value.startswith("Submitted 1 run.  \npixelcnn-async-2 was not started: data.init_args.batch")
+    assert app.toast[0].value.startswith("Submitted 1 run.  \npixelcnn-async-2 did not start: data.init_args.batch")
 
 
 def test_the_menu_leads_back_to_the_notebook_that_was_open(open_page: Open, workspace: Workspace) -> None:

@@ -29,18 +29,18 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
 
 def test_what_cannot_be_asked_is_said_by_key_and_remedy(open_page: Open) -> None:
     app = open_page("plan", bandwidth="fast")
-    assert app.error[0].value.startswith("profile.network.bandwidth: is 'fast', which is no number of bytes a second")
+    assert app.error[0].value.startswith("profile.network.bandwidth: is 'fast', not a number of bytes a second")
     app = open_page("plan", rules="asink")
     assert "--rules: there is no rule 'asink'" in app.error[0].value
     app = open_page("plan", notebook="first-steps", cell="gone")
-    assert "There is no experiment gone in first-steps" in app.warning[0].value
+    assert "first-steps has no experiment gone" in app.warning[0].value
 
 
 def test_rules_and_shards_are_the_config_s_where_none_is_chosen(open_page: Open) -> None:
     """Of a system written by hand, which has none, the usual ones; also after the config's were on the page."""
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2")
     boxes = [app.multiselect(key=key) for key in ("rules", "shards")]
-    assert [(box.value, box.placeholder) for box in boxes] == [([], "as the config has it")] * 2
+    assert [(box.value, box.placeholder) for box in boxes] == [([], "from the config")] * 2
     app.segmented_control(key="system").set_value("Form").run()
     assert not app.error
 
@@ -64,7 +64,7 @@ def test_an_experiment_leads_here(open_page: Open) -> None:
     assert not app.exception
     assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
     assert [one.label for one in app.button if one.label == "Plan"] == ["Plan"]
-    assert "Plan measures the parts of pixelcnn-async-2" in html(app)
+    assert "Plan first measures pixelcnn-async-2" in html(app)
 
 
 def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace) -> None:

@@ -66,7 +66,7 @@ def test_a_view_comes_from_its_address_and_changes_by_hand(open_page: Open, work
     app.multiselect(key="batch").set_value(["64", "1024"]).run()
     app.toggle(key="down").set_value(True).run()
     assert rows(app) == ["c0 · seed 1", "c1 · seed 1"]
-    assert "No run fits" in html(open_page("runs", model="Gone"))
+    assert "No matching run" in html(open_page("runs", model="Gone"))
 
 
 def test_groups_open_on_a_click(open_page: Open, workspace: Workspace) -> None:

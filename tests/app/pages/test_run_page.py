@@ -42,7 +42,7 @@ def test_a_failed_run_names_cause_and_remedy(open_page: Open, workspace: Workspa
     app = open_page("runs", run=job.id)
     assert "Worker lost." in app.error[0].value
     assert "worker 1 died: pid 4711, SIGKILL." in app.error[0].value
-    assert "Look for the cause in the log" in app.error[0].value
+    assert "Find the cause in the log" in app.error[0].value
     assert buttons(app) == ["Run again", "Duplicate"]
     with zipfile.ZipFile(job.path / "last.ckpt", "w") as checkpoint:
         checkpoint.writestr("data.pkl", "")
@@ -67,8 +67,8 @@ def test_run_again_leads_to_a_new_run_with_the_same_config(
     monkeypatch.setattr(queue, "ensure", lambda _: None)
     job = record(workspace, seed=3, state="stopped", config_hash="abcdefabcdef")
     app = open_page("runs", run=job.id)
-    assert "It was stopped. It had not begun." in app.info[0].value
-    assert "never began" in html(app)
+    assert "This run was stopped. It had not started." in app.info[0].value
+    assert "never started" in html(app)
     next(one for one in app.button if one.label == "Run again").click().run()
     (new,) = [one for one in queue.all_jobs(workspace) if one.id != job.id]
     assert app.query_params["run"] == new.id
@@ -97,7 +97,7 @@ def test_an_error_in_a_person_s_own_code_comes_with_its_line_first(open_page: Op
     assert shown[0] == frame
     assert "begins\ngoes on" in shown
     assert any(one.startswith("Traceback (most recent") for one in shown)
-    assert "What was written before: 2 lines" in [one.label for one in app.expander]
+    assert "Earlier output: 2 lines" in [one.label for one in app.expander]
 
 
 def test_a_finished_run_shows_figures_curves_config_and_log(open_page: Open, workspace: Workspace) -> None:
@@ -174,26 +174,26 @@ def test_a_runs_page_waits_for_no_look_at_the_modules(
         patch.setattr(catalogue, "describe", look)
         app.run()
         assert "<span>best val/bits_per_dim</span><b>2.047</b>" in html(app)
-        assert "Since then" not in html(app)
+        assert "has changed since" not in html(app)
         app.run()
         assert lookers == [resources.LOOKING], "one look for all who draw"
         looked.set()
         wait_for(lambda: all(thread.name != resources.LOOKING for thread in enumerate_threads()), "the look to end")
     for aside in workspace.cache.glob("describe-*.aside"):
         aside.rename(aside.with_suffix(".json"))
-    assert "Since then its experiment was changed: trainer.devices was 3 and is 2; " in html(app.run())
+    assert "The experiment has changed since: trainer.devices was 3 and is now 2; " in html(app.run())
 
 
 def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace, seed=1, what=config(workers=3, lr=0.01))
     shown = html(open_page("runs", run=job.id))
-    assert "Since then its experiment was changed: trainer.devices was 3 and is 2; " in shown
-    assert "optimizer.init_args.lr was 0.01 and is 0.001." in shown
+    assert "The experiment has changed since: trainer.devices was 3 and is now 2; " in shown
+    assert "optimizer.init_args.lr was 0.01 and is now 0.001." in shown
     cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
     fresh = record(workspace, seed=1, config_hash=config_hash(cell.config, describe(workspace)))
-    assert "Since then" not in html(open_page("runs", run=fresh.id))
+    assert "has changed since" not in html(open_page("runs", run=fresh.id))
     (workspace.root / "first-steps.md").unlink()
-    assert "Since then" not in html(open_page("runs", run=job.id))
+    assert "has changed since" not in html(open_page("runs", run=job.id))
 
 
 def test_any_metrics_are_drawn_also_in_one_chart_and_smoothed(open_page: Open, workspace: Workspace) -> None:
@@ -218,7 +218,7 @@ def test_a_run_shows_what_it_takes_of_the_machine(open_page: Open, workspace: Wo
             file.write(json.dumps(asdict(sample)) + "\n")
     drawn = {one["layout"]["title"]["text"]: one["data"] for one in charts(open_page("runs", run=job.id))}
     assert drawn["CPU cores busy"][0]["y"] == [1.5] * 3
-    assert drawn["memory of all its processes, MB"][0]["y"] == [500.0, 501.0, 502.0]
+    assert drawn["memory of all processes, MB"][0]["y"] == [500.0, 501.0, 502.0]
     assert drawn["GPU busy, %"][0]["y"] == [50.0] * 3
     assert drawn["GPU temperature, °C"][0]["x"] == [0.0, 2.0, 4.0]
 
@@ -248,7 +248,7 @@ def test_a_run_shows_what_each_worker_takes_of_its_gpu(open_page: Open, workspac
     assert not [one.value for one in app.caption if "Unknown" in one.value]
     write(sampled(None))
     (said,) = [one.value for one in app.run().caption if "Unknown" in one.value]
-    assert said.startswith("Unknown: GPU busy by worker, %. NVML does not tell it here")
+    assert said.startswith("Unknown: GPU busy by worker, %. NVML does not report it here")
     write([])
     (said,) = [one.value for one in app.run().caption if "Unknown" in one.value]
     assert said.startswith("Unknown: GPU busy by worker, %; GPU memory by worker, MB. NVML")
@@ -298,11 +298,11 @@ def test_who_came_and_left_is_told(open_page: Open, workspace: Workspace) -> Non
     first = [{"worker": worker, "at": at, "joined": True} for worker in (0, 1)]
     path.write_text(json.dumps({**told, "comings": first}))
     app = open_page("runs", run=job.id)
-    assert "Machines that came and left" not in [one.value for one in app.header]
+    assert "Workers that joined and left" not in [one.value for one in app.header]
     later = [{"worker": 2, "at": at + 60, "joined": True}, {"worker": 1, "at": at + 120, "joined": False}]
     path.write_text(json.dumps({**told, "comings": [*first, *later]}))
     app.run()
-    assert "Machines that came and left" in [one.value for one in app.header]
+    assert "Workers that joined and left" in [one.value for one in app.header]
     assert "worker 1 left 3 min ago · worker 2 joined 4 min ago" in [one.value for one in app.caption]
 
 

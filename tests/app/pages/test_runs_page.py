@@ -37,10 +37,10 @@ def test_a_filter_that_fits_nothing_says_so(open_page: Open, workspace: Workspac
     record(workspace, cell="a", seed=1)
     app = open_page("runs")
     app.text_input(key="find").set_value("zebra").run()
-    assert "No run fits" in html(app)
+    assert "No matching run" in html(app)
     app.text_input(key="find").set_value("").run()
     app.selectbox(key="state").select("failed").run()
-    assert "No run fits" in html(app)
+    assert "No matching run" in html(app)
 
 
 def test_a_waiting_run_says_why_and_can_be_stopped(open_page: Open, workspace: Workspace) -> None:
@@ -112,7 +112,7 @@ def test_what_a_gpu_lacks_is_said_among_the_devices(
     app = open_page("runs")
     app.session_state["devices"] = True
     app.run()
-    assert "GPU 1 is left out: NVML says GPU is lost of it." in [one.value for one in app.caption]
+    assert "GPU 1 is left out: NVML reports GPU is lost." in [one.value for one in app.caption]
     nvml(error=FakeNvml.MISMATCH)
     app.run()
     assert any(
@@ -145,7 +145,7 @@ def test_any_page_that_an_address_asks_for_shows_the_runs(open_page: Open, works
 @pytest.mark.parametrize("text", ["both ' and \"", "back\\", "tick`", "100%", "a;b -- c", "new\nline", "x" * 5000])
 def test_any_text_can_be_looked_for(open_page: Open, workspace: Workspace, text: str) -> None:
     record(workspace, seed=1)
-    assert "No run fits" in html(open_page("runs", find=text))
+    assert "No matching run" in html(open_page("runs", find=text))
 
 
 def test_a_store_of_another_mlflow_is_said(open_page: Open, workspace: Workspace) -> None:

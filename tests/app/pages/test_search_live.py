@@ -16,11 +16,11 @@ from tests.app.pages.conftest import Open, html, words
 SPACE = (searches.BATCH, searches.RATE, searches.STRATEGY)
 TABS = {
     "Map": "best trial of each column",
-    "Curves": "the better it ended",
+    "Curves": "the better its final value",
     "Parallel coordinates": "through its value",
     "Importance": "PED-ANOVA",
-    "Pareto": "Quality against the seconds",
-    "Table": "sorts by it",
+    "Pareto": "Quality by the seconds",
+    "Table": "to sort",
 }
 """Each tab, and words of its caption."""
 
@@ -75,7 +75,7 @@ def test_before_the_first_trial_has_ended_the_page_says_so(open_page: Open, work
     waiting = [TrialRecord(0, "running", {"batch_size": 64, "learning_rate": 0.1, "strategy": "ddp"})]
     folder = searches.folder(workspace, found, waiting, ended=False)
     app = open_page("search", search=folder.id)
-    assert "The first trial has not ended yet" in words(app)
+    assert "No trial has ended yet" in words(app)
     assert drawn(app) == []
 
 
@@ -84,7 +84,7 @@ def test_few_trials_have_no_importance(open_page: Open, workspace: Workspace) ->
     app = open_page(
         "search", search=searches.folder(workspace, found, searches.records(found, 6)).id, view="Importance"
     )
-    assert "from 10 finished trials on" in html(app)
+    assert "needs 10 finished trials" in html(app)
 
 
 def test_the_map_needs_two_axes(open_page: Open, workspace: Workspace) -> None:
@@ -98,10 +98,10 @@ def test_axes_and_panels_can_be_chosen(open_page: Open, workspace: Workspace) ->
     folder = searches.folder(workspace, found, searches.records(found, 40))
     app = open_page("search", search=folder.id)
     boxes = {one.label: one for one in app.selectbox}
-    assert boxes["Across"].options == ["batch size", "learning rate", "model.features"]
-    boxes["Across"].set_value("model.features").run()
+    assert boxes["X axis"].options == ["batch size", "learning rate", "model.features"]
+    boxes["X axis"].set_value("model.features").run()
     boxes = {one.label: one for one in app.selectbox}
-    assert boxes["Upwards"].options == ["batch size", "learning rate"]
+    assert boxes["Y axis"].options == ["batch size", "learning rate"]
     boxes["Side by side"].set_value(()).run()
     assert not app.exception
     assert any("over model.features and learning_rate" in one for one in drawn(app))

@@ -8,12 +8,12 @@ from tests.app.pages.test_search_page import CELL, preset, press, setting_up
 
 def test_a_field_that_holds_no_such_number_blocks_the_search(open_page: Open) -> None:
     app = preset(setting_up(open_page, experiment=CELL), "batch-size")
-    for label, typed in (("From, learning_rate", "1,5"), ("To, learning_rate", "much"), ("For a batch of", "0")):
+    for label, typed in (("From, learning_rate", "1,5"), ("To, learning_rate", "much"), ("Reference batch", "0")):
         refused(app, label, typed)
-    app = press(app, "Next: how")
+    app = press(app, "Next: method")
     for label, typed in (
-        ("Trials", "0"), ("Trials", "1,5"), ("Seeds of each", "two"), ("Minutes in all", "-1"), ("Target", "low"),
-        ("Failures that stop the search", "0"), ("Memory of each process, MB", "1.5"),
+        ("Trials", "0"), ("Trials", "1,5"), ("Seeds per trial", "two"), ("Time limit, minutes", "-1"),
+        ("Target", "low"), ("Failures before the search stops", "0"), ("Memory per process, MB", "1.5"),
     ):  # fmt: skip
         refused(app, label, typed)
     number(app, "Trials").set_value("0")

@@ -82,7 +82,7 @@ def test_a_new_search_asks_first_and_says_nothing_is_wrong(open_page: Open) -> N
     app = setting_up(open_page, experiment=CELL)
     assert not app.error
     assert app.button(key="search-start").disabled
-    for title in ("What is varied", "What a batch size means"):
+    for title in ("Search space", "Batch size is"):
         assert title in words(app)
     assert "Choose fields" in html(app)
 
@@ -94,16 +94,16 @@ def test_a_preset_fills_the_space_and_says_what_it_would_do(open_page: Open) -> 
     assert "preset: batch-size" in text
     assert "powers_of_two" in text
     shown = words(app)
-    assert "This starts" in shown
-    assert "time unknown until the first run has ended" in shown
-    assert "Points of this space" in html(app)
+    assert "Starts" in shown
+    assert "the time is unknown until the first run ends" in shown
+    assert "Sample points" in html(app)
     assert not app.button(key="search-start").disabled
     assert f"--cell {CELL}-batch-size" in codes(app)[1]
 
 
 def test_a_field_is_added_changed_and_removed(open_page: Open) -> None:
     app = setting_up(open_page, experiment=CELL)
-    chooser = box(app, "Vary another field")
+    chooser = box(app, "Add a field")
     chooser.select_index(next(i for i, one in enumerate(chooser.options) if one.startswith("model.features"))).run()
     assert "model.features: {int: [4, 64]}" in cell_text(app).replace('"', "")
     number(app, "To, model.features").set_value(32).run()
@@ -121,7 +121,7 @@ def test_a_mistake_is_named_with_its_remedy_and_nothing_typed_is_lost(open_page:
     assert any("space.learning_rate" in one.value for one in app.error)
     assert app.button(key="search-start").disabled
     assert number(setting_up(open_page, experiment=CELL), "From, learning_rate").value == 5.0
-    press(app, "Next: how")
+    press(app, "Next: method")
     number(app, "Trials").set_value(7).run()
     press(app, "Back")
     assert number(app, "From, learning_rate").value == 5.0
@@ -141,13 +141,13 @@ def test_weak_scaling_changes_the_examples(open_page: Open) -> None:
 
 
 def test_the_second_step_says_how(open_page: Open) -> None:
-    app = press(preset(setting_up(open_page, experiment=CELL), "batch-size"), "Next: how")
+    app = press(preset(setting_up(open_page, experiment=CELL), "batch-size"), "Next: method")
     sampler = box(app, "Sampler")
     sampler.select_index(sampler.options.index("Random")).run()
     number(app, "Trials").set_value(6).run()
-    number(app, "Seeds of each").set_value(2).run()
+    number(app, "Seeds per trial").set_value(2).run()
     app.toggle[0].set_value(True).run()
-    assert "This starts 12 runs" in words(app)
+    assert "Starts 12 runs" in words(app)
     for part in ("sampler: random", "trials: 6", "seeds: 2", "exclusive: true"):
         assert part in cell_text(app)
     against = box(app, "Second objective")
@@ -190,7 +190,7 @@ def test_a_cell_of_the_notebook_shows_its_search(open_page: Open, workspace: Wor
     made(workspace)
     app = open_page("")
     shown = html(app)
-    assert "stale: the search has changed since" in shown
+    assert "stale: the search has changed" in shown
     assert "best val/loss" in shown
     assert not app.button(key="run-batch-size").disabled
     app.button(key="open-batch-size").click().run()
@@ -219,10 +219,10 @@ def test_one_search_has_its_head_and_buttons(open_page: Open, workspace: Workspa
 def test_trials_are_added_and_a_point_is_tried_next(open_page: Open, workspace: Workspace) -> None:
     found = made(workspace, trials=20)
     app = open_page("search", search=found.id)
-    number(app, "How many more").set_value("1,5").run()
+    number(app, "More trials").set_value("1,5").run()
     assert app.button(key="add-trials").disabled
-    number(app, "How many more").set_value(5).run()
-    press(app, "Add them")
+    number(app, "More trials").set_value(5).run()
+    press(app, "Add")
     assert found.body()["trials"] == 25
     assert found.result() is None  # it goes on
     app = open_page("search", search=found.id)
@@ -231,7 +231,7 @@ def test_trials_are_added_and_a_point_is_tried_next(open_page: Open, workspace: 
     number(app, "learning_rate").set_value(50).run()
     assert app.button(key="add-point").disabled
     number(app, "learning_rate").set_value(0.5).run()
-    press(app, "Try it next")
+    press(app, "Try next")
     assert [point for _, point in launch.waiting_points(found)] == [{"batch_size": 32, "learning_rate": 0.5}]
 
 
@@ -239,16 +239,16 @@ def test_a_point_that_was_tried_is_named_and_not_tried_again(open_page: Open, wo
     search = spec((BATCH,), trials=6)
     found = folder(workspace, search, records(search, 6))
     app = open_page("search", search=found.id)
-    press(app, "Try it next")  # begins with the best one
+    press(app, "Try next")  # begins with the best one
     assert launch.waiting_points(found) == []
-    assert any("has this point already" in one.value for one in app.toast)
+    assert any("already has this point" in one.value for one in app.toast)
 
 
 def test_a_stopped_search_says_how_it_goes_on(open_page: Open, workspace: Workspace) -> None:
     found = made(workspace)
     found.write(SearchResult("stopped", 2e9, "Stopped on request"))
     app = open_page("search", search=found.id)
-    assert [one.value for one in app.info] == ["Stopped on request. Resume goes on where it was."]
+    assert [one.value for one in app.info] == ["Stopped on request. Resume continues where it stopped."]
 
 
 def test_a_failed_search_says_why_and_is_resumed(open_page: Open, workspace: Workspace) -> None:
@@ -266,7 +266,7 @@ def test_a_search_that_nobody_drives_says_resume(open_page: Open, workspace: Wor
     gone = ProcessId.of()
     found.write(Driving(replace(gone, start=gone.start - 100_000), 2e9))
     app = open_page("search", search=found.id)
-    assert any("Its process has ended: press Resume" in one.value for one in app.warning)
+    assert any("Its process has ended. Press Resume" in one.value for one in app.warning)
     assert "interrupted" in html(app)
 
 

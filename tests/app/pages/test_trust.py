@@ -40,7 +40,7 @@ config:
   data: {class_path: mine.Numbers, init_args: {rows: 20, batch_size: 4}}
 ```
 """
-QUESTION = "This folder wants to run code of its own"
+QUESTION = "This folder wants to run its own code"
 
 
 def listed(app: AppTest) -> str:

@@ -117,7 +117,7 @@ def test_problems_are_lines_with_places(notebook_file: Path, capsys: pytest.Capt
 def test_an_unknown_cell_or_file_is_said_in_one_line(notebook_file: Path) -> None:
     done = _run(notebook_file, "god")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "scalebook: error: --cell: god is no experiment of this notebook. Did you mean `good`?\n"
+    assert done.stderr == "scalebook: error: --cell: god is not an experiment of this notebook. Did you mean `good`?\n"
     assert _run(notebook_file.with_name("none.md")).returncode == 2
 
 
@@ -141,7 +141,7 @@ def test_searches_have_a_command_of_their_own(notebook_file: Path, capsys: pytes
         search.replace("experiment: good", "config: {model: MLPClassifier, data: Digits}"), encoding="utf-8"
     )
     only = _run(page)
-    assert (only.returncode, "has no experiments, only searches" in only.stderr) == (2, True)
+    assert (only.returncode, "has only searches, no experiments" in only.stderr) == (2, True)
 
 
 def test_a_run_prints_progress_comparison_and_what_failed(notebook_file: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_file_with_its_failures(here: Path, capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().out
     assert "rates: 1 finished, 1 infeasible" in told
     assert "1 diverged, e.g. trial" in told
-    assert "rates finished: 2 trials, every point there is, 1 of them failed; the last: train/loss became nan" in told
+    assert "rates finished: 2 trials: all points, 1 of them failed; the last: train/loss became nan" in told
 
 
 def test_a_search_of_which_nothing_finished_has_failed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,9 +87,9 @@ def test_an_objective_that_nothing_logs_ends_it_after_the_first_trial(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ([], "names no search"),
-        (["a-notebook.md", "--cell", "frist"], "is no search of this notebook. Did you mean `first`?"),
-        (["a-notebook.md", "-c", "x.yaml"], "names no search"),
+        ([], "needs a search"),
+        (["a-notebook.md", "--cell", "frist"], "is not a search of this notebook. Did you mean `first`?"),
+        (["a-notebook.md", "-c", "x.yaml"], "needs a search"),
         (["a-notebook.md", "--trials", "0"], "trials"),
     ],
 )

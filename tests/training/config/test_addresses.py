@@ -31,8 +31,8 @@ def test_an_address_is_no_checkpoint(address: str, description: Description) -> 
     assert is_address(address)
     (problem,) = validate({**GOOD, "ckpt_path": address}, description)
     assert (problem.key, problem.severity) == ("ckpt_path", "error")
-    assert problem.message == f"is the address {address!r}, and checkpoints are read from files only"
-    assert problem.remedy.startswith("Download it yourself")
+    assert problem.message == f"is the address {address!r}, but checkpoints must be local files"
+    assert problem.remedy.startswith("Download it from a source you trust")
 
 
 @pytest.mark.parametrize("path", FILES)

@@ -94,12 +94,12 @@ def test_every_way_to_name_a_rule_is_right(rule: Any, description: Description) 
 @pytest.mark.parametrize(
     ("rule", "key", "message", "remedy"),
     [
-        ("bounde", "rule", "names 'bounde', which it does not know", "Did you mean `bounded`?"),
-        ("ssp", "rule", "names 'ssp', which it does not know", "Known: async, bounded, softsync, sync."),
-        (3, "rule", "is 3, which names no class", "Give one of async, bounded, sync, softsync, or {class_path: "),
-        (None, "rule", "is empty", "Give one of async, bounded, sync, softsync"),
-        ({"class_path": "bounded"}, "rule", "names 'bounded', which it does not know", "Did you mean `Bounded`?"),
-        ({"class_path": "Bounded", "bound": 3}, "rule.bound", "does not belong beside class_path", "Move it into "),
+        ("bounde", "rule", "unknown class 'bounde'", "Did you mean `bounded`?"),
+        ("ssp", "rule", "unknown class 'ssp'", "Known: async, bounded, softsync, sync."),
+        (3, "rule", "is 3, not a class", "Write one of async, bounded, sync, softsync, or {class_path: "),
+        (None, "rule", "is empty", "Write one of async, bounded, sync, softsync"),
+        ({"class_path": "bounded"}, "rule", "unknown class 'bounded'", "Did you mean `Bounded`?"),
+        ({"class_path": "Bounded", "bound": 3}, "rule.bound", "does not belong next to class_path", "Move it into "),
         ({"class_path": "Bounded", "init_args": 3}, "rule.init_args", "is not a mapping", "Write one "),
         (
             {"class_path": "Bounded", "init_args": {"bond": 3}},
@@ -111,7 +111,7 @@ def test_every_way_to_name_a_rule_is_right(rule: Any, description: Description) 
             {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 0}},
             "rule.init_args.bound",
             "0 is out of bounds",
-            "Give a whole number of at least 1.",
+            "Write a whole number of at least 1.",
         ),
         (
             {"class_path": "Sync", "init_args": {"backup_workers": 4}},

@@ -24,7 +24,7 @@ def found(description: Description, codec: Any, **trainer: Any) -> list[tuple[st
 
 def test_a_codec_of_ddp_that_cannot_be_or_does_nothing(description: Description) -> None:
     key = "trainer.strategy.init_args.codec"
-    on_gpu = "is sign, whose frames are made on a CPU. Write bf16, fp16 or fp32, or accelerator: cpu."
+    on_gpu = "is sign, which works on a CPU only. Write bf16, fp16 or fp32, or accelerator: cpu."
     assert found(description, "sign", accelerator="gpu") == [(key, "error", on_gpu)]
     alone = "has no effect: there is only one worker. Use more workers."
     assert found(description, "sign", devices=1) == [(key, "warning", alone)]

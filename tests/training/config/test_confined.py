@@ -31,7 +31,7 @@ def test_untrusted_configs_name_harmless_classes_alone(
     trainer: dict[str, Any], key: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = config(**trainer)
-    with pytest.raises(ConfigError, match=r"which is used only in a folder that you trust.*--trust") as caught:
+    with pytest.raises(ConfigError, match=r"which needs a folder that you trust.*--trust") as caught:
         queue.submit(workspace, given, seeds=[1], description=describe(workspace))
     assert caught.value.problem.key == key
     monkeypatch.setattr(queue, "require", lambda *_, **__: None)  # as if it had got past the validation
@@ -39,7 +39,7 @@ def test_untrusted_configs_name_harmless_classes_alone(
     assert run_job(job.path) == 2
     result = job.result()
     assert result is not None
-    assert "which is used only in a folder that you trust" in result.cause
+    assert "which needs a folder that you trust" in result.cause
 
 
 HARMLESS: list[dict[str, Any]] = [
@@ -85,7 +85,7 @@ def test_runs_write_within_the_workspace(
     trainer: dict[str, Any], key: str, workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     (workspace.root / "link").symlink_to(tmp_path_factory.mktemp("outside"))
-    with pytest.raises(ConfigError, match=r"outside of the workspace .*--trust") as caught:
+    with pytest.raises(ConfigError, match=r"outside the workspace .*--trust") as caught:
         queue.submit(workspace, config(**trainer), seeds=[1], description=describe(workspace), start=False)
     assert caught.value.problem.key == key
     trust.trust(workspace)
@@ -94,6 +94,6 @@ def test_runs_write_within_the_workspace(
 
 def test_data_is_downloaded_in_a_trusted_folder_alone(workspace: Workspace) -> None:
     given = {**config(), "data": {"class_path": "TabSeparated", "init_args": {"url": "https://example.org/a.zip"}}}
-    with pytest.raises(ConfigError, match=r"downloaded from there only in a folder that you trust.*--trust") as caught:
+    with pytest.raises(ConfigError, match=r"downloads from there only in a folder that you trust.*--trust") as caught:
         queue.submit(workspace, given, seeds=[1], description=describe(workspace))
     assert caught.value.problem.key == "data.init_args.url"

@@ -61,7 +61,7 @@ def test_it_is_a_warning_where_jobs_run_on_a_cluster_alone(root: Path, descripti
 
     (said,) = told(clustered=True)
     assert said.startswith("data.init_args.batch_size: names pictures, a folder, which does not go to other machines")
-    assert f"Have it at {root.resolve() / 'pictures'} on each machine that is to run this" in said
+    assert f"Copy it to {root.resolve() / 'pictures'} on each machine that may run this" in said
     assert told(clustered=False) == told(clustered=True, typed=True) == []
 
 

@@ -52,7 +52,7 @@ def test_a_file_that_is_no_python_is_named_with_its_remedy(tmp_path: Path, text:
     (module,) = found(Workspace(tmp_path))
     assert module.name == "net"
     assert "cannot be read as Python" in module.problem
-    assert "Correct the file." in module.problem
+    assert "Fix the file." in module.problem
 
 
 def test_names_that_would_import_something_else_are_refused(tmp_path: Path) -> None:

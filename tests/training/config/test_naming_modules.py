@@ -41,12 +41,12 @@ def test_a_module_is_added_and_every_other_line_stays(tmp_path: Path, before: st
 def test_what_cannot_be_extended_is_refused_and_left(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     text = 'note = "x"\n'
     (tmp_path / SETTINGS).write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match="is no setting"):
+    with pytest.raises(ConfigError, match="is not a setting"):
         name_module(Workspace(tmp_path), "mine")
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == text
     quoted = '"modules" = ["old"]\n'
     (tmp_path / SETTINGS).write_text(quoted, encoding="utf-8")
-    with pytest.raises(ConfigError, match="cannot be extended by mine"):
+    with pytest.raises(ConfigError, match="cannot be extended with mine"):
         name_module(Workspace(tmp_path), "mine")
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == quoted
     outside = tmp_path_factory.mktemp("outside") / "settings"

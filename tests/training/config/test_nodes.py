@@ -46,10 +46,10 @@ def test_what_does_not_go_between_machines_is_said_before_the_start(description:
         ({"min": 1, "max": 3}, {}, "workers.max", "is 3, and 2 machines with 2 workers each have 4"),
         ({"min": 5, "max": 4}, {}, "workers.max", "is 4, less than min, 5"),
         ({"min": 1, "max": 4}, {"rule": "sync"}, "workers", "what an update of sync averages depends on how many"),
-        ({"min": 4}, {}, "workers", "is {'min': 4}, which is no number of workers"),
-        ("many", {}, "workers", "is 'many', which is no number of workers"),
-        (0, {}, "workers", "is 0, which is no number of workers"),
-        (True, {}, "workers", "is True, which is no number of workers"),
+        ({"min": 4}, {}, "workers", "is {'min': 4}, not a number of workers"),
+        ("many", {}, "workers", "is 'many', not a number of workers"),
+        (0, {}, "workers", "is 0, not a number of workers"),
+        (True, {}, "workers", "is True, not a number of workers"),
     ],
 )
 def test_how_many_workers_there_may_be_is_checked_before_the_start(
@@ -78,7 +78,7 @@ def test_the_queue_has_one_machine(description: Description) -> None:
     assert validate(asked, description, typed=True) == []
     (problem,) = validate(asked, description)
     assert str(problem) == (
-        "trainer.num_nodes: is 2, and the jobs of this folder run on one machine. Write [cluster] in scalebook.toml, "
+        "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Write [cluster] in scalebook.toml, "
         "and see docs/cluster.md; or start it with torchrun or srun, and `scalebook fit -c FILE`, on each machine."
     )
     assert validate(asked, replace(description, clustered=True)) == []

@@ -82,8 +82,8 @@ def test_the_square_root_and_what_is_not_known(description: Description) -> None
         ({"per": 2.5}, "lr_scaling.per: 2.5 is not a whole number"),
         ({"warmup_epochs": -1}, "lr_scaling.warmup_epochs: -1 is out of bounds"),
         ({"warmup_epochs": "two"}, "lr_scaling.warmup_epochs: 'two' is not a number"),
-        ({"warmup_epochs": math.inf}, "lr_scaling.warmup_epochs: is infinite. Give a number"),
-        ({"per": None}, "lr_scaling.per: is empty. Give a whole number"),
+        ({"warmup_epochs": math.inf}, "lr_scaling.warmup_epochs: is infinite. Write a number"),
+        ({"per": None}, "lr_scaling.per: is empty. Write a whole number"),
     ],
 )
 def test_mistakes_are_named(scaling: Any, said: str, description: Description) -> None:
@@ -98,7 +98,7 @@ def test_a_scaling_needs_a_batch_size(description: Description) -> None:
     described = replace(description, data=[*description.data, stranger])
     given = {**config({"rule": "linear"}), "data": "Data"}
     assert [str(one) for one in validate(given, described)] == [
-        "lr_scaling: needs a batch size, and the data set has no `batch_size`. Remove it, or write rule: none."
+        "lr_scaling: needs a batch size, but the data set has no `batch_size`. Remove it, or write rule: none."
     ]
     assert validate({**given, "lr_scaling": {"rule": "none"}}, described) == []
 
@@ -106,7 +106,7 @@ def test_a_scaling_needs_a_batch_size(description: Description) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (config({"rule": "none", "warmup_epochs": 1}), "has no effect: with rule none the rate stays what it is"),
+        (config({"rule": "none", "warmup_epochs": 1}), "has no effect: rule none does not change the rate"),
         (config({"warmup_epochs": 1}, batch=64), "has no effect: a batch of 64 does not raise a learning rate per 256"),
         (config({"warmup_epochs": 5}, max_epochs=5), "is 5, and the run ends after 5"),
     ],

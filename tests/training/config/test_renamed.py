@@ -74,7 +74,7 @@ def test_an_argument_of_before_is_read_with_a_warning(before: str, now: str | No
     old, new = config(batch_norm=before), config(buffers=now)
     (problem,) = validate(old, description)
     assert (problem.key, problem.severity) == ("trainer.strategy.init_args.batch_norm", "warning")
-    assert problem.message == "is called buffers now, and the next version will not know the older name"
+    assert problem.message == "is now called buffers; the next version will reject the old name"
     assert not list(validate(new, description))
     assert complete(old, description) == complete(new, description)
     assert "batch_norm" not in complete(old, description)["trainer"]["strategy"]["init_args"]

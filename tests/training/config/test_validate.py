@@ -55,25 +55,25 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"trainer": {"devices": 0}},
             "trainer.devices",
             "0 is out of bounds",
-            "Give a whole number of at least 1.",
+            "Write a whole number of at least 1.",
         ),
         (
             {"trainer": {"max_epochs": "3"}},
             "trainer.max_epochs",
             "'3' is not a whole number",
-            "Give a whole number of at least -1.",
+            "Write a whole number of at least -1.",
         ),
         (
             {"trainer": {"strategy": "dpp"}},
             "trainer.strategy",
-            "names 'dpp', which is no known strategy",
+            "unknown strategy 'dpp'",
             "Did you mean `ddp`?",
         ),
         (
             {"trainer": 3},
             "trainer",
             "is 3, not a mapping",
-            "Write one `name: value` a line.",
+            "Write one `name: value` per line.",
         ),
         (
             {"model": {"class_path": "PixelCNN", "init_args": {"layer": 1}}},
@@ -85,37 +85,37 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"model": {"class_path": "PixelCNN", "init_args": {"layers": 0}}},
             "model.init_args.layers",
             "0 is out of bounds",
-            "Give a whole number above 0.",
+            "Write a whole number above 0.",
         ),
         (
             {"model": {"class_path": "PixelCNN", "layers": 2}},
             "model.layers",
-            "does not belong beside class_path",
+            "does not belong next to class_path",
             "Move it into model.init_args.",
         ),
         (
             {"model": {"layers": 2}},
             "model",
-            "is {'layers': 2}, which names no class",
+            "is {'layers': 2}, not a class",
             "Write model: {class_path: ..., init_args: {...}}.",
         ),
         (
             {"model": "MLPClasifier"},
             "model",
-            "names 'MLPClasifier', which is no known model",
+            "unknown model 'MLPClasifier'",
             "Did you mean `MLPClassifier`?",
         ),
         (
             {"data": {"class_path": "Digits", "init_args": {"val_fraction": 1.0}}},
             "data.init_args.val_fraction",
             "1.0 is out of bounds",
-            "Give a number above 0 and below 1.",
+            "Write a number above 0 and below 1.",
         ),
         (
             {"data": {"class_path": "Digits", "init_args": {"normalize": 1}}},
             "data.init_args.normalize",
             "1 is not true or false",
-            "Give true or false.",
+            "Write true or false.",
         ),
         (
             {"data": None},
@@ -126,32 +126,32 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
         (
             {"optimizer": "Adem"},
             "optimizer",
-            "names 'Adem', which is no known optimizer",
+            "unknown optimizer 'Adem'",
             "Did you mean `Adam`?",
         ),
         (
             {"lr_scheduler": "StepLR"},
             "lr_scheduler.init_args.step_size",
             "is missing",
-            "Give a whole number of at least 1.",
+            "Write a whole number of at least 1.",
         ),
         (
             {"seed_everything": -1},
             "seed_everything",
             "-1 is out of bounds",
-            "Give a whole number of at least 0 and of at most 4294967295.",
+            "Write a whole number of at least 0 and of at most 4294967295.",
         ),
         (
             {"threads": 1.5},
             "threads",
             "1.5 is not a whole number",
-            "Give a whole number of at least 1 and of at most 1024.",
+            "Write a whole number of at least 1 and of at most 1024.",
         ),
         (
             {"repeats": 3},
             "repeats",
-            "does not belong into the config",
-            "Write it beside `config:` in the cell.",
+            "does not belong in the config",
+            "Write it next to `config:` in the cell.",
         ),
         (
             {"trainer": {"precision": "8"}},
@@ -232,7 +232,7 @@ def test_a_profiler_of_lightnings_or_a_class_is_one(told: object, description: D
 
 
 ONE = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
-BOUNDS = "is out of bounds. Give a number of at least 0.01 and of at most 1."
+BOUNDS = "is out of bounds. Write a number of at least 0.01 and of at most 1."
 
 
 @pytest.mark.parametrize(
@@ -243,11 +243,11 @@ BOUNDS = "is out of bounds. Give a number of at least 0.01 and of at most 1."
         ({"gpu_share": 2}, [f"gpu_share: 2 {BOUNDS}"]),
         (
             {"gpu_share": 0.25, "trainer": {"accelerator": "cpu"}},
-            ["gpu_share: is 0.25, and the run asks for a CPU. Remove it, or write accelerator: auto."],
+            ["gpu_share: is 0.25, but the run uses a CPU. Remove it, or write accelerator: auto."],
         ),
         (
             {"gpu_share": 0.25, "trainer": {"strategy": "ddp", "devices": 2}},
-            [f"gpu_share: is 0.25, and the run takes 2 GPUs: small runs share one. {ONE}"],
+            [f"gpu_share: is 0.25, but the run takes 2 GPUs: only runs on one GPU can share it. {ONE}"],
         ),
         ({"gpu_share": 0.25, "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"workers": 4}}}}, []),
     ],

@@ -110,7 +110,7 @@ ADDRESS = {"url": "https://example.org/fra.zip", "sha256": "0" * 64, "size": 10}
     ("given", "told"),
     [
         ({}, r"^data\.init_args\.file: is empty\. Name a file, or give url, sha256 and size\.$"),
-        ({**ADDRESS, "file": "a"}, r"^data\.init_args\.url: is given beside a file"),
+        ({**ADDRESS, "file": "a"}, r"^data\.init_args\.url: is set together with a file"),
         ({**ADDRESS, "url": "file:///etc/passwd"}, r"^data\.init_args\.url: is 'file:///etc/passwd'\. Begin it with"),
         ({**ADDRESS, "sha256": None}, r"^data\.init_args\.sha256: is empty"),
         ({**ADDRESS, "sha256": "abc"}, r"^data\.init_args\.sha256: is not 64 hexadecimal digits"),

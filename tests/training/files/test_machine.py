@@ -13,7 +13,7 @@ from scalebook.training.files.machine import refusals_told
     [
         (PermissionError(errno.EACCES, "Permission denied", "/w/x"), "/w/x: cannot be used (Permission denied). Grant"),
         (OSError(errno.EROFS, "Read-only file system", "/w"), "/w: cannot be used (Read-only file system). Choose"),
-        (OSError(errno.ENOSPC, "No space left on device", "/w"), "Make room, then try again."),
+        (OSError(errno.ENOSPC, "No space left on device", "/w"), "Free disk space, then try again."),
         (RuntimeError("(sqlite3.OperationalError) database is locked\n[SQL: INSERT]"), "is locked by another process"),
     ],
 )

@@ -27,7 +27,7 @@ from scalebook.training.files.nodes import MOST_CHARACTERS, MOST_VALUES
         ("a: !!binary aGk=", "a value with the tag !!binary"),
         ("a: !!python/name:os.system x", "could not determine a constructor"),
         ("a: 2026-99-99", "month must be in 1..12"),
-        ("a: !!int ''", "holds a value that cannot be read"),
+        ("a: !!int ''", "has a value that cannot be read"),
         ("a: \x00", "unacceptable character"),
         ("? {a: 1}\n: 2", "unhashable key"),
     ],

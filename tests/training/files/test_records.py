@@ -94,7 +94,11 @@ def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
-    for name, why in (("pipe", "no plain file"), ("folder", "no plain file"), ("file/below", "Not a directory")):
+    for name, why in (
+        ("pipe", "not a regular file"),
+        ("folder", "not a regular file"),
+        ("file/below", "Not a directory"),
+    ):
         with pytest.raises(Broken) as error:
             records.load(tmp_path / name, Whole)
         assert error.value.why == why

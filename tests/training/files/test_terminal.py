@@ -85,7 +85,7 @@ def test_no_command_lets_names_through(bench: Bench, monkeypatch: pytest.MonkeyP
         f"search run {page}": "--cell",
         "jobs list": "\\u202egpj",
         f"jobs log {job.id}": "training \\x1b[31mred",
-        "jobs log \x1b[31m": "is no job",
+        "jobs log \x1b[31m": "is not a job",
         "\x1b[31m": "\\x1b[31m",
     }.items():
         shown_ = seen(lambda words=words: main(words.split(" ")))  # type: ignore[misc]  # the loop's own

@@ -135,7 +135,7 @@ def test_nothing_is_started_without_room(
     mine.turn()
     assert ordered == []
     with SupervisorHeld(workspace):
-        assert waiting.waiting_reasons(workspace) == {waits.id: f"waits for room: {FULL}"}
+        assert waiting.waiting_reasons(workspace) == {waits.id: f"waits for disk space: {FULL}"}
     disk.puts = float("inf")
     mine.turn()
     mine.turn()
@@ -191,7 +191,7 @@ def test_a_full_disk_is_the_cause_whatever_came_of_it() -> None:
         found = classify(error)
     assert found.failure_class is FailureClass.DISK_FULL
     assert found.cause == "OSError: [Errno 28] No space left on device"
-    assert found.advice == "Make room on the disk, then run again or resume from the last checkpoint."
+    assert found.advice == "Free disk space, then run again or resume from the last checkpoint."
     told = classify(RuntimeError("(sqlite3.OperationalError) database or disk is full"))
     assert told.failure_class is FailureClass.DISK_FULL
 
@@ -262,7 +262,10 @@ def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest
     assert room.lacking(tmp_path / "gone") == ""
     real = os.statvfs(tmp_path)
     fields = {name: getattr(real, name) for name in dir(real) if name.startswith("f_")}
-    for change, words in (({"f_bfree": 0, "f_bavail": 0}, "is full (0.0 MB left)"), ({"f_favail": 0}, "no more files")):
+    for change, words in (
+        ({"f_bfree": 0, "f_bavail": 0}, "is full (0.0 MB left)"),
+        ({"f_favail": 0}, "cannot hold more files"),
+    ):
         facts = type("Facts", (), {**fields, "f_files": 1, **change})
         monkeypatch.setattr(os, "statvfs", lambda folder, facts=facts: facts)
         assert words in room.lacking(tmp_path)
@@ -281,7 +284,7 @@ def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(room.NoRoom) as error:
         store.save(stored, changed)
     assert error.value.problem.key == str(tmp_path)
-    assert error.value.problem.message == "takes nothing more ([Errno 28] No space left on device)"
+    assert error.value.problem.message == "cannot be written to ([Errno 28] No space left on device)"
     assert {one.name for one in tmp_path.iterdir()} <= {"note.md", ".scalebook"}  # nothing half written stays
     assert path.read_text(encoding="utf-8") == "before"
     assert classify(error.value).failure_class is FailureClass.DISK_FULL

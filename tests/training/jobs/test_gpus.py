@@ -50,10 +50,10 @@ def test_a_gpu_that_fails_hides_no_other(nvml: Put) -> None:
     nvml([FakeGpu("GPU-a"), FakeGpu("GPU-b", lost=True), FakeGpu("GPU-c")])
     found = gpus_here()
     assert [gpu.uuid for gpu in found.gpus] == ["GPU-a", "GPU-c"]
-    assert found.notes == ("GPU 1 is left out: NVML says GPU is lost of it.",)
+    assert found.notes == ("GPU 1 is left out: NVML reports GPU is lost.",)
     assert [one.uuid for one in gpu_readings(["GPU-a", "GPU-b", "GPU-c"])] == ["GPU-a", "GPU-c"]
     nvml([FakeGpu("GPU-a", lost=True)])
-    assert gpus_here().why == "has 1, and none answers: GPU 0 is left out: NVML says GPU is lost of it."
+    assert gpus_here().why == "has 1, and none answers: GPU 0 is left out: NVML reports GPU is lost."
 
 
 def test_what_a_gpu_does_not_tell_is_none(nvml: Put) -> None:
@@ -173,7 +173,7 @@ def test_a_torch_for_cpus_is_named_with_the_command_that_replaces_it(
     found = gpus_here()
     assert (found.gpus, found.why) == (
         [],
-        "has 8 GPUs (NVIDIA H100, 80 GB each), and torch 2.13.0+cpu here is a build for CPUs",
+        "has 8 GPUs (NVIDIA H100, 80 GB each), but torch 2.13.0+cpu is a CPU build",
     )
     assert f"`{sys.executable} -m pip install --force-reinstall torch`" in found.remedy
     version.write_text("__version__ = '2.13.0'\ncuda: Optional[str] = '13.0'\n")

@@ -106,7 +106,7 @@ def test_jobs_are_listed_newest_first_and_found_by_the_beginning_of_their_id(ben
     twin = bench.add(replace(jobs[0].request(), id=jobs[0].id[:12] + "f" * 20), {})
     with pytest.raises(ConfigError, match="beginning of 2 jobs"):
         queue.find(bench.workspace, twin.id[:12])
-    with pytest.raises(ConfigError, match="is no job of"):
+    with pytest.raises(ConfigError, match="is not a job of"):
         queue.find(bench.workspace, "nothing")
 
 

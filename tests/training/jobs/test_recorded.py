@@ -43,7 +43,7 @@ def job(tmp_path: Path) -> JobFolder:
 
 def found(job: JobFolder, wanted: str) -> JobFolder:
     if not job.id.startswith(wanted):
-        raise ConfigError(wanted, "is no job of this folder", "`scalebook jobs list` shows them all.")
+        raise ConfigError(wanted, "is not a job of this folder", "`scalebook jobs list` shows them all.")
     return job
 
 
@@ -70,7 +70,7 @@ def test_what_has_its_values_stays_where_the_run_is_no_more(job: JobFolder) -> N
     once = read_recorded(config(gradient_s={"kind": "recorded", "run": "abc"}), partial(found, job))
 
     def gone(run: str) -> JobFolder:
-        raise ConfigError(run, "is no job", "")
+        raise ConfigError(run, "is not a job", "")
 
     assert read_recorded(once, gone) == once
     for nothing in ({"gradient_s": 0.1}, {"gradient_s": {"kind": "gamma", "mean": 0.1, "cv": 0.2}}):
@@ -98,11 +98,15 @@ def _unended(job: JobFolder) -> None:
 @pytest.mark.parametrize(
     ("spoil", "part", "said"),
     [
-        (None, {"run": "zzz"}, r"gradient_s\.run: zzz is no job of this folder\. Name a run of AsyncPS with real"),
+        (
+            None,
+            {"run": "zzz"},
+            r"gradient_s\.run: zzz is not a job of this folder\. Name a finished run of AsyncPS with real",
+        ),
         (_few, {"run": "abc"}, r"gradient_s\.run: abc123 has timed 49 gradients in a row, fewer than 50\. Name a run"),
-        (_without, {"run": "abc"}, r"gradient_s\.run: abc123 has left no timings: it had no real workers that push"),
+        (_without, {"run": "abc"}, r"gradient_s\.run: abc123 has no timings: it had no real workers that push"),
         (_torn, {"run": "abc"}, r"gradient_s\.run: .*timings\.json is broken"),
-        (_unended, {"run": "abc"}, r"gradient_s\.run: abc123 is waiting, and has its timings when it has ended"),
+        (_unended, {"run": "abc"}, r"gradient_s\.run: abc123 is waiting, and records its timings at its end"),
         (None, {"run": "abc", "worker": 3}, r"gradient_s\.worker: abc123 had no worker 3\. Use 0 to 2, or null"),
         (None, {"run": "abc", "worker": 2}, r"gradient_s\.run: abc123 has timed 0 gradients in a row"),
     ],
@@ -118,5 +122,5 @@ def test_a_run_that_cannot_be_taken_is_refused_by_key_and_remedy(
 
 def test_servers_have_no_workers(job: JobFolder) -> None:
     asked = config(gradient_s=0.1, server_s={"kind": "recorded", "run": "abc", "worker": 0})
-    with pytest.raises(ConfigError, match=r"clock\.server_s\.worker: means nothing.* Leave it out\."):
+    with pytest.raises(ConfigError, match=r"clock\.server_s\.worker: has no effect.* Remove it\."):
         read_recorded(asked, partial(found, job))

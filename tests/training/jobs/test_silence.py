@@ -45,7 +45,7 @@ def test_who_runs_a_notebook_is_told_within_seconds_and_goes_on_with_it(bench: B
     watching.start()
     began = time.monotonic()
     try:
-        words = f"scalebook: the supervisor (process {supervisor.pid}) is stopped: `kill -CONT {supervisor.pid}` lets"
+        words = f"scalebook: the supervisor (process {supervisor.pid}) is suspended: `kill -CONT {supervisor.pid}` lets"
         wait_for(lambda: words in out.getvalue(), "the supervisor to be named")
         assert time.monotonic() - began < NAMED_WITHIN_S
         assert alive(supervisor), "named, not killed"
@@ -62,7 +62,7 @@ def test_every_command_that_needs_it_names_it(
     bench: Bench, halted: ProcessId, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(bench.workspace.root))
-    job, words = bench.job(), f"the supervisor (process {halted.pid}) is stopped"
+    job, words = bench.job(), f"the supervisor (process {halted.pid}) is suspended"
     assert waiting_reasons(bench.workspace)[job.id].startswith(words)
     assert main(["jobs", "list"]) == 0
     assert words in capsys.readouterr().out

@@ -75,7 +75,7 @@ def test_stop_of_a_waiting_job_needs_no_process(bench: Bench) -> None:
     bench.supervise()
     waiting.stop_file.touch()
     result = wait_for(waiting.result, "a result")
-    assert (result.status, result.cause) == ("stopped", "stopped on request, before it had begun")
+    assert (result.status, result.cause) == ("stopped", "stopped on request, before it started")
     assert waiting.started() is None
 
 

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[str, str]] = {
     "4,500 keys": (cell("config:\n" + "".join(f"  k{n}: 1\n" for n in range(4_500))), "has 4480 more keys"),
     "10,000 names": (
         BASE + cell("runs: [" + ", ".join(f"n{n}" for n in range(9_990)) + "]", "comparison"),
-        "names n0, which is no experiment here",
+        "there is no experiment n0 in this notebook",
     ),
     "10,000 times one": (BASE + cell("runs: [" + "base, " * 9_990 + "]", "comparison"), "names base twice"),
     "10^12 points": (

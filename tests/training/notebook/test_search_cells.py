@@ -84,7 +84,7 @@ def test_each_mistake_has_its_line(description: Description) -> None:
 def test_the_experiment_of_a_search(description: Description) -> None:
     assert _places(PAGE.replace("experiment: one ", "experiment: on "), description) == [(11, "sizes", "experiment")]
     (problem,) = check(parse(PAGE.replace("experiment: one ", "experiment: on ")), description)
-    assert str(problem.problem) == "experiment: names on, which is no experiment here. Did you mean `one`?"
+    assert str(problem.problem) == "experiment: there is no experiment on in this notebook. Did you mean `one`?"
     wrong = PAGE.replace("model: ConvClassifier", "model: ConvClassifer")  # said where it stands, once
     assert _places(wrong, description) == [(5, "one", "model")]
     broken = PAGE.replace("  data: Digits\n", "  data: [\n")

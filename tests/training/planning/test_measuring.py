@@ -123,14 +123,14 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--workers", "1,2"], "plan: names no system"),
+        (["--workers", "1,2"], "plan: needs a system"),
         (["--profile"], "--profile: has no value"),
         (["--profile", "none.yaml"], "--profile: there is no file"),
         (["--profile", "p.yaml", "--rules", "asink"], "--rules: there is no rule 'asink'. Did you mean `async`?"),
         (["--profile", "p.yaml", "--links", "20gbe"], "--links: there is no network"),
         (["--profile", "p.yaml", "--figure", "f.jpg"], "--figure: is f.jpg"),
         (["--profile", "p.yaml", "--target", "1"], "--target: needs a model"),
-        (["--profile", "p.yaml", "--lr", "1"], "--lr: is no option of plan without a config"),
+        (["--profile", "p.yaml", "--lr", "1"], "--lr: is not an option of plan without a config"),
     ],
 )
 def test_mistakes_are_said_before_anything_starts(
@@ -186,4 +186,4 @@ def test_an_experiment_of_a_notebook_is_planned_for(
     assert scalebook(several) == 2
     assert "trainer.num_nodes: is 2, and what joins these machines cannot be measured" in capsys.readouterr().err
     assert scalebook(["plan", str(page), "--cell", "letters"]) == 2
-    assert "--cell: letters is no experiment of this notebook. Known: digits" in capsys.readouterr().err
+    assert "--cell: letters is not an experiment of this notebook. Known: digits" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_who_is_alone_there_and_who_is_not() -> None:
 def test_three_panels(tmp_path: Path) -> None:
     root = ET.fromstring(target_chart(FOUND))
     titles = [element.text for element in root.iter() if element.get("class") == "name"]
-    assert titles == ["updates to the target", "seconds of an update", "seconds to the target"]
+    assert titles == ["updates to the target", "seconds per update", "seconds to the target"]
     assert sum(element.tag.endswith("circle") for element in root.iter()) == 9
     for name in ("t.svg", "t.png"):
         save_target_figure(FOUND, tmp_path / name, style())

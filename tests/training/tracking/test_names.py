@@ -21,5 +21,5 @@ def test_an_own_models_metrics_are_found() -> None:
 
 def test_what_is_said_of_seconds_depends_on_whose_they_are() -> None:
     assert names.time_words([False, False]) == names.time_words([]) == ""
-    assert names.time_words([True, True]).startswith("Virtual workers: one process plays all of them.")
-    assert names.time_words([True, False]).startswith("Virtual beside measured: of those with virtual workers")
+    assert names.time_words([True, True]).startswith("Virtual workers: one process simulates all of them.")
+    assert names.time_words([True, False]).startswith("Virtual and measured runs together: for virtual workers")

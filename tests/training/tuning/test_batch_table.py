@@ -24,7 +24,7 @@ def test_the_answer_says_what_fits_what_is_left_and_where_it_saturates() -> None
     for one in done:
         bracket.note_try(one.batch_size, one.failure is None)
     text = answer(done, bracket, 2, 500)
-    assert "Largest batch: 256 for each worker, 512 over all." in text
+    assert "Largest batch: 256 per worker, 512 global." in text
     assert "384 does not fit. Out of memory (500 MB) in 2 of 5 tries. It leaves 244 MB in each process." in text
     assert "From 128 for each worker on it is as fast as it gets: 15,515 samples/s" in text
 
@@ -33,9 +33,9 @@ def test_the_training_set_can_be_the_wall() -> None:
     bracket = Bracket(1000)
     bracket.note_try(50, fits=True)
     text = answer([tried(50, 0.1, samples=101)], bracket, 2, None)
-    assert "The training set is the wall, not memory: it has 101 samples." in text
+    assert "The training set is the limit, not memory: it has 101 samples." in text
     text = answer([tried(50, 0.1, samples=5000)], bracket, 2, None)
-    assert "--most is the wall, not memory." in text
+    assert "--most is the limit, not memory." in text
 
 
 def test_nothing_may_fit() -> None:
@@ -43,4 +43,4 @@ def test_nothing_may_fit() -> None:
     done = [tried(size, failure=OOM) for size in (8, 4, 2, 1)]
     for one in done:
         bracket.note_try(one.batch_size, fits=False)
-    assert answer(done, bracket, 2, 20).startswith("Nothing fits: 1 for each worker is too large already. Out of mem")
+    assert answer(done, bracket, 2, 20).startswith("Nothing fits: even 1 per worker is too large. Out of mem")

@@ -47,7 +47,7 @@ def test_options_and_config_of_a_command_line(description: Description) -> None:
     with pytest.raises(ConfigError, match="data: is missing"):
         requested(["--model", "MLPClassifier"], description, ())
     several = ["--model", "MLPClassifier", "--data", "Digits", "--trainer.num_nodes", "2"]
-    with pytest.raises(ConfigError, match="the jobs of this folder run on one machine"):
+    with pytest.raises(ConfigError, match="jobs of this folder run on one machine"):
         requested(several, description, ())
     assert requested(several, description, (), queued=False) is not None
 

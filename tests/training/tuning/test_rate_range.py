@@ -114,7 +114,7 @@ def test_groups_keep_their_ratio_and_a_schedule_is_put_aside(tmp_path: Path) -> 
             optimizer.step = noting
             return [optimizer], schedules
 
-    with pytest.warns(UserWarning, match="schedule is put aside"):
+    with pytest.warns(UserWarning, match="ignores the model's schedule"):
         run(tmp_path, "single", RateRange(1e-5, 1e-2, 30), Told(schedule=True))
     assert [first for first, _ in seen] == pytest.approx([1e-5 * 1000 ** (i / 29) for i in range(30)])
     assert [second / first for first, second in seen] == pytest.approx([0.1] * 30)

@@ -14,9 +14,9 @@ from scalebook.training.tracking.names import AXES
 
 SAVE = "claim-form-save"
 NOTHING = ""
-PART_HINT = " A part of a search is typed as `workers: 4`, and its search is chosen below."
-RATIO = "A ratio to what it is compared with: 0.8 claims 20 % less, 1.25 at most a quarter more."
-OWN = "Of the figure itself."
+PART_HINT = " For a part of a search, type `workers: 4` and choose the search below."
+RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
+OWN = "A bound on the figure itself."
 
 
 def draw(plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem]]) -> tuple[str, dict[str, Any], bool]:
@@ -26,7 +26,7 @@ def draw(plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem
     slots["name"] = st.empty()
     left, right = st.columns(2)
     with left:
-        hint = "What is claimed holds for each of them." + (PART_HINT if plan.searches else "")
+        hint = "The claim must hold for each of them." + (PART_HINT if plan.searches else "")
         runs = st.multiselect(FIELDS["runs"], plan.sides, [claim_plans.side_text(run) for run in plan.runs],
                               key=f"{key}-runs", accept_new_options=bool(plan.searches), help=hint,
                               placeholder="Choose experiments")  # fmt: skip
@@ -35,7 +35,7 @@ def draw(plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem
         sides = [NOTHING, *plan.sides]
         against = st.selectbox(FIELDS["against"], sides, sides.index(plan.against), key=f"{key}-against",
                                accept_new_options=bool(plan.searches),
-                               format_func=lambda side: side or "nothing: the figure itself")  # fmt: skip
+                               format_func=lambda side: side or "nothing: bound the figure itself")  # fmt: skip
         slots["against"] = st.empty()
     said: dict[str, Any] = {"against": against or None}
     wrong: list[Problem] = []
@@ -64,11 +64,11 @@ def _figure(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_rati
     with right:
         metrics = list(dict.fromkeys([*plan.metrics, plan.metric]))
         metric = st.selectbox(FIELDS["metric"], metrics, metrics.index(plan.metric), key=f"{key}-metric",
-                              accept_new_options=True, help="Or type the name of another one.")  # fmt: skip
+                              accept_new_options=True, help="Or type another name.")  # fmt: skip
         slots["metric"] = st.empty()
     said: dict[str, Any] = {"figure": figure, "metric": (metric or "").strip()}
     aims = figure in AXES
-    hints = {"target": "The value of the metric that is to be reached."}
+    hints = {"target": "The value of the metric to reach."}
     for place, field in zip(st.columns(3), ("target", "at_least", "at_most"), strict=True):
         with place:  # always all three: what moves on a page forgets what is being typed into it
             hint, off = hints.get(field, RATIO if is_ratio else OWN), field == "target" and not aims
@@ -87,7 +87,7 @@ def _search(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], written
     options = list(dict.fromkeys([NOTHING, *plan.searches, written.get("search", NOTHING)]))
     search = st.selectbox(FIELDS["search"], options, options.index(written.get("search", NOTHING)),
                           key=f"{key}-search", format_func=lambda name: name or "none",
-                          help="The search that `workers: 4` is a part of.")  # fmt: skip
+                          help="The search that `workers: 4` belongs to.")  # fmt: skip
     slots["search"] = st.empty()
     return {"search": search} if search else {}
 

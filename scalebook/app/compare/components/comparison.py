@@ -39,7 +39,7 @@ def curves(
         if mean is not None:
             lines.append(Series(name, mean.x, mean.mean, colour, low=mean.low, high=mean.high))
     if not lines:
-        html.empty("Nothing to draw yet", f"None of these runs has logged {comparison.metric} so far.")
+        html.empty("Nothing to draw yet", f"None of these runs has logged {comparison.metric} yet.")
         return
     virtual = [row.is_virtual for row in comparison.rows]
     drawn = charts.lines(
@@ -159,11 +159,11 @@ def resolution(comparison: Comparison) -> str:
         return ""
     (first, first_row), (second, second_row) = known[:2]
     if first.half is None or second.half is None:
-        return "Single seeds have no interval: small differences may be chance."
+        return "One seed gives no interval: small differences may be chance."
     if abs(first.mean - second.mean) > first.half + second.half:
         return ""
     pair = f"{first_row.experiment} and {second_row.experiment}"
-    return f"These seeds do not tell {pair} apart: their 95 % intervals overlap."
+    return f"These seeds cannot distinguish {pair}: their 95 % intervals overlap."
 
 
 def why(comparison: Comparison) -> None:
@@ -181,7 +181,7 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
     if splits:
         st.header("Where the time went")
         html.draw(bars.time_split(splits))
-    st.header("What was measured")
+    st.header("Measurements")
     metrics = sorted({metric for row in known for metric in row.measured})
     table = [
         [html.text(metric, "dim"), *(html.number(shown(row.measured.get(metric))) for row in known)]

@@ -14,7 +14,7 @@ from scalebook.training.notebook.rows import AXES
 from scalebook.training.tracking.directions import Goal
 
 SAVE = "comparison-save"
-NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, with a point where it has decimals, or leave it empty.")
+NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, such as 0.95, or leave it empty.")
 
 
 def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
@@ -25,23 +25,23 @@ def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
     runs = st.multiselect(
         "Experiments", plan.offered, cell.runs, key=f"{key}-runs", placeholder="Choose experiments",
         format_func=lambda name: name if name in there else f"{name} (not in this notebook)",
-        help="Each is a line of the chart and a row of the table, with its newest runs.",
+        help="Each is a line in the chart and a row in the table, from its newest runs.",
     )  # fmt: skip
     left, right = st.columns(2)
     with left:
         options = [*dict.fromkeys([*plan.metrics, *([cell.metric] if cell.metric else [])])]
         metric = st.selectbox("Metric", options, options.index(cell.metric) if cell.metric else None,
-                              key=f"{key}-metric", placeholder="The main one of its runs",
-                              accept_new_options=True, help="Or type the name of another one.")  # fmt: skip
+                              key=f"{key}-metric", placeholder="The main metric of its runs",
+                              accept_new_options=True, help="Or type another name.")  # fmt: skip
         metric = (metric or "").strip()
         said = cell.goal if metric == cell.metric else None
         told = better.choose(plan.better(runs, metric), said, f"{key}-better-{metric}") if metric else None
-        hint = "Adds what it took to get there first: updates, samples and seconds."
+        hint = "Adds the updates, samples and seconds it took to reach it."
         target = number_box.draw("Target", cell.target, f"{key}-target", empty="none", hint=hint)
     with right:
         axes = st.multiselect("X axis", AXES, cell.x, key=f"{key}-x", placeholder="Choose an axis",
-                              help="With several the cell has a switch; it begins with the first.")  # fmt: skip
-        log = st.toggle("Log scale", cell.scale == "log", key=f"{key}-log", help="Of the metric.")
+                              help="With several, the cell has a switch that starts at the first.")  # fmt: skip
+        log = st.toggle("Log scale", cell.scale == "log", key=f"{key}-log", help="Logarithmic metric axis.")
     wrong = [NOT_A_NUMBER] if isinstance(target, str) else []
     reach = None if target is None or isinstance(target, str) else float(target)
     goal: Goal | None = None if told is None or told.source != "said" else "min" if told.lower else "max"

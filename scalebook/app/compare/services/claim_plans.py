@@ -127,7 +127,7 @@ def side(text: str) -> Side:
         return text
     read = yaml.load(f"{{{text}}}")
     if not isinstance(read, dict):
-        raise ConfigError("runs", f"{text!r} is no part of a search", "Write it as workers: 4.")
+        raise ConfigError("runs", f"{text!r} is not a part of a search", "Write it as workers: 4.")
     return read
 
 
@@ -143,7 +143,7 @@ def _is_same(before: Any, now: Any) -> bool:
 def _missing(said: Mapping[str, Any]) -> list[Problem]:
     """In the form's words: what the YAML would say in its own."""
     problems = [
-        Problem(key, f"{said[key]!r} is not a number", "Write one, with a point where it has decimals.")
+        Problem(key, f"{said[key]!r} is not a number", "Write one, such as 0.95.")
         for key in ("target", "at_least", "at_most")
         if isinstance(said.get(key), str)
     ]
@@ -157,7 +157,7 @@ def _missing(said: Mapping[str, Any]) -> list[Problem]:
         problems.append(Problem("target", "is missing", f"Write the value of {said.get('metric')} to be reached."))
     least, most = said.get("at_least"), said.get("at_most")
     if least is None and most is None:
-        problems.append(Problem("at_most", "is empty, and At least too", "Fill in one of the two: it is the claim."))
+        problems.append(Problem("at_most", "is empty, and so is At least", "Fill in at least one of them."))
     elif least is not None and most is not None and least >= most:
         problems.append(Problem("at_least", f"is {least:g}, not below At most", "Write a smaller number."))
     return problems

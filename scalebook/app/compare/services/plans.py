@@ -56,7 +56,7 @@ class ComparisonPlan:
         """Mistakes in `now` because of which it cannot be saved."""
         problems = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
         if not now.runs:
-            problems.append(Problem("Experiments", "names none", "Choose at least one."))
+            problems.append(Problem("Experiments", "is empty", "Choose at least one."))
         if not now.metric and not self.editing:
             problems.append(Problem("Metric", "is empty", "Choose one."))
         if not now.x:

@@ -36,7 +36,7 @@ def show(stored: Stored, index: int, cell: ClaimCell) -> None:
                 dialogs.ask(f"Edit {cell.name}", partial(_edit, stored, index, cell), "large")
             intent = cell_menu.draw(cell.name)
         if intent == "delete":
-            deleting.confirm(stored, index, "claim", cell.name, "The runs that it judges stay.")
+            deleting.confirm(stored, index, "claim", cell.name, "Its runs stay.")
         if intent is not None:
             placing.act(intent, stored, index)
             st.rerun()

@@ -44,7 +44,7 @@ def show(run_ids: Sequence[str]) -> None:
             st.link_button("Open in MLflow", url, icon=":material/open_in_new:")
     _choice(records)
     if not records:
-        html.empty("Nothing chosen yet", "Choose runs above, or tick them on the Runs page and press Compare.")
+        html.empty("No runs chosen", "Choose runs above, or tick them on the Runs page and press Compare.")
         st.page_link(RUNS.script, label="Runs", icon=RUNS.icon)
         return
     metrics = list(dict.fromkeys(metric for record in records for metric in runs.curve_metrics(record)))
@@ -64,12 +64,12 @@ def show(run_ids: Sequence[str]) -> None:
         others = [name for name in [*metrics, *measured] if name != metric]
         more = st.multiselect("More metrics", others, key=f"more-{metric}", placeholder="none", disabled=not others)
     with target_column:
-        hint = "Adds what it took to get there first: updates, samples and seconds."
+        hint = "Adds the updates, samples and seconds it took to reach it."
         target = number_box.draw("Target", None, "target", empty="none", hint=hint, in_address=True)
     if isinstance(target, str):
-        st.error(f"Target: {target!r} is not a number. Give one, with a point where it has decimals.")
+        st.error(f"Target: {target!r} is not a number. Write one, such as 0.95.")
         target = None
-    hint = "Runs that differ in their seed alone are one line, with the interval of their mean."
+    hint = "Runs that differ only in their seed become one line: their mean and its interval."
     look = axis_choice.draw([names.is_virtual(record.tags) for record in records])
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
     with row:
@@ -85,8 +85,8 @@ def show(run_ids: Sequence[str]) -> None:
 def _without_curves(records: Sequence[RunRecord]) -> None:
     """Looks again while a run may still log something."""
     live = any(record.ended is None for record in records)
-    more = "; the page looks again every few seconds" if live else ", and have ended"
-    html.empty("No curve yet", f"These runs have logged no metric so far{more}.")
+    more = "; this page refreshes every few seconds" if live else ", and have ended"
+    html.empty("No curve yet", f"These runs have logged no metric yet{more}.")
     if live:
         st.fragment(_look_again, run_every=EVERY_S)([record.id for record in records])
 
@@ -103,7 +103,7 @@ def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str
         possible = plans.of_runs(resources.workspace(), records, shown, metrics, resources.description())
         if possible:
             editing.ask(possible, leads_there=True)
-        state.say("None of these runs belongs to an experiment of a notebook.", ":material/error:")
+        state.say("None of these runs belongs to an experiment in a notebook.", ":material/error:")
         st.rerun()
 
 
@@ -116,7 +116,7 @@ def _known(run_ids: Sequence[str]) -> list[RunRecord]:
         except KeyError:
             unknown.append(run_id)
     if unknown:
-        st.warning(f"The store has no run {', '.join(unknown)}.")
+        st.warning(f"MLflow has no run {', '.join(unknown)}.")
     return records
 
 
@@ -175,5 +175,5 @@ def _body(
         st.rerun()
     comparison.why(by_metric[0])
     comparison.measured(by_metric[0].rows)
-    st.header("What differs")
+    st.header("Config differences")
     comparison.differences(by_metric[0].differences, [row.experiment for row in by_metric[0].rows])

@@ -58,7 +58,7 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
             editing.ask([plans.of_cell(stored, cell, resources.description(), editing.recorded(stored))])
         intent = cell_menu.draw(cell.name)
     if intent == "delete":
-        deleting.confirm(stored, index, "comparison", cell.name, "The runs that it compares stay.")
+        deleting.confirm(stored, index, "comparison", cell.name, "Its runs stay.")
     if intent is not None:
         placing.act(intent, stored, index)
         st.rerun()
@@ -92,5 +92,5 @@ def _body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> 
         st.rerun()
     comparison.why(compared)
     if compared.differences:
-        with st.expander("What differs in their configs"):
+        with st.expander("Config differences"):
             comparison.differences(compared.differences, [row.experiment for row in compared.rows])

@@ -71,9 +71,9 @@ def _draw(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], lead
         comparison_drafts.discard(workspace, plan)
         _open([fresh[which] if i == which else other for i, other in enumerate(begun)], fresh, leads_there)
     if leads_there:
-        st.caption(f"Becomes a cell of **{plan.stored.path.name}**. It shows the newest runs of these experiments.")
+        st.caption(f"Adds a cell to **{plan.stored.path.name}** that shows the newest runs of these experiments.")
     if plan.left_out:
-        st.caption(f"Left out, since this notebook has no such experiment: {', '.join(plan.left_out)}.")
+        st.caption(f"Left out, because this notebook has no such experiment: {', '.join(plan.left_out)}.")
     now, wrong = comparison_form.draw(plan)
     comparison_drafts.save(workspace, plan, now)
     intent = comparison_form.buttons(wrong, f"{plan.stored.path} {plan.stored.stamp}")

@@ -17,8 +17,8 @@ from scalebook.training.ps.policy.codecs import in_halves
 from scalebook.training.ps.policy.frames import Codec, numel
 
 EVERY_S = 1.0
-PENDING = "Bytes of each codec: the model is being looked at, which takes some seconds."
-LOOKING = "Whether this goes with the model: it is being looked at, which takes some seconds."
+PENDING = "Bytes of each codec: reading the model, a few seconds."
+LOOKING = "Checking this against the model, a few seconds."
 
 
 def labels(config: form.Config, description: Description, field: Field) -> dict[str, str]:
@@ -47,7 +47,7 @@ def draw(config: form.Config, description: Description, drawn: Collection[str]) 
     if found is None and (asked or sparse_tables.asks(config, description)):
         _wait(config, description, PENDING if asked else LOOKING)
     elif found is not None and found.problem and asked:
-        st.caption(f"Bytes are not known before the run: {found.problem}")
+        st.caption(f"Bytes are unknown before the run: {found.problem}")
     elif codecs and found is not None and found.parameters:
         st.caption(words(codecs, found, workload(config, description).workers))
 
@@ -62,13 +62,13 @@ def _wait(config: form.Config, description: Description, words: str) -> None:
 
 
 def words(codecs: Mapping[str, Codec], found: ModelParameters, workers: int) -> str:
-    """`A push has 27 kB, 1/100 of the gradient's 2.7 MB; a pull has 2.7 MB.`"""
+    """`For this model, a push is 27 kB (1/100 of 2.7 MB); a pull is 2.7 MB, uncompressed.`"""
     plain = found.width * numel(found.shapes)
     if "codec" in codecs:
         sent, taken = exchanged(codecs["codec"], found, workers)
-        return f"For each update a worker hands in {_of(sent, plain)}, and takes out {_of(taken, plain)}."
+        return f"Per update, a worker sends {_of(sent, plain)} and receives {_of(taken, plain)}."
     push, pull = (codecs[name].nbytes(found.shapes, found.width) for name in ("push_codec", "pull_codec"))
-    return f"For this model a push has {_of(push, plain)}, and a pull {_of(pull, plain)}."
+    return f"For this model, a push is {_of(push, plain)}; a pull is {_of(pull, plain)}."
 
 
 def exchanged(codec: Codec, found: ModelParameters, workers: int) -> tuple[int, int]:
@@ -82,7 +82,7 @@ def exchanged(codec: Codec, found: ModelParameters, workers: int) -> tuple[int, 
 def _of(nbytes: int, plain: int) -> str:
     """With the ratio to fp32 where it is another."""
     if nbytes == plain:
-        return f"{shown(nbytes, 'B')}, as they are"
+        return f"{shown(nbytes, 'B')}, uncompressed"
     return f"{shown(nbytes, 'B')} ({_share(nbytes, plain)} of {shown(plain, 'B')})"
 
 

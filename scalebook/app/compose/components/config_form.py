@@ -24,8 +24,8 @@ from scalebook.training.errors import Problem
 from scalebook.training.notebook.bodies import MOST_REPEATS
 
 MOST_WORKERS = 1024
-WORKERS = "Processes that compute gradients, each with a copy of the model, on a core (or GPU) of its own."
-SEEDS = "How often it is run, each time with the next seed. Three give an interval."
+WORKERS = "Processes that compute gradients, each with a copy of the model and its own core (or GPU)."
+SEEDS = "Number of runs, each with the next seed. Three give an interval."
 SEED = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
 NO_SCHEDULE = "constant"
 
@@ -59,7 +59,7 @@ class ConfigForm:
         browser makes what moves anew, and forgets what is being typed into it.
         """
         above = st.container()
-        st.header("What is trained")
+        st.header("Model and data")
         left, right = st.columns(2)
         with left:
             self._class("model", "models", "Model")
@@ -90,7 +90,7 @@ class ConfigForm:
             name,
             key=self.key("name"),
             placeholder=suggested,
-            help="What the cell and its runs are called. Left empty, it follows the choices below.",
+            help="Names the cell and its runs. Empty: made from the choices below.",
         )
         self._slot("name")
         return said.strip()
@@ -205,15 +205,13 @@ class ConfigForm:
     def _optimizer(self) -> None:
         model = form.chosen(self.config, "model", "models", self.description)
         if model is not None and model.own_optimizer:
-            st.info(
-                f"{model.name} has its own `configure_optimizers`: it chooses optimizer, learning rate and schedule."
-            )
+            st.info(f"{model.name} sets optimizer, learning rate and schedule in its own `configure_optimizers`.")
             form.drop(self.config, "optimizer")
             form.drop(self.config, "lr_scheduler")
             return
         if form.get(self.config, "optimizer") is None:
             if model is None and form.get(self.config, "model") is not None:
-                st.info("The model is not known here; it may have its own optimizer, learning rate and schedule.")
+                st.info("This model is unknown; it may set its own optimizer, learning rate and schedule.")
                 return
             self.config["optimizer"] = copy.deepcopy(self.description.default_optimizer)
         left, middle, right = st.columns([2, 1, 1])
@@ -259,7 +257,7 @@ class ConfigForm:
         with kind_column:
             kind = st.segmented_control(
                 "Budget", form.BUDGET_KINDS, default=before.kind, required=True, key=self.key("budget"),
-                help="What ends a run: passes over the data by all workers together, updates, or time.",
+                help="Ends a run after this many passes over the data (by all workers together), updates, or minutes.",
             )  # fmt: skip
         with amount_column:
             labels = {"epochs": "Epochs", "updates": "Updates", "time": "Minutes"}
@@ -297,7 +295,7 @@ class ConfigForm:
         share = [(GPU_SHARE.name, GPU_SHARE)] if self.gpus or form.get(self.config, GPU_SHARE.name) is not None else []
         of_run = [("threads", threads), (MATMUL.name, MATMUL), *share]
         paths = [*of_run, *((f"trainer.{field.name}", field) for field in wanted)]
-        self._fold("Advanced: threads and the trainer", "trainer", paths, 3)
+        self._fold("Advanced: threads and trainer", "trainer", paths, 3)
 
     def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:
         """Fill the slots; returns the problems that have no field here."""

@@ -30,11 +30,11 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> I
     with row:
         run = press.button(
             "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
-            help=f"Saves the experiment into the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
+            help=f"Saves the experiment to the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
         )  # fmt: skip
         save = press.button(
             "Save", KEYS["save"], shown, icon=":material/save:", disabled=off,
-            help="Saves the experiment into the notebook. Ctrl+S",
+            help="Saves the experiment to the notebook. Ctrl+S",
         )  # fmt: skip
     intent: Intent | None = "run" if run else "save" if save else None
     if not wrong and (meant or intent != "run"):
@@ -44,7 +44,7 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> I
         return None
     why = [str(problem) for problem in wrong[:MOST_SAID]]
     why += [f"And {len(wrong) - MOST_SAID} more."] if len(wrong) > MOST_SAID else []
-    st.caption(":red[**Run and Save wait until this is right.**] " + " ".join(why))
+    st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
     if intent:
         state.clicks().settle(KEYS[intent], done=False)
         state.say(f"Not {'run' if run else 'saved'}: {wrong[0]}", ":material/error:")
@@ -77,24 +77,24 @@ def _rate(load: Workload) -> tuple[str, str]:
 def meaning(load: Workload) -> str:
     """Why the effective batch is what it is, in one sentence."""
     if load.batch_per_worker is None:
-        return "This data set has no batch size of its own."
-    gathered = f", over {load.accumulate} batches each" if load.accumulate > 1 else ""
+        return "This data has no batch_size."
+    gathered = f", each over {load.accumulate} batches" if load.accumulate > 1 else ""
     if load.workers == 1:
-        return f"One process: every update uses its own batch{gathered}."
+        return f"One process: one batch per update{gathered}."
     if load.gradients == load.workers:
-        return f"All {load.workers} workers' gradients are averaged into one update{gathered}."
+        return f"Each update averages the gradients of all {load.workers} workers{gathered}."
     if load.computed > load.gradients:
-        return f"The first {load.gradients} of {load.computed} gradients are averaged into one update{gathered}."
+        return f"Each update averages the first {load.gradients} of {load.computed} gradients{gathered}."
     if load.gradients > 1:
-        return f"Any {load.gradients} gradients are averaged into one update{gathered}."
-    return f"Each of the {load.workers} workers pushes its own update{gathered}; the others' arrive in between."
+        return f"Each update averages any {load.gradients} gradients{gathered}."
+    return f"Each gradient of the {load.workers} workers is an update of its own{gathered}; others' arrive in between."
 
 
 def text(yaml_text: str, commands: str, file_name: str) -> None:
     """The YAML as it would be saved, and how to run it without a browser."""
     html.draw('<div class="sb-eyebrow">YAML</div>')
     code.draw(yaml_text, "yaml")
-    html.draw('<div class="sb-eyebrow">Run it without the browser</div>')
+    html.draw('<div class="sb-eyebrow">Run from the command line</div>')
     code.draw(commands, wrap=True)
     st.download_button("Download YAML", yaml_text, file_name, "text/yaml", type="tertiary", icon=":material/download:",
                        on_click="ignore")  # fmt: skip

@@ -17,14 +17,13 @@ DrawField = Callable[[str, Field, str], Any]
 """Draws the field at a dotted path under a label, writes what it says into the config, and returns it."""
 
 RULE, PER, WARMUP = (replace(FIELDS[0], default="none"), *FIELDS[1:])
-"""Here a config without the key says `none`."""
+"""Here a config without the key means `none`."""
 
 AS_TEXT: Final = Field(KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
 NOISE_SCALE: Final = Field(
     "noise_scale",
     "bool",
-    "Measures, while it trains, up to which batch size more samples in a batch are worth their cost; takes a few "
-    "percent of the time.",
+    "Estimates, during training, the largest batch size that is still efficient. Costs a few percent of the time.",
     default=False,
 )
 
@@ -36,7 +35,7 @@ def draw(config: form.Config, description: Description, field: DrawField) -> Non
         scales = _rule(config, field)
     if scales:
         with middle:
-            field(f"{KEY}.per", PER, "Per, samples")
+            field(f"{KEY}.per", PER, "Reference batch, samples")
         with right:
             field(f"{KEY}.warmup_epochs", WARMUP, "Warm-up, epochs")
         if words := scaled_words(workload(config, description), rate_scaling(config)):
@@ -48,12 +47,12 @@ def _rule(config: form.Config, field: DrawField) -> bool:
     """The choice of a rule; whether there is anything more to say. What is no mapping is shown as text."""
     written = config.get(KEY)
     if written is not None and not isinstance(written, dict):
-        field(KEY, AS_TEXT, "Scaling with the batch")
+        field(KEY, AS_TEXT, "Scaling with batch size")
         return False
     rule = mapping(written).get("rule")
     if written is not None and rule is None:
         form.put(config, f"{KEY}.rule", FIELDS[0].default)
-    if field(f"{KEY}.rule", RULE, "Scaling with the batch") != "none":
+    if field(f"{KEY}.rule", RULE, "Scaling with batch size") != "none":
         return True
     if rule == "none":
         form.put(config, f"{KEY}.rule", rule)  # as it is written

@@ -14,28 +14,27 @@ from scalebook.training.config.description import Description, Field
 from scalebook.training.config.workload import VIRTUAL
 
 HELP: Final = (
-    "More workers than this machine has: one process computes all their gradients, each from the version of the "
-    "parameters that its worker would have had. A clock that you declare says who comes when, and seconds are its time."
+    "Simulates more workers than this machine has: one process computes all gradients, each from the "
+    "parameter version that its worker would hold. Seconds are those of the clock that you declare."
 )
 MEANING: Final = (
-    "One process plays all workers, each with the parameters that it would have had. Seconds are those of the clock "
-    "that you declare: 100 workers take as long as 100 machines would."
+    "One process simulates all workers, each with the parameters that it would hold. Seconds are those "
+    "of the clock that you declare: 100 workers take as long as 100 machines would."
 )
-OFFER: Final = "To try more workers than this machine has: one process plays them all."
+OFFER: Final = "Try more workers than this machine has: one process simulates them all."
 TIMES: Final = (
-    "What Plan has measured of an experiment with this model and data; what a run with real workers has recorded, tail "
-    "and all; or a number."
+    "From a Plan of an experiment with this model and data, from a recorded run with real workers (with "
+    "its tail), or a number."
 )
 SECONDS: Final = (
-    "Virtual seconds that a worker takes for one. Stragglers, links, deaths and the servers' time: under `clock`, as "
-    "YAML."
+    "Virtual seconds per gradient of a worker. Set stragglers, links, deaths and server time under `clock`, as YAML."
 )
 EXAMPLE: Final = (
-    "0.1 s is an example, not measured. **Plan**, on the card of an experiment with this model and data, measures it; "
-    "then it can be chosen here."
+    "0.1 s is an example, not a measurement. **Plan**, on the card of an experiment with this model and "
+    "data, measures it; then choose it here."
 )
 NUMBER: Final = ClockSource("A number", {})
-WRITTEN: Final = ClockSource("As the clock says", {})
+WRITTEN: Final = ClockSource("From the clock", {})
 
 
 def draw(

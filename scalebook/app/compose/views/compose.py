@@ -84,7 +84,7 @@ def show_missing(choice: NotebookChoice, cell_name: str) -> None:
     st.page_link(
         NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
     )
-    html.empty(f"{choice.title} has no experiment called {cell_name}", "It was renamed or deleted meanwhile.")
+    html.empty(f"{choice.title} has no experiment called {cell_name}", "It has been renamed or deleted.")
 
 
 def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
@@ -239,9 +239,9 @@ def _renaming(edited: Edited, description: Description) -> str:
     if cell is None or edited.name == before:
         return ""
     if config_hash(cell.config, description) == config_hash(edited.config, description):
-        return f"Renaming {before} keeps its results, and the comparisons and searches that name it."
+        return f"Renaming {before} keeps its results, and updates comparisons and searches that name it."
     return (
-        f"Renaming {before} keeps the comparisons and searches that name it. Changing its config too detaches its "
+        f"Renaming {before} updates comparisons and searches that name it. Changing its config too detaches "
         "earlier results (they stay on the Runs page): save one of the two first."
     )
 

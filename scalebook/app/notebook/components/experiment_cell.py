@@ -86,10 +86,10 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str, menu: 
         if press.button("Edit", f"edit-{name}", type="tertiary"):
             asked = "edit"
         if press.button("Search", f"search-{name}", type="tertiary",
-                        help="Try many batch sizes, learning rates, or any other fields of it."):  # fmt: skip
+                        help="Try many batch sizes, learning rates or other fields."):  # fmt: skip
             asked = "search"
         if press.button("Plan", f"plan-{name}", type="tertiary",
-                        help="How fast it would train with more workers, and where they stop helping."):  # fmt: skip
+                        help="How fast would it train with more workers, and where do they stop helping?"):  # fmt: skip
             asked = "plan"
         if press.button("Duplicate", f"duplicate-{name}", page, type="tertiary"):
             asked = "duplicate"

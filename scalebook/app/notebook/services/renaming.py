@@ -37,7 +37,9 @@ def rename(workspace: Workspace, reader: RunReader, stored: Stored, stem: str) -
     old, new = stored.path.name, f"{stem}.md"
     lifecycle.require_stem(stored.path, stem)
     if _under_way(workspace, old):
-        raise ConfigError("file name", f"cannot change while runs of {old} go on", "Stop them, or wait for their end.")
+        raise ConfigError(
+            "file name", f"cannot change while {old} has active runs", "Stop them, or wait until they end."
+        )
     _runs(workspace, reader, old, new)
     _searches(workspace, old, new)
     moved = lifecycle.move_file(stored, stem)
@@ -68,7 +70,7 @@ def _runs(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
         if own:
             _trials(workspace, reader, old, new)
     except MlflowException as error:
-        raise ConfigError("MLflow", f"did not take the new name ({error.message[:200]})", "Try again.") from error
+        raise ConfigError("MLflow", f"refused the new name ({error.message[:200]})", "Try again.") from error
 
 
 def _trials(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:

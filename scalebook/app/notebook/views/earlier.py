@@ -33,14 +33,16 @@ def undo(stored: Stored) -> None:
     """To the state before."""
     back = history.previous(stored.path, stored.notebook.text.encode("utf-8"))
     if back is not None:
-        attempt(lambda: store.restore(stored, back), f"Undone: the notebook is as it was {ago(back.changed_s)}.")
+        attempt(
+            lambda: store.restore(stored, back), f"Undone: the notebook is back to its state of {ago(back.changed_s)}."
+        )
     state.clicks().settle(page_head.UNDO, done=False)
     st.rerun()
 
 
 def ask(stored: Stored) -> NoReturn:
     """Opens the dialog."""
-    dialogs.ask("Earlier states of this notebook", partial(_draw, stored), "large")
+    dialogs.ask("History", partial(_draw, stored), "large")
 
 
 def _draw(stored: Stored) -> None:
@@ -51,15 +53,15 @@ def _draw(stored: Stored) -> None:
     kept = [state for state in every if state.back is None]
     kept = [kept_state for kept_state in kept if kept_state.content() != now.encode("utf-8")]
     if not kept:
-        st.markdown("There are none yet: each change that is saved here leaves one.")
+        st.markdown("No earlier state yet: each save adds one.")
         return
     chosen = st.selectbox("State", kept, format_func=lambda one: _words(one, before.get(one)), key="earlier-state")
     text = chosen.content().decode("utf-8", "replace")
-    st.caption("What a return to it would change in the file. The state that is there now stays in this list.")
+    st.caption("The changes that restoring it would make to the file. The present state stays in this list.")
     st.code(notebooks.difference(text, now, f"state {chosen.number}"), language="diff", height=320)
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if press.button("Return to this state", "earlier-return", type="primary"):
-            attempt(lambda: store.restore(stored, chosen), f"The notebook is as it was {ago(chosen.changed_s)}.")
+        if press.button("Restore this state", "earlier-return", type="primary"):
+            attempt(lambda: store.restore(stored, chosen), f"Restored the state of {ago(chosen.changed_s)}.")
             state.clicks().settle("earlier-return")
             dialogs.close()
             st.rerun()
@@ -67,7 +69,7 @@ def _draw(stored: Stored) -> None:
 
 def _words(state_: PastState, before: PastState | None) -> str:
     """When it came, and what changed then."""
-    what = _changes(state_, before) if before else "the first that is kept"
+    what = _changes(state_, before) if before else "the oldest one"
     return f"{state_.number}, {ago(state_.changed_s)}: {what}"
 
 

@@ -100,7 +100,7 @@ def _leave(intent: str, notebook: str, cell: ExperimentCell, workers: int) -> No
 def _run(stored: Stored, cell: ExperimentCell) -> bool:
     """Submit its runs, unless they are under way already, by another click or in another tab. Whether it has been."""
     if experiments.state(_seeds(stored, cell)) in LIVE:
-        state.say(f"{cell.name} waits or runs already.", ":material/info:")
+        state.say(f"{cell.name} is already queued or running.", ":material/info:")
         return True
     try:
         jobs = queue.submit(

@@ -38,7 +38,7 @@ def show() -> None:
         with own:
             asked_own = st.button("Use my own model", icon=":material/code:", width="stretch")
             st.caption(OWN)
-        st.caption(f"All of this lies in `{resources.workspace().root}`.")
+        st.caption(f"Everything is stored in `{resources.workspace().root}`.")
         st.page_link(HELP.script, label="How Scalebook works", icon=HELP.icon)
     if added:
         _add_examples()

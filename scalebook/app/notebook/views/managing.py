@@ -26,7 +26,7 @@ def act(intent: str, stored: Stored) -> None:
     if intent == "rename":
         dialogs.ask("Rename this notebook", partial(_rename, stored))
     elif intent == "duplicate":
-        copy = attempt(lambda: lifecycle.duplicate(stored), "This is the copy. Its experiments have not run yet.")
+        copy = attempt(lambda: lifecycle.duplicate(stored), "This is the copy. Its experiments have no runs yet.")
         if copy is not None:
             st.query_params["notebook"] = copy.path.stem
         st.rerun()
@@ -37,11 +37,11 @@ def act(intent: str, stored: Stored) -> None:
 def _rename(stored: Stored) -> None:
     title = st.text_input("Title", stored.notebook.title, key="rename-title", max_chars=notebooks.LONGEST_TITLE)
     stem = st.text_input("File name, without .md", stored.path.stem, key="rename-file")
-    st.caption("Its runs, searches, drafts and earlier states follow.")
+    st.caption("Its runs, searches, drafts and history move with it.")
     now = f"{stored.path.name} {stored.stamp}"
     if not press.button("Rename", RENAME, now, type="primary", disabled=not (title.strip() and stem.strip())):
         return
-    with st.spinner("Its runs follow …"):
+    with st.spinner("Moving its runs …"):
         changed = attempt(lambda: _renamed(stored, title.strip(), stem.strip()), "Renamed.")
     state.clicks().settle(RENAME, done=changed is not None)
     if changed is not None:
@@ -62,15 +62,15 @@ def _renamed(stored: Stored, title: str, stem: str) -> Stored:
 
 def _delete(stored: Stored) -> None:
     st.markdown(
-        f"`{stored.path.name}` is removed. Its runs stay in MLflow and on the Runs page. It can be brought back: "
-        "**Deleted notebooks** in the menu of any notebook."
+        f"This removes `{stored.path.name}`. Its runs stay in MLflow and on the Runs page. To restore it, use "
+        "**Deleted notebooks** in any notebook's menu."
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="notebook-stays"):
             dialogs.close()
             st.rerun()
         if press.button("Delete", DELETE, stored.stamp, type="primary"):
-            attempt(lambda: _removed(stored), f"{stored.path.name} is deleted.")
+            attempt(lambda: _removed(stored), f"Deleted {stored.path.name}.")
             state.clicks().settle(DELETE, done=False)
             dialogs.close()
             st.rerun()
@@ -94,7 +94,7 @@ def _deleted() -> None:
     chosen = st.selectbox(
         "Notebook", gone, format_func=lambda notebook: f"{notebook.title} ({notebook.path.name}), {ago(notebook.at)}"
     )
-    if press.button("Bring it back", BRING_BACK, str(chosen.path), type="primary"):
+    if press.button("Restore", BRING_BACK, str(chosen.path), type="primary"):
         _bring_back(chosen)
 
 
@@ -103,13 +103,13 @@ def offer(wanted: str | None) -> None:
     known = (notebook for notebook in lifecycle.deleted(resources.workspace()) if notebook.path.stem == wanted)
     notebook = next(known, None)
     if notebook is not None and press.button(
-        f"Bring {notebook.path.name} back", f"{BRING_BACK}-here", str(notebook.path), icon=":material/undo:"
+        f"Restore {notebook.path.name}", f"{BRING_BACK}-here", str(notebook.path), icon=":material/undo:"
     ):
         _bring_back(notebook)
 
 
 def _bring_back(notebook: DeletedNotebook) -> None:
-    back = attempt(lambda: lifecycle.bring_back(notebook), "It is as it was.")
+    back = attempt(lambda: lifecycle.bring_back(notebook), "Restored.")
     for key in (BRING_BACK, f"{BRING_BACK}-here"):
         state.clicks().settle(key, done=False)
     dialogs.close()

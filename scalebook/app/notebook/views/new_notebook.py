@@ -23,7 +23,7 @@ def _draw() -> None:
     title = st.text_input(
         "Title",
         placeholder="Does staleness hurt a PixelCNN?",
-        help="The file is named after it.",
+        help="Also names the file.",
         max_chars=notebooks.LONGEST_TITLE,
     )
     if press.button("Create", "create-notebook", title, type="primary", disabled=not title.strip()):

@@ -45,17 +45,17 @@ def _draw() -> None:
     st.caption("A working file with a small model and its data. Replace both by yours.")
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     with left:
-        name = st.text_input("Name of the file, without .py", SUGGESTED, key="template-name").strip()
+        name = st.text_input("File name, without .py", SUGGESTED, key="template-name").strip()
     with right:
-        wanted = press.button("Write it", TEMPLATE, name, type="primary" if not modules else "secondary",
+        wanted = press.button("Create file", TEMPLATE, name, type="primary" if not modules else "secondary",
                               disabled=not name, width="stretch")  # fmt: skip
     if wanted:
-        words = f"Wrote {name}.py, and named it in {SETTINGS}."
+        words = f"Created {name}.py and added it to {SETTINGS}."
         _do(lambda: write_template(workspace, name), TEMPLATE, words)
     if not trusted(workspace):
         st.caption(
-            "Files are only read here. Nothing is imported or run before you press **Trust this folder**, which the "
-            "page asks next."
+            "Files are only read here. Nothing is imported or run until you press **Trust this folder**, which comes "
+            "next."
         )
 
 
@@ -68,12 +68,12 @@ def _module(module: FoundModule, is_named: bool) -> None:
             html.draw(_words(module))
         with right:
             used = press.button(
-                "Named" if is_named else "Use it", key, module.name, width="stretch",
+                "In use" if is_named else "Use", key, module.name, width="stretch",
                 disabled=is_named or bool(module.problem),
             )  # fmt: skip
     if used:
         workspace = resources.workspace()
-        _do(lambda: name_module(workspace, module.name), key, f"{SETTINGS} names {module.name} now.")
+        _do(lambda: name_module(workspace, module.name), key, f"Added {module.name} to {SETTINGS}.")
 
 
 def _words(module: FoundModule) -> str:

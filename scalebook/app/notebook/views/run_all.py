@@ -47,15 +47,15 @@ def show(stored: Stored, standing: Standing) -> None:
     with st.container(horizontal=True, key="all-runs", gap="small"):
         every = press.button(
             "Run all", ALL, now, icon=":material/play_arrow:", type="tertiary", disabled=not idle,
-            help="Every experiment of this notebook that does not run yet, with all its seeds.",
+            help="Runs every experiment that is not running, with all its seeds.",
         )  # fmt: skip
         old = press.button(
             "Run outdated and new", STALE, now, icon=":material/update:", type="tertiary", disabled=not stale,
-            help="Only the seeds that have not finished with config and own modules as they stand now.",
+            help="Runs only the seeds that have not finished with the present config and modules.",
         )  # fmt: skip
         stop = press.button(
             "Stop all", STOP, now, icon=":material/stop:", type="tertiary", disabled=rests,
-            help="Everything of this notebook that waits or runs, searches too.",
+            help="Stops everything queued or running in this notebook, searches too.",
         )  # fmt: skip
     if stop:
         _stop(stored)
@@ -70,7 +70,7 @@ def _run(stored: Stored, only_stale: bool) -> None:
         try:
             submitted += _submit(stored, cell, only_stale)
         except ConfigError as error:
-            refusals.append(f"{cell.name} was not started: {error}")
+            refusals.append(f"{cell.name} did not start: {error}")
     state.clicks().settle(STALE if only_stale else ALL, done=bool(submitted))
     words = [f"Submitted {plural(submitted, 'run')}.", *refusals]
     state.say("  \n".join(words), ":material/error:" if refusals else ":material/play_arrow:")
@@ -85,7 +85,7 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
     if experiments.state(views) in LIVE or not seeds:
         return 0
     if crowd := crowd_words(workload(cell.config, description), len(this_machine().cores)):
-        raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, and run it there.")
+        raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, then run it there.")
     jobs = queue.submit(
         workspace, cell.config, seeds=seeds, description=description, notebook=stored.path.name, cell=cell.name
     )

@@ -13,9 +13,8 @@ from scalebook.training.planning.target import TargetAnswer
 HEIGHT = 340
 IDEAL = "ideal"
 READING = (
-    "Dotted: as many times one worker as there are workers. A diamond is the knee: beyond it an added worker brings "
-    "less than half as much as the first; its line and the bands: where measurements would lie. Dashed: the 95th "
-    "percentile."
+    "Dotted: linear speed-up. Diamond: the knee, beyond which an added worker brings less than half of what the "
+    "first did. Its line and the bands: the range of the prediction. Dashed: the 95th percentile."
 )
 
 

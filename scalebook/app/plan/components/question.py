@@ -39,12 +39,12 @@ def draw(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: 
     ConfigError for what is no number, and for more than MOST_CURVES at once.
     """
     columns = st.columns(2)
-    rule_now, shards_now = ("as the config has it",) * 2 if trains else ("async, sync", "1")
+    rule_now, shards_now = ("from the config",) * 2 if trains else ("async, sync", "1")
     with columns[0]:
         rules = st.multiselect(
             "Rules", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), [] if trains else list(USUAL),
             key="rules", bind="query-params", accept_new_options=True, placeholder=rule_now,
-            help="A rule's name, and after a colon its first argument: bounded:2, sync:1 (one spare worker).",
+            help="A rule, with its first argument after a colon: bounded:2, sync:1 (one backup worker).",
         )  # fmt: skip
         most = st.select_slider("Workers up to", [str(count) for count in WORKERS[2:]], str(MOST), key="most",
                                 bind="query-params")  # fmt: skip
@@ -53,12 +53,12 @@ def draw(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: 
         links = st.multiselect(
             "Links", list(titles.values()), [titles[OWN]], key="links", bind="query-params",
             placeholder="the system's own, 10 Gbit/s Ethernet",
-            help="Any but the system's own puts each worker on a machine of its own.",
+            help="Any other link puts each worker on its own machine.",
         )  # fmt: skip
         shards = st.multiselect(
             "Shards", list(dict.fromkeys([*SHARDS, *asked.get("shards", ())])), [] if trains else ["1"],
             key="shards", bind="query-params", accept_new_options=True, placeholder=shards_now,
-            help="Into how many parts the parameters are divided, each with a server of its own.",
+            help="Parts of the parameters, each with its own server.",
         )  # fmt: skip
         metric, target = _target(metrics) if trains else ("", None)
     said = Asking(
@@ -70,7 +70,7 @@ def draw(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: 
         target,
     )
     if (curves := (len(said.rules) or 1) * (len(said.shards) or 1) * len(said.networks)) > MOST_CURVES:
-        remedy = f"Choose fewer rules, shards or links: {MOST_CURVES} together at most."
+        remedy = f"Choose fewer rules, shards or links: at most {MOST_CURVES} combinations."
         raise ConfigError("plan", f"asks for {curves} curves", remedy)
     return said
 
@@ -78,15 +78,15 @@ def draw(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: 
 def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
     """A metric and a value of it; ("", None) where no value was written."""
     hint = (
-        "Also train it with up to 16 virtual workers, under the first rule, link and number of shards: updates to the "
-        "target, times the seconds of an update, is the time to it."
+        "Also trains with up to 16 virtual workers, under the first rule, link and number of shards. Time to "
+        "target = updates to target × seconds per update."
     )
     target = number_box.draw("Target", None, "target", empty="none", hint=hint, in_address=True)
     if isinstance(target, str):
-        raise ConfigError("target", f"{target!r} is not a number", "Give one, with a point where it has decimals.")
+        raise ConfigError("target", f"{target!r} is not a number", "Write one, such as 0.95.")
     if target is None:
         return "", None
     first = VAL_ACCURACY if VAL_ACCURACY in metrics else next(iter(metrics), "")
-    hint = f"One that the model logs: {', '.join(metrics)}." if metrics else "One that the model logs."
+    hint = f"A metric that the model logs: {', '.join(metrics)}." if metrics else "A metric that the model logs."
     metric = st.text_input("Metric", first, key="metric", bind="query-params", help=hint)
     return metric.strip(), float(target)

@@ -22,12 +22,12 @@ class SystemField:
 
 
 FIELDS: Final = (
-    SystemField("gradient", "One gradient takes", "180 ms", "Fetching, forward and backward, of one worker."),
-    SystemField("spread", "Its spread", "0.1", "Standard deviation / mean; empty: always the same."),
-    SystemField("batch", "Samples of a gradient", "32", "The batch size of one worker."),
-    SystemField("parameters", "Parameters", "100 MB", "Bytes of a push, and of a pull."),
-    SystemField("copying", "A server moves", "10 GB/s", "What one core copies in memory; an update reads and writes."),
-    SystemField("bandwidth", "Link", "10 Gbit/s", "Of each worker, and of all servers together; empty: no limit."),
+    SystemField("gradient", "Time per gradient", "180 ms", "Data, forward and backward of one worker."),
+    SystemField("spread", "Spread of that time", "0.1", "Standard deviation / mean. Empty: no spread."),
+    SystemField("batch", "Samples per gradient", "32", "Batch size of one worker."),
+    SystemField("parameters", "Parameters", "100 MB", "Bytes per push and per pull."),
+    SystemField("copying", "Server copies", "10 GB/s", "Memory bandwidth of one core. An update reads and writes."),
+    SystemField("bandwidth", "Link", "10 Gbit/s", "Of each worker, and of all servers together. Empty: no limit."),
     SystemField("latency", "Latency", "20 us", "One way."),
 )
 TEMPLATE: Final = """\
@@ -68,7 +68,7 @@ def from_text(text: str) -> Profile:
     except ConfigError as error:
         raise ConfigError(yaml.place_of(error), error.problem.message, error.problem.remedy) from None
     if not isinstance(raw, dict):
-        raise ConfigError("profile", "is no mapping of names", "Write gradient: 180 ms, and so on, one a line.")
+        raise ConfigError("profile", "is not a mapping", "Write one key per line, as gradient: 180 ms.")
     return read_profile({str(key): value for key, value in raw.items()})
 
 
@@ -76,15 +76,15 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
     """What it is made of, as names and figures."""
     cv = profile.gradient_s.cv if isinstance(profile.gradient_s, Distribution) else None
     return [
-        ("one gradient", shown(profile.gradient_mean_s, "s")),
-        *([("its spread", f"± {cv:.0%}")] if cv else []),
-        ("samples of it", f"{profile.batch_size:,}"),
+        ("time per gradient", shown(profile.gradient_mean_s, "s")),
+        *([("spread", f"± {cv:.0%}")] if cv else []),
+        ("samples per gradient", f"{profile.batch_size:,}"),
         ("a push", shown(profile.push_bytes, "B")),
         ("a pull", shown(profile.pull_bytes, "B")),
-        ("server, a push", shown(mean(profile.server_s), "s")),
+        ("server time per push", shown(mean(profile.server_s), "s")),
         ("link", _bandwidth(profile)),
         *([("cores", str(profile.cores))] if profile.cores else []),
-        *[(f"{number} at once", f"{factor:.2f} x as long") for number, factor in sorted(profile.slowdown.items())],
+        *[(f"{number} at once", f"{factor:.2f} × as long") for number, factor in sorted(profile.slowdown.items())],
     ]
 
 
@@ -107,5 +107,5 @@ def _number(text: str, key: str, example: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ConfigError(key, f"is {text!r}, which is no number", f"Write one, as {example}.") from None
+        raise ConfigError(key, f"is {text!r}, not a number", f"Write one, as {example}.") from None
     return int(value) if value.is_integer() else value

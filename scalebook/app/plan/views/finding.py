@@ -13,12 +13,12 @@ from scalebook.training.planning.words import reliability_words, sentences
 
 def show(answer: Answer, file: str) -> None:
     """`file`: what a download is called."""
-    st.header("In words")
+    st.header("Answer")
     for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
         lines = sentences(curve, answer.reliability, answer.elastic, answer.config_workers)
         st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
     st.caption(reliability_words(answer.reliability))
-    st.header("Against the number of workers")
+    st.header("By number of workers")
     left, right = st.columns(2)
     dark = style.dark()
     with left:
@@ -36,7 +36,7 @@ def show_target(found: TargetAnswer, answer: Answer) -> None:
     """How long until the target, and both factors of it."""
     st.header(f"Time to {found.metric} {found.target:g}")
     st.markdown(target_words(found, answer.reliability))
-    titles = ("updates to the target", "seconds of an update", "seconds to the target")
+    titles = ("updates to the target", "seconds per update", "seconds to the target")
     for i, (column, figure) in enumerate(zip(st.columns(3), charts.target(found, titles, style.dark()), strict=True)):
         with column:
             chart_view.draw(figure, f"plan-target-{i}", f"{titles[i]} against workers")

@@ -80,7 +80,7 @@ def _cell(notebook: str, name: str) -> ExperimentCell | None:
     page_head.title(f"Plan {name}" if name else "Plan", ABOUT, choice.title if choice else "")
     cell = stored.notebook.experiment(name) if stored and name else None
     if name and cell is None:
-        st.warning(f"There is no experiment {name} in {notebook}: it was renamed or deleted. Write a system by hand.")
+        st.warning(f"{notebook} has no experiment {name}: it has been renamed or deleted. Describe a system by hand.")
     return cell
 
 
@@ -93,9 +93,7 @@ def _system(cell: ExperimentCell | None) -> Profile | None:
         return system.text() if kind == YAML else system.fields()
     found = measured(resources.workspace(), config_hash(cell.config, resources.description()))
     if found is None:
-        html.empty(
-            "Not measured yet", f"Plan measures the parts of {cell.name} on this machine first, in less than 30 s."
-        )
+        html.empty("Not measured yet", f"Plan first measures {cell.name} on this machine, in less than 30 s.")
     else:
         system.facts(found)
     return None

@@ -26,7 +26,7 @@ def words(view: RunView) -> str:
     if view.state == "waiting":
         return view.reason or "waits for the supervisor to start it"
     if view.state == "stopping":
-        return "stopping: it ends after the next update, or is ended in a few seconds"
+        return "stopping: it ends after this update, or is killed after a few seconds"
     if progress is None:
         return " · ".join(["starting", *([view.reason] if view.reason else [])])
     parts: list[str] = [progress.phase]

@@ -54,8 +54,8 @@ def _rate(tags: Mapping[str, str]) -> str:
 
 def _took(view: RunView) -> str:
     if view.seconds is None:
-        return "never began"
-    return f"took {duration(view.seconds)}{' of this machine' if view.is_virtual else ''}"
+        return "never started"
+    return f"took {duration(view.seconds)}{' of real time' if view.is_virtual else ''}"
 
 
 def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
@@ -64,9 +64,13 @@ def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
     with st.container(horizontal=True, horizontal_alignment="right"):
         if not view.ended and view.job and st.button("Stop", icon=":material/stop:", disabled=view.state == "stopping"):
             intent = "stop"
-        if view.resumable and st.button("Resume", icon=":material/resume:", help="From its last checkpoint."):
+        if view.resumable and st.button("Resume", icon=":material/resume:", help="Continue from its last checkpoint."):
             intent = "resume"
-        if view.ended and view.job and st.button("Run again", icon=":material/replay:", help="From the beginning."):
+        if (
+            view.ended
+            and view.job
+            and st.button("Run again", icon=":material/replay:", help="Start again from update 0.")
+        ):
             intent = "again"
         if view.record.cell and st.button("Duplicate", icon=":material/content_copy:"):
             intent = "duplicate"
@@ -81,10 +85,12 @@ def standing(view: RunView) -> None:
     if view.state == "failed":
         _failure(view)
     elif view.state == "pruned":
-        st.info(f"Its search pruned it. {sentence(view.pruned)}")
+        st.info(f"The search pruned this run. {sentence(view.pruned)}")
     elif view.state == "stopped":
-        kept = "What it had recorded until then is below" if view.seconds is not None else "It had not begun"
-        st.info(f"It was stopped. {kept}{'; Resume goes on from its last checkpoint' if view.resumable else ''}.")
+        kept = "Its records are below" if view.seconds is not None else "It had not started"
+        st.info(
+            f"This run was stopped. {kept}{'; Resume continues from its last checkpoint' if view.resumable else ''}."
+        )
 
 
 def _failure(view: RunView) -> None:
@@ -189,9 +195,5 @@ def stale(changes: Sequence[str]) -> None:
     """That the experiment is another one by now, and in what."""
     more = len(changes) - MOST_CHANGES
     shown = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
-    words = (
-        f"Since then its experiment was changed: {shown}."
-        if changes
-        else "Its experiment is written in another way by now."
-    )
+    words = f"The experiment has changed since: {shown}." if changes else "The experiment has been rewritten since."
     html.draw(f'<div class="sb-summary">{html.chip("stale")} {escape(words)}</div>')

@@ -41,7 +41,7 @@ def log(text: str, failed: bool) -> None:
     """Its end, which stays in sight while more is written; of a failed run from its first traceback on."""
     before, rest = parted(text) if failed else ("", text)
     if before:
-        with st.expander(f"What was written before: {plural(before.count(chr(10)), 'line')}"):
+        with st.expander(f"Earlier output: {plural(before.count(chr(10)), 'line')}"):
             code.draw(before, height=HEIGHT)
     with st.container(height=HEIGHT, autoscroll=not failed, border=False, key="log-end"):
         code.draw(rest or "nothing written yet")
@@ -66,7 +66,7 @@ def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
 def files(listed: Sequence[RunFile]) -> None:
     """A line for each, with a button that downloads it."""
     if not listed:
-        st.caption("Nothing yet: checkpoints come at the end of an epoch, artifacts at the end of the run.")
+        st.caption("No files yet: checkpoints appear after an epoch, artifacts after the run.")
     for i, file in enumerate(listed):
         name, size, button = st.columns([6, 2, 2], vertical_alignment="center")
         with name:
@@ -75,7 +75,7 @@ def files(listed: Sequence[RunFile]) -> None:
             html.draw(f'<span class="sb-dim">{in_bytes(file.size)}</span>')
         with button:
             if file.size > MOST_BYTES:
-                st.caption(f"too large to download; it lies at {file.path}" if file.path else "too large to download")
+                st.caption(f"too large to download; see {file.path}" if file.path else "too large to download")
             else:
                 st.download_button(
                     "Download", file.read, file.name.rpartition("/")[2], key=f"file-{i}-{file.name}", on_click="ignore",

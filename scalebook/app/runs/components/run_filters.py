@@ -49,13 +49,15 @@ def draw(records: Sequence[RunRecord], states: Sequence[str], asked: Mapping[str
             tags = st.multiselect("Tags", known, key="tag", bind="query-params", placeholder="any")
             trials = st.toggle("Show trials of searches", key="trials", bind="query-params")
             tests = st.toggle("Show measurements and tests", key="tests", bind="query-params",
-                              help="What Plan, learning-rate tests and largest-batch tests ran.")  # fmt: skip
+                              help="Runs that Plan, learning-rate tests and largest-batch tests made.")  # fmt: skip
         with st.popover("Columns", icon=":material/view_column:"):
             metrics = sorted({*run_query.metrics(records), *asked.get("columns", ())})
             columns = st.multiselect("Metrics", metrics, key="columns", bind="query-params", placeholder="none")
             group = st.selectbox("Group by", [NO_GROUP, *FACETS], key="group", bind="query-params")
             orders = [*run_query.ORDERS, *metrics]
-            sort = st.selectbox("Sort by", orders, key="sort", bind="query-params", help="A metric by its last value.")
+            sort = st.selectbox(
+                "Sort by", orders, key="sort", bind="query-params", help="Metrics sort by their last value."
+            )
             down = st.toggle("Largest or newest first", value=True, key="down", bind="query-params")
     if state and state != ANY:
         facets["state"] = [state]

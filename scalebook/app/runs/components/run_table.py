@@ -97,9 +97,9 @@ def draw_groups(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
             "value": column.TextColumn(facet.capitalize(), width="medium", help="Click to see its runs."),
             "runs": column.NumberColumn("Runs", width="small"),
             "states": column.TextColumn("States", width="medium"),
-            "best": column.NumberColumn("Best", format="%.4f", help="The best of all its runs."),
-            "mean": column.NumberColumn("Mean of best", format="%.4f", help="Of each run's best."),
-        } | _metric_columns(columns, "Mean over its runs, of the last value of each."),
+            "best": column.NumberColumn("Best", format="%.4f", help="Best of all its runs."),
+            "mean": column.NumberColumn("Mean of best", format="%.4f", help="Mean of each run's best."),
+        } | _metric_columns(columns, "Mean of the last value of each run."),
     )  # fmt: skip
     cells = event.selection.cells
     return groups[cells[0][0]] if cells and cells[0][0] < len(groups) else None
@@ -110,7 +110,7 @@ def _metric(name: str) -> str:
     return f"metric {name}"
 
 
-def _metric_columns(columns: Sequence[str], words: str = "The last value.") -> dict[str, Any]:
+def _metric_columns(columns: Sequence[str], words: str = "Last value.") -> dict[str, Any]:
     return {_metric(name): st.column_config.NumberColumn(name, format="%.5g", help=words) for name in columns}
 
 
@@ -165,23 +165,21 @@ def _columns(metric: str) -> dict[str, Any]:
         "notebook": column.TextColumn("Notebook", width="small"),
         "model": column.TextColumn("Model", width=120),
         "strategy": column.TextColumn("Strategy", width=230),
-        "batch": column.TextColumn(
-            "Batch per worker", width="small", help="Samples of one gradient.", alignment="right"
-        ),
-        "lr": column.TextColumn("Learning rate", width="small", help="As it was applied.", alignment="right"),
+        "batch": column.TextColumn("Batch per worker", width="small", help="Samples per gradient.", alignment="right"),
+        "lr": column.TextColumn("Learning rate", width="small", help="As applied.", alignment="right"),
         "metric": column.TextColumn("Metric", width=105),
         "best": column.NumberColumn(f"Best{of}", format="%.4f", width=120 if metric else "small"),
         "final": column.NumberColumn(
-            "Last", format="%.4f", width="small", help="The final value, or the latest of a run that goes on."
+            "Last", format="%.4f", width="small", help="Final value; of an active run, the latest."
         ),
-        "own": column.TextColumn(f"{SIGN} Of worker 0", width="small", help=WORDS),
+        "own": column.TextColumn(f"{SIGN} Worker 0 only", width="small", help=WORDS),
         "staleness": column.NumberColumn("Staleness", format="%.2f", width="small", help="Mean, in updates."),
         "rate": column.NumberColumn(
-            "Updates/s", format="%.0f", width="small", help="Of virtual workers: a second of the clock they run by."
+            "Updates/s", format="%.0f", width="small", help="With virtual workers: per virtual second."
         ),
         "seconds": column.NumberColumn("Seconds", format="%.1f", width="small", help="Wall time since the start."),
         "when": column.TextColumn("Started", width="small"),
         "tags": column.ListColumn("Tags", width="small"),
         "note": column.TextColumn("Note", width="medium"),
-        "remark": column.TextColumn("Why", width="large", help="Why it waits, failed, was pruned; what it was for."),
+        "remark": column.TextColumn("Why", width="large", help="Why it waits, failed or was pruned; what it was for."),
     }

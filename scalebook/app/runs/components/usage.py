@@ -16,7 +16,7 @@ HEIGHT = 240
 BY_WORKER: Final = {"GPU busy by worker, %": ("busy", 100.0), "GPU memory by worker, MB": ("memory_mb", 1.0)}
 """Title, and of which field, times what."""
 FULL_C = 85.0
-"""From here on a GPU is called hot."""
+"""A GPU is called hot from here on."""
 
 
 def over_time(samples: Sequence[Usage]) -> None:
@@ -28,7 +28,7 @@ def over_time(samples: Sequence[Usage]) -> None:
     memory = [sample.memory_mb for sample in samples]
     shown = [
         ("CPU cores busy", [Series("CPU cores", seconds, [sample.cores for sample in samples], charts.PALETTE[0])]),
-        ("memory of all its processes, MB", [Series("memory", seconds, memory, charts.PALETTE[0])]),
+        ("memory of all processes, MB", [Series("memory", seconds, memory, charts.PALETTE[0])]),
     ]
     uuids = list(dict.fromkeys(gpu.uuid for sample in samples for gpu in sample.gpus))
     for title, field, times in (("GPU busy, %", "busy", 100.0), ("GPU memory, MB", "memory_mb", 1.0),
@@ -47,7 +47,7 @@ def over_time(samples: Sequence[Usage]) -> None:
     if uuids and len(by_worker) < len(BY_WORKER):
         unknown = [title for title in BY_WORKER if not any(drawn.startswith(title) for drawn, _ in by_worker)]
         st.caption(
-            f"Unknown: {'; '.join(unknown)}. NVML does not tell it here, as in most containers and parts of GPUs."
+            f"Unknown: {'; '.join(unknown)}. NVML does not report it here, as in most containers and MIG instances."
         )
 
 

@@ -41,7 +41,7 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, virtual:
             height=HEIGHT,
         )
         drawn.update_yaxes(rangemode="tozero")
-        chart_view.draw(drawn, "throughput", f"samples a second of each worker against {axis}")
+        chart_view.draw(drawn, "throughput", f"samples/s of each worker by {axis}")
 
 
 def pushes(record: PushRecord) -> None:
@@ -68,7 +68,7 @@ def comings(record: PushRecord, ended: bool) -> None:
     changes = record.changes
     if not changes:
         return
-    st.header("Machines that came and left" if ended else f"{len(record.there)} workers take part now")
+    st.header("Workers that joined and left" if ended else f"{len(record.there)} workers are taking part")
     words = [f"worker {one.worker} {'joined' if one.joined else 'left'} {ago(one.at)}" for one in changes[-MOST_BARS:]]
     st.caption(" · ".join(reversed(words)))
 

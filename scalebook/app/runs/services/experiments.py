@@ -81,7 +81,7 @@ def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
     cell = notebooks.read(path).notebook.experiment(record.cell or "") if path.is_file() else None
     if cell is not None:
         return SavedDraft(stem, "", "", cell.repeats, cell.config)
-    assert view.job is not None, "only runs of this workspace can be copied"
+    assert view.job is not None, "only runs of this workspace can be duplicated"
     return SavedDraft(stem, "", "", 1, view.job.content())
 
 

@@ -19,7 +19,7 @@ def retag(reader: RunReader, records: Iterable[RunRecord], add: Iterable[str], r
     added, removed = dict(_read(tag) for tag in add if tag.strip()), dict(_read(tag) for tag in remove)
     both = sorted(added.keys() & removed.keys())
     if both:
-        raise ConfigError("tags", f"cannot add and remove {both[0]!r} at once", "Choose one of the two.")
+        raise ConfigError("tags", f"cannot both add and remove {both[0]!r}", "Choose one.")
     changed = 0
     for record in records:
         present = dict(_read(tag) for tag in run_query.tags(record))

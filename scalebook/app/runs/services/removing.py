@@ -36,7 +36,7 @@ def _entry(reader: RunReader, run_id: str) -> None:
     except KeyError:
         return  # by somebody else, meanwhile
     if record.outcome in ("waiting", "running"):
-        raise ConfigError(record.name or run_id[:12], f"is {record.outcome}", "Stop it where it runs.")
+        raise ConfigError(record.name or run_id[:12], f"is {record.outcome}", "Stop it on its machine.")
     reader.client.delete_run(run_id)
 
 

@@ -16,7 +16,7 @@ from scalebook.training.workspace import Workspace
 STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
 MOST_PAGES = 900  # of the list of runs
 SIBLINGS = 12  # more seeds than that are looked up in the notebook
-NOT_LIVING = "Its process is gone, and no reason was recorded."
+NOT_LIVING = "Its process is gone and left no reason."
 
 
 @dataclass(frozen=True)

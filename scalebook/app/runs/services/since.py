@@ -56,8 +56,8 @@ def _words(key: str, values: Mapping[str, Any]) -> str:
     """`optimizer.init_args.lr was 0.01 and is 0.001`."""
     then, now = values.get("then"), values.get("now")
     if then is None:
-        return f"{key} is {plain(now)} and was not set"
-    return f"{key} was {plain(then)} and is {'not set' if now is None else plain(now)}"
+        return f"{key} is now {plain(now)}, and was not set"
+    return f"{key} was {plain(then)} and is now {'not set' if now is None else plain(now)}"
 
 
 def others(reader: RunReader, record: RunRecord) -> list[RunRecord]:

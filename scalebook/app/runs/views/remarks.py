@@ -55,7 +55,7 @@ def _draw_tags(records: Sequence[RunRecord]) -> None:
         "Remove from all", sorted(present), key="tags-remove", placeholder="Choose tags", disabled=not present,
         format_func=lambda tag: f"{tag} (of {present[tag]})",
     )  # fmt: skip
-    st.caption("They are written to MLflow. Notes and all other tags stay.")
+    st.caption("Saved to MLflow. Notes and other tags stay.")
     shown = " ".join(record.id for record in records)
     if press.button("Save", SAVE_ALL, shown, type="primary", disabled=not (added or removed)):
         _save(SAVE_ALL, lambda: _retag(records, added, removed))
@@ -67,7 +67,7 @@ def _draw(record: RunRecord) -> None:
     tags = st.multiselect("Tags", known, present, key="remarks-tags", accept_new_options=True,
                           placeholder="Type a word, or key=value")  # fmt: skip
     note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=remarks.LONGEST_VALUE)
-    st.caption("They are written to MLflow, and the list of runs can be filtered by them.")
+    st.caption("Saved to MLflow. The list of runs can be filtered by them.")
     if press.button("Save", SAVE, record.id, type="primary"):
         _save(SAVE, lambda: _write(record, note or "", tags))
 

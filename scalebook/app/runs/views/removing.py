@@ -26,9 +26,9 @@ def _draw(views: Sequence[RunView]) -> None:
     titles = [view.title for view in views]
     more = [f"and {len(titles) - NAMED} more"] if len(titles) > NAMED else []
     st.text("\n".join([*titles[:NAMED], *more]))
-    st.markdown("Their logs and checkpoints here are removed. MLflow keeps their entries among its deleted runs.")
+    st.markdown("This removes their logs and checkpoints. MLflow keeps their entries among its deleted runs.")
     if any(not view.ended for view in views):
-        st.caption("Those that wait or run stay: stop them first.")
+        st.caption("Queued and running runs stay: stop them first.")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="keep-runs"):
             dialogs.close()

@@ -37,7 +37,7 @@ def show(run_id: str) -> None:
     try:
         view = _load(run_id)
     except KeyError:
-        page_head.title("No such run", f"There is none with the id {run_id} in {resources.workspace().tracking_uri()}.")
+        page_head.title("No such run", f"{resources.workspace().tracking_uri()} has no run with the id {run_id}.")
         return
     page_head.called(view.title)
     _head(view)
@@ -154,12 +154,14 @@ def _curves(run_id: str, look: CurveLook) -> None:
         elif own:
             run_detail.curves(own, look, not view.ended, view.record.tags)
         elif not view.ended:
-            st.caption("The first point of the curves comes with the first validation or after a few updates.")
+            st.caption("Curves start after a few updates or the first validation.")
         workers.throughput(
             [curve for curve in curves if curve.metric in rates], look.axis, look.x_title, view.is_virtual
         )
         if len(all_rates) > LINES:
-            st.caption(f"The first {LINES} of {len(all_rates):,} workers; the others' metrics are in the list above.")
+            st.caption(
+                f"The first {LINES} of {len(all_rates):,} workers; the list above has the metrics of the others."
+            )
 
 
 def _main_metrics(view: RunView) -> list[str]:

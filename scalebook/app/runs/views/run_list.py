@@ -146,7 +146,7 @@ def _table(records: Sequence[RunRecord], shown: ListView) -> None:
         _actions([view for view in views if view.id in ticked], _counted(records, shown))
         st.download_button("CSV", partial(_csv, records, shown.columns), "runs.csv", "text/csv", key="runs-csv",
                            on_click="ignore", type="tertiary", icon=":material/download:",
-                           help="All runs that this list shows, on every page of it.")  # fmt: skip
+                           help="All runs of this list, on all its pages.")  # fmt: skip
     _pages(number, len(records))
 
 
@@ -204,6 +204,6 @@ def _pages(number: int, count: int) -> None:
 
 def _nothing(filtered: bool) -> None:
     if filtered:
-        html.empty("No run fits", "Clear the name, the state or the filter.")
+        html.empty("No matching run", "Clear the name, the state or the filter.")
     else:
         html.empty("No run yet", "Open a notebook and press Run on an experiment; its runs appear here and in MLflow.")

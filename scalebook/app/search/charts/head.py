@@ -74,7 +74,7 @@ def buttons(record: TrialRecord, key: str, *, primary: bool) -> Intent | None:
         key=f"{key}-use",
         type="primary" if primary else "secondary",
         icon=":material/input:",
-        help="Write it into the notebook as an experiment.",
+        help="Adds it to the notebook as an experiment.",
     ):
         intent = ("use", record.number)
     if len(record.runs) == 1:

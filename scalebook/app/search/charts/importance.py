@@ -9,8 +9,8 @@ from scalebook.app.shared.components import charts
 from scalebook.app.shared.services.words import spoken
 
 READING = (
-    "How much each dimension decides whether a trial is among the best tenth (PED-ANOVA; shares of 1). A dimension "
-    "that the search has already narrowed down looks less important than it is."
+    "How much each dimension decides whether a trial is among the best tenth (PED-ANOVA; the shares add up to "
+    "1). A dimension that the search has narrowed down looks less important than it is."
 )
 
 

@@ -16,8 +16,8 @@ from scalebook.training.search.map.shades import Shades
 from scalebook.training.search.study.trials import TrialRecord
 
 READING = (
-    "A line for each trial, darker the better it ended; pruned ones end where they were stopped early. "
-    "What is far worse than the rest runs along the edge. A click on a mark, where a curve ends, opens the trial."
+    "One line per trial: the darker, the better its final value. Pruned trials end early. Outliers are drawn "
+    "along the edge. Click the mark at the end of a curve to open its trial."
 )
 READING_DARK = READING.replace("darker", "brighter")
 BUCKETS = 8  # of shade; the trials of one are one trace, because a thousand traces are slow

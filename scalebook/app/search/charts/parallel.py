@@ -14,8 +14,8 @@ from scalebook.training.search.map.scales import can_be_axis, scale
 from scalebook.training.search.study.trials import TrialRecord
 
 READING = (
-    "A line for each trial, through its value on every axis, from good to bad by colour. Drag along an axis to keep "
-    "only the lines that pass there; drag an axis' name to move it."
+    "One line per trial, through its value on every axis, coloured from good to bad. Drag along an axis to "
+    "filter; drag an axis name to move it."
 )
 HEIGHT = 470
 MISSING = -0.12  # where lines end that have no value on an axis

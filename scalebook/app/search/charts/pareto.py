@@ -18,15 +18,13 @@ def reading(spec: SearchSpec) -> str:
     """One line; with one objective the seconds stand beside it as information."""
     if len(spec.objectives) > 1:
         return (
-            "The line is the front: no other trial is better in both. Dim dots are beaten by one of the front. A click "
-            "on a dot opens the trial."
+            "The line is the Pareto front: no other trial is better in both. Dim dots are dominated. Click a dot "
+            "to open its trial."
         )
-    alone = (
-        "" if spec.exclusive or spec.is_virtual else " Trials ran side by side, so their seconds depend on each other."
-    )
+    alone = "" if spec.exclusive or spec.is_virtual else " Trials ran side by side and slowed each other down."
     return (
-        "Quality against the seconds that a trial took; the line joins those that no other trial beats in both. The "
-        f"search looked at the quality alone.{alone} A click on a dot opens the trial."
+        "Quality by the seconds that a trial took. The line is the Pareto front; the search optimizes quality "
+        f"only.{alone} Click a dot to open its trial."
     )
 
 
@@ -39,7 +37,7 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
     numbers = {record.number for _, record in front}
     rest = [pair for pair in placed if pair[1].number not in numbers]
     figure = looks.figure(dark, HEIGHT)
-    figure.add_trace(_dots(rest, spec, dark, "beaten by another", looks.dim(dark), 6.5, 0.4))
+    figure.add_trace(_dots(rest, spec, dark, "dominated", looks.dim(dark), 6.5, 0.4))
     x, y = [at[0] for at, _ in front], [at[1] for at, _ in front]
     accent = "#0b6e75" if not dark else "#5cc3c6"
     figure.add_trace(

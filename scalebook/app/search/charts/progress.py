@@ -13,8 +13,8 @@ from scalebook.training.search.map.landscape import KINDS, kind, range_of, value
 from scalebook.training.search.study.trials import TrialRecord
 
 READING = (
-    "Each mark is a trial; the line is the best value so far. Marks along the edge have no value, because "
-    "they could not run, or one that is worse than all that is shown. A click on a mark opens the trial."
+    "One mark per trial; the line is the best value so far. Marks along the edge could not run, or are worse "
+    "than the range shown. Click a mark to open its trial."
 )
 BEYOND = 0.06  # share of the height beyond the worst value shown, where trials without a value stand
 

@@ -34,15 +34,13 @@ def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
     """A line that explains the marks, and says where trials that differ in other dimensions lie on each other."""
     others = [dimension.name for dimension in spec.space if dimension.name not in (x, y, *by)]
     mixed = (
-        f" Trials that differ in {', '.join(map(spoken, others))} lie together; the field is their mean."
-        if others
-        else ""
+        f" Trials that differ in {', '.join(map(spoken, others))} overlap; the field is their mean." if others else ""
     )
     iso = " Dotted: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
     return (
-        "Dots are finished trials, the field between them is interpolated. Tinted: the trials near by diverged or had "
-        "no memory. Left blank: nothing was tried near by. The line joins the best trial of each column. A click on a "
-        f"mark opens the trial.{iso}{mixed}"
+        "Dots are finished trials; the field between them is interpolated. Tinted: nearby trials diverged or ran "
+        "out of memory. Blank: no trial nearby. The line joins the best trial of each column. Click a mark to open "
+        f"its trial.{iso}{mixed}"
     )
 
 

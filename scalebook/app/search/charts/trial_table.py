@@ -13,7 +13,7 @@ from scalebook.app.shared.components import style
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.study.trials import TrialRecord
 
-READING = "A click on a column's head sorts by it; a tick picks a trial."
+READING = "Click a column's head to sort; tick a trial to select it."
 HEIGHT = 470
 CHIPS = {  # of a state, on the light and on the dark ground: those of the table of runs, and three of the search's own
     "finished": ("#cbe7d5", "#1f5135"),
@@ -83,7 +83,7 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
     for dimension in spec.space:
         if dimension.name == "learning_rate" and per is not None:
             columns[APPLIED] = column.NumberColumn(
-                "learning rate", format="%.4g", width=108, help="As the optimizer steps with it, at this batch."
+                "learning rate", format="%.4g", width=108, help="As applied at this batch size."
             )
             columns[f"point.{dimension.name}"] = column.NumberColumn(
                 spec.called(dimension.name), format="%.4g", width=220
@@ -108,7 +108,7 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
         search_view.amount(spec, "seconds").capitalize(),
         format="%.1f",
         width=80,
-        help="Of training, the mean of its seeds.",
+        help="Training time, mean of its seeds.",
     )
-    columns["why"] = column.TextColumn("Why", width=380, help="Why it was pruned, could not run, or failed.")
+    columns["why"] = column.TextColumn("Why", width=380, help="Why it was pruned, could not run or failed.")
     return columns

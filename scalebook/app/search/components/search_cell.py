@@ -73,7 +73,7 @@ def _main_button(name: str, search: SearchView | None, stale: str, blocked: bool
         now,
         icon=":material/play_arrow:",
         disabled=blocked or done,
-        help="All its trials are done. Open it to add more, or edit it." if done else None,
+        help="All trials are done. Open the search to add more, or edit it." if done else None,
     )
     return "run" if pressed else None
 
@@ -94,7 +94,7 @@ def standing(search: SearchView) -> str:
     if search.state == "waiting":
         return "waits for the supervisor to start it"
     if search.state == "stopping":
-        return "stopping: the trials that run are ended, and run again when it is resumed"
+        return "stopping: running trials end now, and run again on Resume"
     if search.progress is None:
         return "starting"
     state = search.progress
@@ -113,11 +113,11 @@ def trouble(search: SearchView) -> None:
     if search.state == "interrupted":
         st.warning(search.trouble, icon=":material/link_off:")
     elif search.state == "failed":
-        st.error(f"**The search has failed.** {sentence(search.trouble)}", icon=":material/error:")
+        st.error(f"**The search failed.** {sentence(search.trouble)}", icon=":material/error:")
     elif search.state == "finished" and search.result is not None and search.result.failed:
         st.warning(sentence(search.result.cause), icon=":material/warning:")
     elif search.state == "stopped":
-        st.info(f"{sentence(search.trouble or 'It was stopped')} Resume goes on where it was.")
+        st.info(f"{sentence(search.trouble or 'This search was stopped')} Resume continues where it stopped.")
 
 
 def best_line(search: SearchView, best: Best) -> str:

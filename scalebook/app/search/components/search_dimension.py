@@ -17,13 +17,13 @@ WIDTHS: Final = [2.5, 3.1, 7.6, 0.8]
 AS_IT_IS: Final = ""  # None would make the list one that can be cleared
 POWERS: Final = [2**exponent for exponent in range(21)]
 RULES: Final = {
-    AS_IT_IS: "stays as it is",
-    "linear": "grows in proportion",
+    AS_IT_IS: "stays the same",
+    "linear": "grows linearly",
     "sqrt": "grows with the square root",
     "none": "stays, with a warm-up",
 }
 RULE_HELP: Final = (
-    "The rate is then given for a batch of so many samples, and scaled to the batch of each trial: in proportion "
+    "The rate then holds for the reference batch and is scaled to the batch of each trial: linearly "
     "(Goyal et al. 2017) or with its square root."
 )
 
@@ -116,7 +116,7 @@ def _rule(row: Row, key: str) -> None:
     with rule_column:
         rules = [rule for rule in RULES if rule != "none" or before == "none"]
         index = rules.index(before) if before in rules else 0
-        rule = st.selectbox("When the batch grows, the rate", rules, index, format_func=RULES.__getitem__,
+        rule = st.selectbox("With the batch, the rate", rules, index, format_func=RULES.__getitem__,
                             key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
     if rule == AS_IT_IS:
         for name in ("rule", "per", "warmup_epochs"):
@@ -124,8 +124,8 @@ def _rule(row: Row, key: str) -> None:
         return
     row["rule"] = rule
     with per_column:
-        row["per"] = number_box.draw("For a batch of", row.get("per", 256), f"{key}.per", whole=True,
-                                     hint="Samples in the batch that the rate is given for.")  # fmt: skip
+        row["per"] = number_box.draw("Reference batch", row.get("per", 256), f"{key}.per", whole=True,
+                                     hint="Batch size that the rate is given for.")  # fmt: skip
     with warmup_column:
         epochs = number_box.draw("Warm-up, epochs", row.get("warmup_epochs", 0), f"{key}.warmup", empty="none",
                                  hint="Epochs over which the rate rises to its scaled value.")  # fmt: skip

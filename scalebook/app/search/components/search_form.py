@@ -21,20 +21,20 @@ from scalebook.training.tracking.directions import Direction
 OWN: Final = ""
 """The card without a preset."""
 
-OWN_TITLE, OWN_TEXT = "Choose fields", "Any field of the experiment, each with a range of your own."
+OWN_TITLE, OWN_TEXT = "Choose fields", "Any fields of the experiment, each with its own range."
 SCALINGS: Final[dict[str, tuple[str, str]]] = {
-    "strong": ("The global batch is what is set; more workers share it",
+    "strong": ("Global: more workers share the same batch",
                "Strong scaling: the same work for any number of workers."),
-    "weak": ("Each worker has this batch; more workers make the global batch larger",
+    "weak": ("Per worker: more workers make the global batch larger",
              "Weak scaling: the work grows with the workers."),
 }  # fmt: skip
 EXCLUSIVE_TEXT: Final = (
-    "One trial at a time, alone on the machine. Trials side by side slow each other down, so that their seconds cannot "
-    "be compared; it takes longer."
+    "Runs one trial at a time, alone on the machine. Takes longer, but only then can seconds be "
+    "compared: trials side by side slow each other down."
 )
 VIRTUAL_TEXT: Final = (
-    "One trial at a time, alone on the machine. Nothing is gained by it here: seconds of virtual workers are of the "
-    "clock that is declared, whatever runs beside them."
+    "Runs one trial at a time, alone on the machine. Not needed here: seconds of virtual workers "
+    "are those of the declared clock, whatever runs beside them."
 )
 SECONDS: Final = "seconds"
 USUAL_S: Final = 20
@@ -65,17 +65,17 @@ def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str]
         index = list(cells).index(cell) if cell in cells else None
         picked = st.selectbox("Experiment", cells, index, key=f"{key}.{notebook}.experiment", disabled=fixed,
                               placeholder="Choose one",
-                              help="What is varied is its config; the cell stays as it is.")  # fmt: skip
+                              help="The search varies its config; the cell does not change.")  # fmt: skip
     return chosen, picked or ""
 
 
 def first(body: Body, fields: Sequence[SearchField], key: str) -> StepOne:
     """Step 1: presets, dimensions, strong or weak scaling."""
-    st.header("What is varied")
+    st.header("Search space")
     preset = _cards(str(body.get("preset") or OWN), bool(body.get("space")), key)
     space, changed = _space(mapping(body.get("space")), fields, key)
     body = {**body, "space": space}
-    st.header("What a batch size means")
+    st.header("Batch size is")
     body["scaling"] = _scaling(str(body.get("scaling", "strong")), key)
     return StepOne(body, preset, changed)
 
@@ -114,8 +114,8 @@ def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) ->
         else:
             drawn[name] = said
     rest = [field for field in fields if field.name not in space]
-    added = st.selectbox("Vary another field", rest, None, format_func=lambda field: field.label, key=f"{key}.add",
-                         placeholder="Any field of the config: type a part of its name")  # fmt: skip
+    added = st.selectbox("Add a field", rest, None, format_func=lambda field: field.label, key=f"{key}.add",
+                         placeholder="Any field of the config: type part of its name")  # fmt: skip
     if added is not None:
         drawn[added.name] = first_row(added)
         changed = True
@@ -126,7 +126,7 @@ def _scaling(before: str, key: str) -> str:
     words = list(SCALINGS)
     return str(
         st.radio(
-            "What a batch size means",
+            "Batch size is",
             words,
             words.index(before) if before in words else 0,
             format_func=lambda scaling: SCALINGS[scaling][0],
@@ -149,29 +149,29 @@ class Offered:
 def second(body: Body, offered: Offered, key: str, virtual: bool) -> Body:
     """Step 2: objectives, how points are chosen, budget, the machine. `virtual`: as `SearchSpec.is_virtual`."""
     body = dict(body)
-    st.header("What is best")
+    st.header("Objective")
     _objectives(body, offered, key)
-    st.header("How points are chosen")
+    st.header("Sampling and pruning")
     left, right = st.columns(2)
     with left:
         _sampler(body, key)
     with right:
         body["pruner"] = _choice("Pruner", PRUNERS, str(body.get("pruner", "none")), key,
-                                 "Which runs are ended early because they will not be among the best.")  # fmt: skip
+                                 "Ends runs early that will not be among the best.")  # fmt: skip
     st.header("Budget")
     _budget(body, key)
-    st.header("On this machine")
+    st.header("Machine")
     said = body.get("exclusive")
-    wanted = st.toggle("Exclusive: times are compared", bool(said), key=f"{key}.exclusive")
+    wanted = st.toggle("Exclusive: makes times comparable", bool(said), key=f"{key}.exclusive")
     body["exclusive"] = said if wanted and said else wanted
     st.caption(VIRTUAL_TEXT if virtual else EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
-        _number(body, "failures", "Failures that stop the search", key, 10,
-                "Runs that died. Those that diverged or were out of memory do not count.")  # fmt: skip
+        _number(body, "failures", "Failures before the search stops", key, 10,
+                "Counts runs that died, not those that diverged or ran out of memory.")  # fmt: skip
     with right:
-        _number(body, "memory_mb", "Memory of each process, MB", key, None,
-                "Beyond what it starts with. A trial that wants more counts as out of memory.")  # fmt: skip
+        _number(body, "memory_mb", "Memory per process, MB", key, None,
+                "In addition to what it starts with. A trial that needs more counts as out of memory.")  # fmt: skip
     return body
 
 
@@ -183,7 +183,7 @@ def _objectives(body: Body, offered: Offered, key: str) -> None:
     with left:
         first = st.selectbox("Objective", options, options.index(names[0]) if names else 0, key=f"{key}.objective",
                              accept_new_options=True, placeholder="Choose one, or type its name",
-                             help="By what a trial is judged. Or type the name of another metric.") or ""  # fmt: skip
+                             help="The metric to optimize. Or type another name.") or ""  # fmt: skip
         if first and first not in AMOUNTS:
             told[first] = better.choose(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
     with middle:
@@ -191,21 +191,21 @@ def _objectives(body: Body, offered: Offered, key: str) -> None:
         second = names[1] if len(names) > 1 and names[1] != first else NOTHING
         other = st.selectbox("Second objective", others, others.index(second), key=f"{key}.objective2.{first}",
                              format_func=lambda name: "none" if name == NOTHING else name,
-                             help="With a second objective the search looks for the front: the points that nothing "
-                                  "beats in both.")  # fmt: skip
+                             help="With two objectives the search looks for the Pareto front: points that no other "
+                                  "point beats in both.")  # fmt: skip
         if other != NOTHING and other not in AMOUNTS:
             told[other] = better.choose(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
     body["objective"] = with_objectives([first] if other == NOTHING else [first, other], told, offered.config)
     with right:
         target = body.get("target")
-        hint = "A value of the metric. Seconds, samples and updates are then those it took to reach it."
+        hint = "A value of the metric. Seconds, samples and updates then count until it is reached."
         body["target"] = number_box.draw("Target", target, f"{key}.target", empty="none", hint=hint)
 
 
 def _sampler(body: Body, key: str) -> None:
     sampler = body.get("sampler", "tpe")
     name = next(iter(sampler), "tpe") if isinstance(sampler, dict) else str(sampler)
-    said = _choice("Sampler", SAMPLERS, name, key, "How the next point is chosen.")
+    said = _choice("Sampler", SAMPLERS, name, key, "Chooses the next point.")
     body["sampler"] = sampler if said == name else said  # with the seed that a cell may give it
 
 
@@ -220,22 +220,21 @@ def _choice(label: str, entries: Mapping[str, MethodChoice], before: str, key: s
 def _budget(body: Body, key: str) -> None:
     trials, seeds, minutes = st.columns(3)
     with trials:
-        _number(body, "trials", "Trials", key, 30, "Points that are tried.")
+        _number(body, "trials", "Trials", key, 30, "Number of points to try.")
     with seeds:
-        _number(body, "seeds", "Seeds of each", key, 1,
-                "Runs of each point, with one seed after the other. Three give an interval.")  # fmt: skip
+        _number(body, "seeds", "Seeds per trial", key, 1,
+                "Runs per point, each with the next seed. Three give an interval.")  # fmt: skip
     with minutes:
-        hint = "No new trial is begun after so long."
+        hint = "No new trial starts after this time."
         body["minutes"] = number_box.draw(
-            "Minutes in all", body.get("minutes"), f"{key}.minutes", empty="no limit", hint=hint
+            "Time limit, minutes", body.get("minutes"), f"{key}.minutes", empty="no limit", hint=hint
         )
     kind_column, amount_column = st.columns([2, 1], vertical_alignment="bottom")
     timed = body.get("seconds_per_trial") is not None
     with kind_column:
-        kind = st.segmented_control("Each run takes", [AS_EXPERIMENT, SECONDS],
+        kind = st.segmented_control("Length of a run", [AS_EXPERIMENT, SECONDS],
                                     default=SECONDS if timed else AS_EXPERIMENT, required=True, key=f"{key}.timed",
-                                    help="As many epochs or updates as the experiment says, or the same time for "
-                                         "every trial.")  # fmt: skip
+                                    help="The experiment's own, or a fixed time for each trial.")  # fmt: skip
     with amount_column:
         if kind == SECONDS:
             before = body.get("seconds_per_trial") or USUAL_S
@@ -254,7 +253,7 @@ def _number(body: Body, name: str, label: str, key: str, default: int | None, hi
 
 def steps(step: int, key: str) -> int:
     """Which of the two is shown."""
-    words = {1: "1  What is varied", 2: "2  How"}
+    words = {1: "1  Space", 2: "2  Method"}
     return int(st.segmented_control("Step", list(words), default=step, required=True, format_func=words.__getitem__,
                                     key=f"{key}.step", label_visibility="collapsed"))  # fmt: skip
 
@@ -262,5 +261,5 @@ def steps(step: int, key: str) -> int:
 def turn(step: int, key: str) -> int:
     """The button at the end of a step."""
     if step == 1:
-        return 2 if st.button("Next: how", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
+        return 2 if st.button("Next: method", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
     return 1 if st.button("Back", icon=":material/arrow_back:", key=f"{key}.back") else 2

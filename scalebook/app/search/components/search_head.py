@@ -63,13 +63,13 @@ def buttons(
             intent = "resume"
         if spec is not None:
             with st.popover("Add trials", icon=":material/add:", key=f"trials-{version}"):
-                more = number_box.draw("How many more", MORE_TRIALS, f"more-trials-{version}", whole=True)
+                more = number_box.draw("More trials", MORE_TRIALS, f"more-trials-{version}", whole=True)
                 wrong = check_value("trials", more, Field("trials", "int", required=True, minimum=1))
-                if _given("Add them", KEYS["add trials"], now, [wrong] if wrong else []) and isinstance(more, int):
+                if _given("Add", KEYS["add trials"], now, [wrong] if wrong else []) and isinstance(more, int):
                     intent, given = "add trials", more
             with st.popover("Add a point", icon=":material/add_location:", key=f"point-{version}"):
                 point, refused = _point(spec, start, f"point-{version}")
-                if _given("Try it next", KEYS["add point"], now, refused):
+                if _given("Try next", KEYS["add point"], now, refused):
                     intent, given = "add point", point
         if mlflow_url:
             st.link_button("Trials in MLflow", mlflow_url, icon=":material/open_in_new:")
@@ -91,13 +91,13 @@ def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> tuple[dict[s
     }
     wrong = [dimension for dimension in spec.space if not dimension.contains(point[dimension.name])]
     return point, [
-        Problem(dimension.name, f"is {shown(point[dimension.name])}", f"Give one of {dimension.words()}.")
+        Problem(dimension.name, f"is {shown(point[dimension.name])}", f"Allowed: {dimension.words()}.")
         for dimension in wrong
     ]
 
 
 def _value(dimension: Dimension, start: Any, key: str) -> Any:
-    hint = f"Of {dimension.words()}."
+    hint = f"Allowed: {dimension.words()}."
     if dimension.kind not in NUMBERS:
         values = dimension.grid()
         index = values.index(start) if start in values else 0

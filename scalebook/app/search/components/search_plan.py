@@ -20,16 +20,16 @@ def buttons(blocked: bool, shown: str) -> Intent | None:
     with st.container(horizontal=True, vertical_alignment="center", key="search-buttons"):
         start = press.button(
             "Start search", KEYS["start"], shown, type="primary", icon=":material/play_arrow:", disabled=blocked,
-            help="Writes the search into the notebook, below its experiment, and starts it. Ctrl+Enter",
+            help="Adds the search to the notebook, below its experiment, and starts it. Ctrl+Enter",
         )  # fmt: skip
         save = press.button(
             "Save", KEYS["save"], shown, icon=":material/save:", disabled=blocked,
-            help="Writes the search into the notebook; it can be run from there. Ctrl+S",
+            help="Adds the search to the notebook; run it from there. Ctrl+S",
         )  # fmt: skip
     intent: Intent | None = "start" if start else "save" if save else None
     if intent and blocked:
         state.clicks().settle(KEYS[intent], done=False)
-        state.say(f"Not {'started' if start else 'saved'}: mend what is marked in red first.", ":material/error:")
+        state.say(f"Not {'started' if start else 'saved'}: fix what is marked in red first.", ":material/error:")
         return None
     return intent
 
@@ -45,7 +45,7 @@ def examples(listed: Sequence[Example]) -> None:
     """Points of the space as they would run: what a batch size becomes, what a rate becomes."""
     if not listed:
         return
-    html.draw('<div class="sb-eyebrow">Points of this space, as they would run</div>')
+    html.draw('<div class="sb-eyebrow">Sample points, as they would run</div>')
     rows: list[list[html.Cell]] = []
     for example in listed:
         if example.load is None:
@@ -65,7 +65,7 @@ def examples(listed: Sequence[Example]) -> None:
 
 def text(cell: str, command: str) -> None:
     """The cell as it would be written, and how to run it without a browser."""
-    html.draw('<div class="sb-eyebrow">The cell in the notebook</div>')
+    html.draw('<div class="sb-eyebrow">Notebook cell</div>')
     code.draw(cell, "yaml", wrap=True)
-    html.draw('<div class="sb-eyebrow">Run it without the browser</div>')
+    html.draw('<div class="sb-eyebrow">Run from the command line</div>')
     code.draw(command, wrap=True)

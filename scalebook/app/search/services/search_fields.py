@@ -75,10 +75,10 @@ def _handles(config: Mapping[str, Any], description: Description) -> list[Search
     load = workload(config, description)
     fields: list[SearchField] = []
     if load.batch_per_worker is not None:
-        batch = Field("batch_size", "int", "Samples in a batch.", minimum=1)
+        batch = Field("batch_size", "int", "Samples per batch.", minimum=1)
         fields.append(SearchField("batch_size", "Batch size", load.batch_global, batch))
     if load.learning_rate is not None:
-        rate = Field("learning_rate", "float", "Step of the optimizer.", minimum=0, exclusive_minimum=True)
+        rate = Field("learning_rate", "float", "Learning rate of the optimizer.", minimum=0, exclusive_minimum=True)
         fields.append(SearchField("learning_rate", "Learning rate", load.learning_rate, rate))
     words = [*STRATEGIES, *(strategy.class_path for strategy in description.strategies if strategy.source == "user")]
     now = load.strategy if load.rule is None or load.strategy == "ddp" else load.rule.partition(",")[0]

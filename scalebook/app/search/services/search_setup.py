@@ -137,16 +137,16 @@ def seconds_a_run(workspace: Workspace, reader: RunReader, notebook: str, cell: 
 
 
 def about(cost: Cost) -> str:
-    """`This starts 40 runs, about 7 minutes on this machine, 2 side by side.`"""
+    """`Starts 40 runs, about 7 minutes on this machine, 2 side by side.`"""
     count = plural(cost.runs, "run")
     if cost.minutes is None:
-        return f"This starts {count}; time unknown until the first run has ended."
+        return f"Starts {count}; the time is unknown until the first run ends."
     minutes = max(1, round(cost.minutes))
     took = "less than a minute" if cost.minutes < 1 else f"about {plural(minutes, 'minute')}"
     if minutes >= 120:
         took = f"about {plural(round(minutes / 60), 'hour')}"
     beside = f", {cost.side_by_side} side by side" if cost.side_by_side > 1 else ", one at a time"
-    return f"This starts {count}, {took} on this machine{beside}."
+    return f"Starts {count}, {took} on this machine{beside}."
 
 
 def source_of(cost: Cost, seconds: float | None, spec: SearchSpec) -> str:
@@ -155,7 +155,7 @@ def source_of(cost: Cost, seconds: float | None, spec: SearchSpec) -> str:
         return ""
     if spec.seconds_per_trial is not None:
         return f"Each run takes {spec.seconds_per_trial:g} s."
-    return "" if seconds is None else f"From {duration(seconds)} that the experiment's own runs took."
+    return "" if seconds is None else f"Based on {duration(seconds)} per run of the experiment."
 
 
 @dataclass(frozen=True)

@@ -83,19 +83,19 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
     sentences = []
     if any(dimension.name == "workers" for dimension in spec.space):
         sentences.append(
-            "**Strong scaling**: the batch size is the global one, shared out to the workers."
+            "**Strong scaling**: batch_size is global, split over the workers."
             if spec.scaling == "strong"
-            else "**Weak scaling**: the batch size is that of each worker; the global one grows with the workers."
+            else "**Weak scaling**: batch_size is per worker; the global batch grows with the workers."
         )
     if spec.is_virtual:
         sentences.append(time_words([True]))
     elif spec.exclusive:
         where = "all machines" if spec.exclusive == ALL else "the machine"
-        sentences.append(f"**Exclusive**: one trial at a time, alone on {where}, so that times can be compared.")
+        sentences.append(f"**Exclusive**: one trial at a time, alone on {where}, so times can be compared.")
     elif any(objective.name == "seconds" for objective in spec.objectives):
-        sentences.append("**Not exclusive**: trials ran side by side, so their seconds depend on each other.")
+        sentences.append("**Not exclusive**: trials ran side by side and slowed each other down.")
     if spec.seeds > 1:
-        sentences.append(f"Every point is run with {spec.seeds} seeds; ± is half of their 95 % interval.")
+        sentences.append(f"{spec.seeds} seeds per point; ± is half of their 95 % interval.")
     if progress is not None and progress.overhead_s is not None:
         sentences.append(f"Overhead per trial: {duration(progress.overhead_s)} (median).")
     if progress is not None and progress.note:
@@ -112,7 +112,7 @@ def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
         return ""
     (first, best_record), (second, _) = ranked[:2]
     if best_record.spread is None:
-        return "One seed a point: small differences may be chance."
+        return "One seed per point: small differences may be chance."
     near = sum(
         abs(other_value - first) <= best_record.spread + (other.spread or 0.0)
         for other_value, other in ranked[1:]
@@ -120,7 +120,7 @@ def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
     )
     if not near or abs(second - first) > best_record.spread + (ranked[1][1].spread or 0.0):
         return ""
-    return f"{plural(near, 'other trial')} {'is' if near == 1 else 'are'} not told apart from it by these seeds."
+    return f"{plural(near, 'other trial')} cannot be distinguished from it by these seeds."
 
 
 def words(record: TrialRecord, spec: SearchSpec) -> str:

@@ -22,7 +22,7 @@ from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.workspace import Workspace
 
 LIVE: Final = ("running", "stopping", "waiting")
-NOT_DRIVEN: Final = "Its process has ended: press Resume. No finished trial is lost or repeated."
+NOT_DRIVEN: Final = "Its process has ended. Press Resume: no finished trial is lost or repeated."
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ def ask(ended: Sequence[SearchView]) -> NoReturn:
 def _draw(ended: Sequence[SearchView]) -> None:
     words = {view.id: f"{view.name}, {ago(view.request.created)}, {view.done:,} trials" for view in ended}
     chosen = st.multiselect("Searches", list(words), key="searches-to-delete", format_func=lambda key: words[key],
-                            placeholder="Choose searches that have ended")  # fmt: skip
-    trials = st.toggle("Also the runs of their trials", key="trials-to-delete")
-    st.markdown("Their studies are removed here, and cannot be resumed. MLflow keeps entries among its deleted runs.")
+                            placeholder="Choose ended searches")  # fmt: skip
+    trials = st.toggle("Also delete the runs of their trials", key="trials-to-delete")
+    st.markdown("This removes their studies: they cannot be resumed. MLflow keeps entries among its deleted runs.")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="keep-searches"):
             dialogs.close()

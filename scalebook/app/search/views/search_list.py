@@ -35,8 +35,8 @@ def show() -> None:
     broken.draw(resources.broken_records())
     views = searches.views(resources.workspace(), MOST)
     if not views:
-        html.empty("No search yet", "Press New search, or Search on an experiment: it tries many batch sizes and "
-                   "learning rates, and shows which region works.")  # fmt: skip
+        html.empty("No search yet", "Press New search, or Search on an experiment, to try many batch sizes and "
+                                    "learning rates and see which region works.")  # fmt: skip
         return
     live = any(view.live for view in views)
     st.fragment(_table, run_every=EVERY_S if live else None)(views if not live else None)
@@ -50,7 +50,7 @@ def _table(views: list[SearchView] | None) -> None:
     titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
     html.draw(html.table(HEAD, [_row(view, titles) for view in views], numeric=(3, 5)))
     if len(views) == MOST:
-        st.caption(f"The newest {MOST}. Older ones are in the notebooks and in MLflow.")
+        st.caption(f"The newest {MOST}. Notebooks and MLflow have the older ones.")
 
 
 def _row(view: SearchView, titles: Mapping[str, str]) -> list[html.Cell]:

@@ -77,7 +77,7 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
         )
         st.caption(progress.READING)
     elif was_live:
-        st.caption("The first trial has not ended yet.")
+        st.caption("No trial has ended yet.")
 
 
 def _charts(folder: SearchFolder) -> None:
@@ -85,7 +85,7 @@ def _charts(folder: SearchFolder) -> None:
     if not any(record.state not in ("waiting", "running") for record in records) and not any(
         record.curve for record in records
     ):
-        html.empty("The first trial has not ended yet", "Map, curves and table appear here with it, by themselves.")
+        html.empty("No trial has ended yet", "Map, curves and table appear with the first one.")
         return
     with st.container(key="live-charts"):
         tabs = st.tabs(TABS, key="view", bind="query-params")
@@ -99,12 +99,12 @@ def _charts(folder: SearchFolder) -> None:
 def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     names = landscape.axes(spec)
     if len(names) < 2:
-        html.empty("No map", "A map needs two dimensions whose values have an order; this search has fewer.")
+        html.empty("No map", "A map needs two ordered dimensions; this search has fewer.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        x = st.selectbox("Across", names, 0, format_func=spec.called, key=f"map-x-{folder.id}", width=220)
+        x = st.selectbox("X axis", names, 0, format_func=spec.called, key=f"map-x-{folder.id}", width=220)
         rest = [name for name in names if name != x]
-        y = st.selectbox("Upwards", rest, 0, format_func=spec.called, key=f"map-y-{folder.id}", width=220)
+        y = st.selectbox("Y axis", rest, 0, format_func=spec.called, key=f"map-y-{folder.id}", width=220)
         by = _by(folder, spec)
         objective = 0
         if len(spec.objectives) > 1:
@@ -143,7 +143,7 @@ def _by(folder: SearchFolder, spec: SearchSpec) -> tuple[str, ...]:
 def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     drawn = resources.drawn(learning_curves.draw, records, spec, style.dark())
     if drawn is None:
-        html.empty("No curve yet", "Its first point comes with a trial's first validation.")
+        html.empty("No curve yet", "Curves start with a trial's first validation.")
         return
     alt = f"{spec.objectives[0].name} of every trial against samples"
     _picked("search-curves", records, chart_view.pick(drawn, "search-curves", alt))
@@ -153,7 +153,7 @@ def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
 def _parallel(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     drawn = resources.drawn(parallel.draw, records, spec, style.dark())
     if drawn is None:
-        html.empty("No trial has finished yet", "A line for each appears here.")
+        html.empty("No trial has finished yet", "Each finished trial becomes a line.")
         return
     chart_view.draw(drawn, "search-parallel", "a line for each trial through its value in every dimension")
     st.caption(parallel.READING)
@@ -164,10 +164,10 @@ def _importance(folder: SearchFolder, records: list[TrialRecord], spec: SearchSp
     if shares is None:
         finished = search_view.counts(records)["finished"]
         html.empty(
-            "Too few trials to tell",
-            f"Importance is computed from {search_view.FEWEST} finished trials on; {finished} have finished."
+            "Too few trials",
+            f"Importance needs {search_view.FEWEST} finished trials; {finished} have finished."
             if finished < search_view.FEWEST
-            else "All finished trials are alike, as far as these dimensions go.",
+            else "All finished trials have the same values in these dimensions.",
         )
         return
     chart_view.draw(importance.draw(shares, style.dark()), "search-importance", "share of each dimension")
@@ -177,7 +177,7 @@ def _importance(folder: SearchFolder, records: list[TrialRecord], spec: SearchSp
 def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     drawn = resources.drawn(pareto.draw, records, spec, style.dark())
     if drawn is None:
-        html.empty("No trial has finished yet", "Each finished one is a dot here.")
+        html.empty("No trial has finished yet", "Each finished trial becomes a dot.")
         return
     _picked("search-pareto", records, chart_view.pick(drawn, "search-pareto", "two objectives against each other"))
     st.caption(pareto.reading(spec))

@@ -29,7 +29,7 @@ def show(search_id: str) -> None:
     """The whole view; says so where there is no such search."""
     search = searches.find(resources.workspace(), search_id)
     if search is None:
-        page_head.title("No such search", f"There is none with the id {search_id} in {resources.workspace().root}.")
+        page_head.title("No such search", f"{resources.workspace().root} has no search with the id {search_id}.")
         return
     page_head.called(search.name, "Search")
     _links(search)
@@ -43,7 +43,7 @@ def show(search_id: str) -> None:
     try:
         pressed = search_live.show(search.folder)
     except ConfigError as error:
-        st.error(f"This search cannot be read any more. {error}", icon=":material/error:")
+        st.error(f"This search can no longer be read. {error}", icon=":material/error:")
         return
     if pressed is not None and pressed[0] == "use":
         _use(search, int(pressed[1]))
@@ -117,10 +117,10 @@ def _act(intent: Intent, given: search_head.Given, search: SearchView) -> None:
         state.say(f"Asked {search.name} to stop.", ":material/stop:")
     elif intent == "resume":
         launch.resume(search.folder, description)
-        state.say(f"{search.name} goes on.", ":material/resume:")
+        state.say(f"Resumed {search.name}.", ":material/resume:")
     elif intent == "add trials" and isinstance(given, int):
         launch.resume(search.folder, description, trials=max(search.trials, search.done) + given)
-        state.say(f"{given} more trials.", ":material/add:")
+        state.say(f"Added {given} trials.", ":material/add:")
     elif intent == "add point" and isinstance(given, dict):
         _give(search, given)
 
@@ -129,12 +129,12 @@ def _give(search: SearchView, point: dict[str, Any]) -> None:
     """A study tries no point twice, so one that it knows is named instead. An ended search goes on for it."""
     known = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
     if known is not None:
-        state.say(f"Trial {known} has this point already.", ":material/info:")
+        state.say(f"Trial {known} already has this point.", ":material/info:")
         return
     launch.give(search.folder, [point])
     if not search.live:
         launch.resume(search.folder, resources.description(), trials=max(search.trials, search.done + 1))
-    state.say("This point is tried next.", ":material/add_location:")
+    state.say("The search tries this point next.", ":material/add_location:")
 
 
 def _use(search: SearchView, number: int) -> None:
@@ -156,7 +156,7 @@ def _use(search: SearchView, number: int) -> None:
 
     stored = write(notebooks.read(choice.path), put, said="")
     if stored is not None:
-        state.say(f"{name} is in the notebook: trial {number}, {search_view.words(record, spec)}.")
+        state.say(f"Added {name} to the notebook: trial {number}, {search_view.words(record, spec)}.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
 
 
@@ -165,7 +165,7 @@ def _into_form(search: SearchView, config: dict[str, object], seeds: int) -> Non
     notebook."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
-        state.say("There is no notebook to write into: make one on the Notebook page first.", ":material/error:")
+        state.say("No notebook to write to: create one on the Notebook page first.", ":material/error:")
         st.rerun()
     else:
         drafts.save(resources.workspace(), SavedDraft(choice.name, "", f"{search.name}-best", seeds, config))

@@ -41,13 +41,13 @@ def show(notebook: str, cell: str, experiment: str) -> None:
     workspace = resources.workspace()
     choice = notebooks.pick(workspace, notebook)
     if choice is None:
-        html.empty(f"There is no notebook called {notebook}", "Open one and press Search on an experiment.")
+        html.empty(f"No notebook called {notebook}", "Open one and press Search on an experiment.")
         return
     description = resources.description()
     draft = _load(choice, cell, experiment, description)
     if draft is None:
         missing = f"no search called {cell}" if cell else f"no experiment called {experiment}"
-        html.empty(f"{choice.title} has {missing}", "It was renamed or deleted meanwhile.")
+        html.empty(f"{choice.title} has {missing}", "It has been renamed or deleted.")
         st.page_link(
             NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
         )
@@ -178,7 +178,7 @@ def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
 def _name(draft: SearchDraft, key: str) -> str:
     suggested = search_setup.suggested_name(draft.body, _opened().notebook)
     said = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
-                         help="What cell and search are called. Left empty, it follows the choices below.")  # fmt: skip
+                         help="Names the cell and the search. Empty: made from the choices below.")  # fmt: skip
     return said.strip()
 
 
@@ -239,7 +239,7 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     config, machine = _config(body), this_machine()
     if not body.get("space"):
         search_plan.buttons(blocked=True, shown=str(draft.version))
-        st.caption("Choose what is varied: then this says what the search would do.")
+        st.caption("Choose the search space to see what the search would do.")
         return None
     problems = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
              *search_problems(body, config, description, len(machine.cores))]  # fmt: skip

@@ -37,7 +37,6 @@ def draw(virtual: Collection[bool] = ()) -> CurveLook:
         log_y = st.toggle("Log scale", key="log", bind="query-params")
         smoothing = st.slider(
             "Smoothing", 0.0, MOST_SMOOTH, 0.0, 0.01, format="%.2f", key="smooth", bind="query-params", width=200,
-            help="An exponential moving average: how much of it each point takes from those before. "
-            "The curve as it was logged stays behind it, faint.",
+            help="Weight of earlier points in an exponential moving average. The logged curve stays visible, faint.",
         )  # fmt: skip
     return CurveLook(axis, log_y, float(smoothing), axis_words(axis, virtual))

@@ -31,6 +31,6 @@ def choose(known: Direction, said: Goal | None, key: str) -> Direction:
     goal = st.segmented_control("Better", GOALS, default=before, required=True, key=key, format_func=WORDS.__getitem__)
     if said is None and known.source != "said" and (goal == "min") == known.lower:
         if known.guessed:
-            st.caption("This is a guess: nothing says so.")
+            st.caption("A guess: neither config nor metric says so.")
         return known
     return Direction(goal == "min", "said")

@@ -14,5 +14,5 @@ def draw(errors: Sequence[Broken]) -> None:
     if not errors:
         return
     lines = [str(error) for error in errors[:SHOWN]]
-    more = [f"And {len(errors) - SHOWN} more: `scalebook jobs list` shows them all."] if len(errors) > SHOWN else []
+    more = [f"And {len(errors) - SHOWN} more: see `scalebook jobs list`."] if len(errors) > SHOWN else []
     st.warning("\n\n".join([*lines, *more]), icon=":material/broken_image:")

@@ -17,7 +17,7 @@ def draw(left_at: float, what: str, key: str = "", text: str = "") -> Literal["c
     with st.container(border=bool(text), key=f"draft-label-{key}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(
-                f":material/edit_note: **Draft** of {what}, last changed {ago(left_at)}, not in the notebook yet."
+                f":material/edit_note: **Draft** of {what}, last changed {ago(left_at)}, not saved to the notebook."
             )
             goes_on = bool(text) and st.button("Continue", key=f"continue-draft-{key}")
             discarded = st.button("Discard", type="tertiary", key=f"discard-draft-{key}")

@@ -61,17 +61,17 @@ def notebook(
         if chosen:
             if press.button(
                 "Undo", UNDO, undo or "", icon=":material/undo:", type="tertiary", disabled=undo is None,
-                help="Takes back the last change that was saved.",
+                help="Undo the last saved change.",
             ):  # fmt: skip
                 intent = "undo"
             if st.button("History", key="notebook-history", icon=":material/history:", type="tertiary",
-                         help="The last 50 states of this notebook, to look at and to return to."):  # fmt: skip
+                         help="The last 50 states of this notebook, to view or restore."):  # fmt: skip
                 intent = "history"
         if chosen and export is not None:
             st.download_button(
                 "Export", export, f"{chosen.name}.html", "text/html", key="notebook-export", on_click="ignore",
                 icon=":material/download:", type="tertiary",
-                help="One HTML file with text, configs, results and charts. It opens anywhere, and prints well.",
+                help="One HTML file with text, configs, results and charts. Opens anywhere, prints well.",
             )  # fmt: skip
         menu = {**(WHOLE if whole else {}), **(OWN_MODEL if choices else {}), **(DELETED if deleted else {})}
         if menu and (

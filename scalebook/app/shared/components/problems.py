@@ -18,4 +18,4 @@ def confirmed(words: str, key: str) -> bool:
     if not words:
         return True
     st.warning(words, icon=":material/groups:")
-    return st.checkbox("Run it all the same", key=key)
+    return st.checkbox("Run anyway", key=key)

@@ -64,7 +64,10 @@ def _out(path: Path) -> tuple[str, str] | None:
     """Why a notebook is not shown in the browser that a link leads to, and what to do; None where it is."""
     if not path.is_symlink() or within(Workspace(path.parent), path):
         return None
-    return "is a link out of the folder", "Copy the file into the folder, or trust the folder (`scalebook ui --trust`)."
+    return (
+        "is a link to outside the folder",
+        "Copy the file into the folder, or trust the folder (`scalebook ui --trust`).",
+    )
 
 
 def _choice(path: Path) -> NotebookChoice:
@@ -135,7 +138,7 @@ def place_of(notebook: Notebook, name: str) -> int:
     for index, cell in enumerate(notebook.cells):
         if isinstance(cell, ExperimentCell) and cell.name == name:
             return index
-    raise ConfigError(name, "is not in the notebook any more", "Reload the page.")
+    raise ConfigError(name, "is no longer in the notebook", "Reload the page.")
 
 
 def put_experiment(

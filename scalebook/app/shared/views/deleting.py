@@ -23,14 +23,14 @@ def confirm(
     """
 
     def ask() -> None:
-        html.draw(f"<b>{escape(name)}</b> is removed from the notebook.")
-        st.markdown(f"{stays} **Undo**, above the notebook, brings it back.".strip())
+        html.draw(f"This removes <b>{escape(name)}</b> from the notebook.")
+        st.markdown(f"{stays} **Undo**, above the notebook, restores it.".strip())
         with st.container(horizontal=True, horizontal_alignment="right"):
             if st.button("Cancel", key="keep-cell"):
                 dialogs.close()
                 st.rerun()
             if press.button("Delete", "delete-cell", stored.stamp, type="primary"):
-                done = write(stored, lambda notebook: edit.remove(notebook, index), "Deleted. Undo brings it back.")
+                done = write(stored, lambda notebook: edit.remove(notebook, index), "Deleted. Undo restores it.")
                 state.clicks().settle("delete-cell")
                 if done is not None and then is not None:
                     then()

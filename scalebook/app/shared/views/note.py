@@ -39,7 +39,7 @@ def show(stored: Stored, index: int, note: Note) -> None:
     with st.container(key=f"note-{key}"):
         st.markdown(note.source)
         if PICTURE.search(note.source) and not trusted(resources.workspace()):
-            st.caption("Pictures from elsewhere are not fetched: this folder is not trusted (`scalebook ui --trust`).")
+            st.caption("Pictures from other sites are blocked until you trust this folder (`scalebook ui --trust`).")
         with st.container(key=f"edit-note-{key}", horizontal=True, gap="small"):
             if press.button("Edit", f"edit-{key}", icon=":material/edit:"):
                 state.clicks().settle(f"edit-{key}")
@@ -166,7 +166,7 @@ def _editor(key: str) -> None:
                 state.clicks().settle(f"save-{key}", done=done)
                 if done:
                     _close(draft)
-            if st.button("Cancel", key=f"cancel-{key}", help="Esc, while nothing has changed"):
+            if st.button("Cancel", key=f"cancel-{key}", help="Esc, if nothing has changed"):
                 _close(draft)
             if not new and st.button("Delete", key=f"delete-{key}", type="tertiary"):
                 deleting.confirm(opened, index, "note", _name(before), "", then=lambda: _forget(draft))

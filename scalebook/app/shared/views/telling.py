@@ -34,7 +34,7 @@ def _look() -> None:
 @st.fragment(run_every=SUPERVISOR_EVERY_S)
 def _warn() -> None:
     if silent := silence(resources.workspace()):
-        st.warning(f"Nothing is started or ended: {silent}.", icon=":material/warning:")
+        st.warning(f"Nothing starts or stops: {silent}.", icon=":material/warning:")
 
 
 def _words(ending: Ending) -> str:

@@ -9,8 +9,8 @@ from scalebook.training.jobs import supervising
 from scalebook.training.trust import trust
 
 WORDS = (
-    "**This folder wants to run code of its own.** It can do whatever you can: read it first if it comes from somebody "
-    "else. Until you trust the folder, Scalebook shows and checks its notebooks with Scalebook's own classes alone."
+    "**This folder wants to run its own code.** That code can do whatever you can: read it first if somebody else "
+    "wrote it. Until you trust the folder, its notebooks have only Scalebook's own classes."
 )
 
 
@@ -27,5 +27,5 @@ def draw() -> None:
             trust(workspace)
             resources.look_anew()
             supervising.ensure(workspace)
-            state.say("This folder is trusted from now on.")
+            state.say("This folder is now trusted.")
             st.rerun()

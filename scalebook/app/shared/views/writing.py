@@ -66,26 +66,26 @@ def show_conflict() -> None:
         _dialog(conflict)
 
 
-@st.dialog("This notebook was edited meanwhile", width="large", dismissible=False)
+@st.dialog("This notebook was edited elsewhere", width="large", dismissible=False)
 def _dialog(conflict: EditedMeanwhile) -> None:
     mine, theirs = conflict.mine, conflict.on_disk
     st.markdown(
-        f"`{theirs.path.name}` was saved elsewhere since you opened it here, and both edits change the same cell. "
-        "Nothing has been overwritten. This is what your version would change in the file:"
+        f"`{theirs.path.name}` was saved elsewhere after you opened it here, and both edits change the same cell. "
+        "Nothing is overwritten. Your version would change the file like this:"
     )
     st.code(notebooks.difference(mine.text, theirs.notebook.text), language="diff", height=320)
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Keep the file", help="Your version is kept in History."):
+        if st.button("Keep the file", help="History keeps your version."):
             store.give_up(theirs, mine)
-            _close("Kept the file as it is. Your version is in History.")
-        if st.button("Replace the file by mine", help="Undoes the other edit, which is kept in History."):
+            _close("Kept the file. Your version is in History.")
+        if st.button("Replace the file with mine", help="Undoes the other edit; History keeps it."):
             try:
                 store.save(theirs, mine)
             except EditedMeanwhile as again:
                 state.remember(CONFLICT, again)
                 st.rerun()
-            _close("The file is your version now. The other edit is in History.")
-        if st.button("Keep both", type="primary", help="Your version becomes a new notebook beside this one."):
+            _close("The file is now your version. The other edit is in History.")
+        if st.button("Keep both", type="primary", help="Saves your version as a new notebook."):
             path = store.save_beside(theirs, mine)
             _close(f"Your version is in {path.name}.")
 

@@ -26,10 +26,10 @@ def read_body(
     body = Body(raw)
     kept, more = few_strangers(raw, KEYS)
     if more:
-        body.wrong("search", f"has {more} more keys that it does not know", "Remove them.")
+        body.wrong("search", f"has {more} more unknown keys", "Remove them.")
     for key in kept:
         if key not in KEYS:
-            body.wrong(str(key), "is no key of a search", near(str(key), KEYS))
+            body.wrong(str(key), "is not a key of a search", near(str(key), KEYS))
     config = _config(body, base)
     space = read_space(raw.get("space"))
     body.problems += space.problems
@@ -93,7 +93,7 @@ def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
     raw = body.raw
     config = raw.get("config")
     if raw.get("experiment") is not None and config is not None:
-        body.wrong("config", "stands beside `experiment:`", "Leave one of the two out.")
+        body.wrong("config", "conflicts with `experiment:`", "Remove one of them.")
     elif raw.get("experiment") is not None and not isinstance(raw["experiment"], str):
         body.wrong("experiment", f"is {shown(raw['experiment'])}", "Write the name of an experiment.")
     elif base is None and isinstance(config, str):
@@ -103,7 +103,7 @@ def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
     elif base is None and config is None and raw.get("experiment") is None:
         body.wrong("experiment", "is missing", "Name the experiment to start from, or write its `config:`.")
     elif base is None and config is None:
-        body.wrong("experiment", f"names {raw['experiment']}, which is not known here", "Write its `config:` instead.")
+        body.wrong("experiment", f"names an unknown experiment {raw['experiment']}", "Write its `config:` instead.")
     if isinstance(config, Mapping):
         return dict(config)
     return {} if base is None else dict(base)
@@ -113,7 +113,7 @@ def _objectives(body: Body, default: str | None, config: Mapping[str, Any]) -> t
     raw = body.raw.get("objective")
     raw = default if raw is None else raw
     if raw is None:
-        body.wrong("objective", "is missing", "Name a metric, for example objective: val/loss.")
+        body.wrong("objective", "is missing", "Name a metric, such as objective: val/loss.")
         return (Objective(names.TRAIN_LOSS, True),)
     items = raw if isinstance(raw, list) else [raw]
     objectives = [objective for objective in (_objective(item, config) for item in items) if objective is not None]
@@ -150,11 +150,11 @@ def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
     if target is None:
         return None
     if not number(target):
-        body.wrong("target", f"is {shown(target)}", "Write the value of the first objective to be reached.")
+        body.wrong("target", f"is {shown(target)}", "Write the value of the first objective to reach.")
         return None
     if objectives[0].name in AMOUNTS:
         remedy = f"Name its metric first: objective: [val/loss, {objectives[0].name}]."
-        body.wrong("target", f"is a value of no metric: the first objective is {objectives[0].name}", remedy)
+        body.wrong("target", f"needs a metric: the first objective is {objectives[0].name}", remedy)
     return float(target)
 
 
@@ -208,7 +208,7 @@ def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
             key = f"points.{place}.{name}"
             if name not in known:
                 if not space.problems:
-                    body.wrong(key, "is no dimension of the space", near(name, tuple(known)))
+                    body.wrong(key, "is not a dimension of the space", near(name, tuple(known)))
             elif not known[name].contains(value):
                 body.wrong(key, f"is {shown(value)}", f"Write one of the space: {known[name].words()}.")
         points.append(point)
@@ -218,6 +218,6 @@ def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
 def _storage(body: Body) -> str | None:
     storage = body.text("storage")
     if storage is not None and storage.partition("://")[0].partition("+")[0].partition(":")[0] not in SCHEMES:
-        remedy = "Write an address, postgresql://USER@HOST/DATABASE, or leave it out for a file in the workspace."
+        remedy = "Write an address, postgresql://USER@HOST/DATABASE, or remove it for a file in the workspace."
         body.wrong("storage", f"is {shown(storage)}", remedy)
     return storage

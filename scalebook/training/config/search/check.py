@@ -111,8 +111,8 @@ def _left_out(spec: SearchSpec, space: Read) -> list[Problem]:
     if not more or len(workers) == 1:
         return []
     named = ", ".join(more[:4]) + (" and more" if len(more) > 4 else "")
-    message = f"leaves {named} out: {single[0]} always has one worker"
-    return [Problem(space.key("workers"), message, "Nothing needs to be changed.", "warning")]
+    message = f"skips {named}: {single[0]} always has one worker"
+    return [Problem(space.key("workers"), message, "You need not change anything.", "warning")]
 
 
 def _crowded(spec: SearchSpec, space: Read, description: Description, cores: int, above: str) -> list[Problem]:
@@ -125,6 +125,6 @@ def _crowded(spec: SearchSpec, space: Read, description: Description, cores: int
         return []
     each = f"{threads} threads" if threads > 1 else "1 thread"
     message = f"is more than this machine has: {workers} workers with {each} each on {cores} cores"
-    remedy = "They take turns, so times and staleness are those of a crowded machine. Use fewer to measure speed."
+    remedy = "They share cores, so times and staleness are those of an overloaded machine. Use fewer to measure speed."
     key = space.key("workers") if spec.has("workers") else above
     return [Problem(key, message, remedy, "warning")]

@@ -31,7 +31,7 @@ def clashes(spec: SearchSpec, space: Read, description: Description) -> list[Pro
     """Dimensions that set the same field."""
     same = {**SAME_FIELD, "learning_rate": (_rate(spec, description),)}
     problems = [
-        Problem(space.key(path), f"is what {handle} sets already", "Leave one of the two out.")
+        Problem(space.key(path), f"is already set by {handle}", "Remove one of them.")
         for handle, paths in same.items()
         for path in paths
         if spec.has(handle) and spec.has(path)
@@ -39,8 +39,8 @@ def clashes(spec: SearchSpec, space: Read, description: Description) -> list[Pro
     scaled = [
         dimension.name for dimension in spec.space if dimension.name.startswith("lr_scaling.") and spec.rate is not None
     ]
-    said = "is what learning_rate says already"
-    return problems + [Problem(space.key(name), said, "Leave one of the two out.") for name in scaled]
+    said = "is already set by learning_rate"
+    return problems + [Problem(space.key(name), said, "Remove one of them.") for name in scaled]
 
 
 def _rate(spec: SearchSpec, description: Description) -> str:
@@ -70,8 +70,8 @@ def dimension_problems(dimension: Dimension, spec: SearchSpec, space: Read, desc
 def _elastic(key: str, spec: SearchSpec, description: Description) -> list[Problem]:
     if workload(spec.config, description).least is None:
         return []
-    why = "sets a number of workers, and the base's is {min, max}: who takes part in a trial is found while it trains"
-    return [Problem(key, why, "Write a number in the base, or leave this one out.")]
+    why = "sets a number of workers, but the base has {min, max}: a trial cannot know its workers beforehand"
+    return [Problem(key, why, "Write a number in the base, or remove this dimension.")]
 
 
 def _strategies(key: str, dimension: Dimension, description: Description) -> list[Problem]:
@@ -82,7 +82,7 @@ def _strategies(key: str, dimension: Dimension, description: Description) -> lis
             continue
         for problem in check_class("trainer.strategy", value, "strategies", description):
             remedy = suggestion(value, STRATEGIES) if isinstance(value, str) else problem.remedy
-            return [Problem(key, f"holds one that {problem.message}", remedy)]
+            return [Problem(key, f"holds a wrong value: {problem.message}", remedy)]
     return []
 
 
@@ -94,15 +94,15 @@ def _rates(key: str, dimension: Dimension, field: Field | None) -> list[Problem]
 
 def _path(key: str, dimension: Dimension, spec: SearchSpec, description: Description) -> list[Problem]:
     if dimension.name == "seed_everything":
-        return [Problem(key, "is no field to search over", "Write seeds: 3 to run each point with several.")]
+        return [Problem(key, "is not a field to search over", "Write seeds: 3 to run each point with several.")]
     if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
         known = [*HANDLES, *(path for path, _ in fields(spec.config, description))]
-        return [Problem(key, "is no field of this config", suggestion(dimension.name, known))]
+        return [Problem(key, "is not a field of this config", suggestion(dimension.name, known))]
     model = named(spec.config.get("model")).info("models", description)
     if dimension.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
-        return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Leave it out.")]
+        return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.")]
     if spec.seconds_per_trial is not None and dimension.name in ("trainer.max_epochs", "trainer.max_steps"):
-        return [Problem(key, "has no effect beside seconds_per_trial", "Leave one of the two out.")]
+        return [Problem(key, "has no effect beside seconds_per_trial", "Remove one of them.")]
     there: list[PathTarget] = []
     missing: list[tuple[str, ConfigError]] = []
     for words, config in _variants(dimension, spec, description):
@@ -117,7 +117,7 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec, description: Descrip
     )
     if missing and not problems:
         words = ", ".join(dict.fromkeys(words_ for words_, _ in missing))
-        problems.append(Problem(key, f"has no effect with {words}", "Nothing needs to be changed.", "warning"))
+        problems.append(Problem(key, f"has no effect with {words}", "You need not change anything.", "warning"))
     return problems
 
 
@@ -149,13 +149,13 @@ def _above(name: str, path: str) -> bool:
 def _classes(key: str, dimension: Dimension, where: PathTarget, description: Description) -> list[Problem]:
     assert where.group is not None
     if dimension.kind != "values":
-        return [Problem(key, "is a range, and a class is wanted", "Write values: [NAME, NAME].")]
+        return [Problem(key, "is a range, but a class is needed", "Write values: [NAME, NAME].")]
     problems = [
         problem
         for value in dimension.choices
         for problem in check_class(dimension.name, value, where.group, description)
     ]
-    return [Problem(key, f"holds one that {problem.message}", problem.remedy) for problem in problems[:1]]
+    return [Problem(key, f"holds a wrong value: {problem.message}", problem.remedy) for problem in problems[:1]]
 
 
 def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem]:
@@ -164,10 +164,10 @@ def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem
     if field.type == "int" and dimension.kind in ("uniform", "log_uniform"):
         log = ", log: true" if dimension.kind == "log_uniform" else ""
         written = f"{{int: [{dimension.low:.0f}, {dimension.high:.0f}]{log}}}"
-        return [Problem(key, "is a range of real numbers, and whole ones are wanted", f"Write {written}.")]
+        return [Problem(key, "is a range of real numbers, but whole numbers are needed", f"Write {written}.")]
     if field.type not in ("int", "float", "json") and dimension.kind in RANGES:
         values = flow([True, False] if field.type == "bool" else field.choices or ["..."])
-        return [Problem(key, f"is a range of numbers, and {expected(field)} is wanted", f"Write values: {values}.")]
+        return [Problem(key, f"is a range of numbers, but {expected(field)} is needed", f"Write values: {values}.")]
     for value in dimension.choices or dimension.ends():
         if problem := check_value(key, value, field):
             return [Problem(key, f"holds a wrong value: {problem.message}", problem.remedy)]

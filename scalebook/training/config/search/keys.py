@@ -33,27 +33,25 @@ class MethodChoice(NamedTuple):
 
 
 SAMPLERS: Final = {
-    "tpe": MethodChoice(
-        "TPE", "Learns from the trials so far where good values lie (tree-structured Parzen estimator)."
-    ),
-    "random": MethodChoice("Random", "Draws every point by chance, independently of the others."),
-    "grid": MethodChoice("Grid", "Visits every combination once; the trials end when all have been visited."),
+    "tpe": MethodChoice("TPE", "Learns from earlier trials where good values lie (tree-structured Parzen estimator)."),
+    "random": MethodChoice("Random", "Draws every point at random, independently of the others."),
+    "grid": MethodChoice("Grid", "Visits every combination once, then ends."),
     "qmc": MethodChoice("Quasi-Monte Carlo", "Spreads the points evenly over the whole space."),
     "cma-es": MethodChoice(
         "CMA-ES", "Moves a cloud of points towards better values; for ranges of numbers, not for choices."
     ),
 }
 PRUNERS: Final = {
-    "none": MethodChoice("None", "Every run goes to its end."),
-    "median": MethodChoice(
-        "Median", "Ends a run that is worse than the median of the others after the same number of samples."
-    ),
+    "none": MethodChoice("None", "Runs every run to its end."),
+    "median": MethodChoice("Median", "Ends runs that are worse than the median after the same number of samples."),
     "asha": MethodChoice(
-        "Successive halving (ASHA)", "Lets the best third go on at each rung; rungs are numbers of samples."
+        "Successive halving (ASHA)", "Continues the best third at each rung; rungs are numbers of samples."
     ),
-    "hyperband": MethodChoice("Hyperband", "Several successive halvings at once, some patient and some not."),
+    "hyperband": MethodChoice(
+        "Hyperband", "Runs several successive halvings side by side, from aggressive to patient."
+    ),
     "wilcoxon": MethodChoice(
-        "Wilcoxon, over seeds", "Tries no further seed of a point that is clearly worse than the best one."
+        "Wilcoxon, over seeds", "Skips further seeds of a point that is clearly worse than the best."
     ),
 }
 

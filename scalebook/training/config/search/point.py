@@ -49,7 +49,7 @@ def resolve(
     for name in point:
         if not spec.has(name):
             known = ", ".join(dimension.name for dimension in spec.space)
-            raise ConfigError(name, "is no dimension of this search", f"Known: {known}.")
+            raise ConfigError(name, "is not a dimension of this search", f"Known: {known}.")
     for name in ("batch_size", "workers"):  # the only ones that are counted with
         value = point.get(name, 1)
         if not number(value) or value != int(value) or value < 1:
@@ -149,7 +149,7 @@ def _share(batch: int, workers: int) -> int:
     if batch % workers:
         raise ConfigError(
             "batch_size",
-            f"{batch} cannot be shared out to {workers} workers",
+            f"{batch} cannot be split over {workers} workers",
             f"Write a multiple of {workers}, or scaling: weak.",
         )
     return batch // workers
@@ -179,7 +179,7 @@ def batch_place(config: Mapping[str, Any], description: Description) -> PathTarg
     except ConfigError as error:
         name = named(config.get("data")).name or "The data set"
         what = f"cannot be set: {name} has no argument batch_size"
-        raise ConfigError("batch_size", what, "Vary another field.") from error
+        raise ConfigError("batch_size", what, "Choose another field.") from error
 
 
 def rate_place(config: Mapping[str, Any], description: Description) -> PathTarget:
@@ -191,7 +191,7 @@ def rate_place(config: Mapping[str, Any], description: Description) -> PathTarge
             with contextlib.suppress(ConfigError):
                 return place(path, config, description)
     who = f"{model.name} has an optimizer of its own and no" if model and own else "the optimizer has no"
-    raise ConfigError("learning_rate", f"cannot be set: {who} argument for it", "Vary a field by its path.")
+    raise ConfigError("learning_rate", f"cannot be set: {who} argument for it", "Name a field by its path.")
 
 
 def put_strategy(config: Mapping[str, Any], value: Any, description: Description) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def put_workers(config: Mapping[str, Any], workers: int, description: Descriptio
     trainer = dict(mapping(config.get("trainer")))
     now = workload(config, description)
     if workers % (nodes := now.nodes):
-        what = f"{workers} cannot be shared out to {nodes} machines"
+        what = f"{workers} cannot be split over {nodes} machines"
         raise ConfigError("workers", what, f"Write multiples of {nodes}, or another trainer.num_nodes.")
     workers //= nodes
     if _is_server(config, description) and place_of_workers(description):

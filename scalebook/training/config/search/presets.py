@@ -43,19 +43,19 @@ PRESETS: Final = (
     Preset(
         "batch-size",
         "Batch size x learning rate",
-        "Which batch sizes train well, and how the best learning rate moves with the batch.",
+        "Which batch sizes train well, and how the best learning rate changes with the batch.",
         ("batch_size", "learning_rate"),
     ),
     Preset(
         "strategies",
         "Strategy x workers x learning rate",
-        "What one process, DDP and a parameter server reach and what time they take, each at a rate that suits it.",
+        "What one process, DDP and a parameter server reach, and how fast, each at its own best rate.",
         ("learning_rate",),
     ),
     Preset(
         "largest-rate",
         "Largest rate that trains",
-        "How far the learning rate can be raised before training diverges, for each number of workers.",
+        "How high the learning rate can go before training diverges, for each number of workers.",
         ("learning_rate",),
     ),
 )
@@ -71,7 +71,7 @@ def preset_body(
     """
     preset = next((candidate for candidate in PRESETS if candidate.name == name), None)
     if preset is None:
-        raise ConfigError("preset", f"names {name}, which is none", suggestion(name, [known.name for known in PRESETS]))
+        raise ConfigError("preset", f"is unknown: {name}", suggestion(name, [known.name for known in PRESETS]))
     if "batch_size" in preset.needs:
         batch_place(config, description)
     rate_place(config, description)

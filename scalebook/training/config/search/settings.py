@@ -30,7 +30,7 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
         known = [*model.metrics, names.TRAIN_LOSS]
         for name in metrics:
             if name not in AMOUNTS and name not in known:
-                what = f"names {name}, which {model.name} is not known to record"
+                what = f"names {name}, which {model.name} does not record"
                 problems.append(Problem("objective", what, suggestion(name, [*known, *AMOUNTS]), "warning"))
     for objective in spec.objectives:
         better = directions.of_runs(objective.name, None, (), [spec.config])
@@ -38,11 +38,11 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
             remedy = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
             problems.append(Problem("objective", f"is {objective.name}: {better.words}", remedy, "warning"))
     if spec.target is not None and not any(name in AMOUNTS for name in metrics):
-        what = "has no effect: no objective says what it takes to get there"
-        remedy = f"Write objective: [{metrics[0]}, seconds], or leave it out."
+        what = "has no effect: no objective measures what it takes to reach it"
+        remedy = f"Write objective: [{metrics[0]}, seconds], or remove it."
         problems.append(Problem("target", what, remedy, "warning"))
     if "seconds" in metrics and not spec.exclusive and not spec.is_virtual:
-        what = "is false, so trials slow each other down while their times are compared"
+        what = "is false, so trials slow each other down while you compare their times"
         problems.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
     return problems
 
@@ -52,7 +52,7 @@ def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
     if spec.sampler == "grid":
         return _grid(spec, space)
     if spec.sampler == "cma-es" and len(spec.objectives) > 1:
-        return [Problem("sampler", "is cma-es, which knows one objective only", "Write sampler: tpe.")]
+        return [Problem("sampler", "is cma-es, which supports one objective only", "Write sampler: tpe.")]
     if spec.sampler == "cma-es" and spec.space and len(numbers) < 2:
         what = f"is cma-es, which needs two dimensions of numbers, and there {'is one' if numbers else 'are none'}"
         return [Problem("sampler", what, "Write sampler: tpe.")]
@@ -91,9 +91,11 @@ def _pruner(spec: SearchSpec) -> list[Problem]:
         what = f"is {spec.pruner}, which compares a metric while it changes, not {spec.objectives[0].name}"
         return [Problem("pruner", what, "Write pruner: none.")]
     if spec.pruner == "wilcoxon" and spec.seeds < 2:
-        return [Problem("pruner", "is wilcoxon, which compares seeds, and there is one", "Write seeds: 5, or median.")]
+        return [
+            Problem("pruner", "is wilcoxon, which compares seeds, but there is only one", "Write seeds: 5, or median.")
+        ]
     if spec.pruner == "wilcoxon" and spec.seeds < FEW_SEEDS:
-        what = f"is wilcoxon, which tells nothing from {spec.seeds} seeds"
+        what = f"is wilcoxon, which cannot decide from {spec.seeds} seeds"
         return [Problem("pruner", what, f"Write seeds: {FEW_SEEDS} or more.", "warning")]
     return []
 

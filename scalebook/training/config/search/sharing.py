@@ -49,7 +49,7 @@ def sharing_problems(spec: SearchSpec, space: Read, description: Description) ->
     if not batches:
         return []
     named = ", ".join(str(batch) for batch in batches[:SHOWN]) + (" and more" if len(batches) > SHOWN else "")
-    message = f"has global batches that {workers} workers cannot share out: {named}"
+    message = f"has global batches that {workers} workers cannot split: {named}"
     return [Problem(space.key("batch_size"), message, _remedy(batch, common))]
 
 

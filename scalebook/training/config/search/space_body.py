@@ -58,7 +58,7 @@ def read_space(raw: Any) -> Read:
     for written, value in raw.items():
         name = plain(str(written))
         if name in dimensions:
-            space.problems.append(Problem(f"space.{written}", f"is {name} once more", "Leave one of the two out."))
+            space.problems.append(Problem(f"space.{written}", f"is {name} again", "Remove one of them."))
             continue
         space.canonical[str(written)] = name
         try:
@@ -79,7 +79,7 @@ def read_dimension(name: str, raw: Any) -> Dimension:
     """The dimension that `raw` describes; ConfigError, its key `name` or one below it."""
     kinds = [key for key in raw if key in KINDS] if isinstance(raw, Mapping) else []
     if not isinstance(raw, Mapping) or len(kinds) != 1:
-        what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {shown(raw)}, which says no kind of range"
+        what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {shown(raw)}, without a kind of range"
         raise ConfigError(name, what, _near_kind(raw) or f"Write one of {', '.join(KINDS)} with its values.")
     kind: Kind = next(known for known in KINDS if known == kinds[0])
     more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
@@ -87,7 +87,7 @@ def read_dimension(name: str, raw: Any) -> Dimension:
         if key != kind and key not in more:
             near = difflib.get_close_matches(str(key), more, 1)
             remedy = f"Did you mean `{near[0]}`?" if near else f"Known beside it: {', '.join(more) or 'nothing'}."
-            raise ConfigError(f"{name}.{key}", f"means nothing beside {kind}", remedy)
+            raise ConfigError(f"{name}.{key}", f"has no effect with {kind}", remedy)
     return _range(name, kind, raw) if kind in RANGES else _choices(name, kind, raw[kind])
 
 
@@ -106,10 +106,10 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
         raise ConfigError(name, f"has the ends {low} and {high}", "Write whole numbers, or uniform.")
     log = _flag(name, raw, "log")
     if (kind == "log_uniform" or log) and low <= 0:
-        raise ConfigError(name, f"begins at {low}, which has no logarithm", "Begin above 0, or write uniform.")
+        raise ConfigError(name, f"starts at {low}, which has no logarithm", "Start above 0, or write uniform.")
     step = _count(name, raw, "step", 1)
     if log and step != 1:
-        raise ConfigError(f"{name}.step", "does not go with log", "Leave one of the two out.")
+        raise ConfigError(f"{name}.step", "does not work with log", "Remove one of them.")
     points = _count(name, raw, "points", 2, MOST) if raw.get("points") is not None else None
     if whole and max(-low, high) > LARGEST_WHOLE:
         what = f"reaches {shown(max((low, high), key=abs))}"
@@ -131,7 +131,7 @@ def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
         raise ConfigError(name, f"has {shown(raw)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.")
     if kind == "grid":
         if not all(number(value) for value in raw):
-            raise ConfigError(name, "has a grid of other things than numbers", "Write numbers, or values: [...].")
+            raise ConfigError(name, "has a grid with values that are not numbers", "Write numbers, or values: [...].")
         raw = sorted(raw)
     texts = [flow(value) for value in raw]
     twice = [text for text, times in Counter(texts).items() if times > 1]

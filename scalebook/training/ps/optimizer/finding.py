@@ -120,7 +120,7 @@ def _noted(optimizer: Optimizer, tried: Optimizer, before: Before, in_one_proces
         return Noted()
     for number, key in groups:
         if not can_be_noted(tried.param_groups[number][key]):
-            raise unfit(optimizer, f"a step changes {key!r} of its param groups, which is no number")
+            raise unfit(optimizer, f"a step changes {key!r} of its param groups, which is not a number")
     if not all(isinstance(key, str) and can_be_noted(value) for key, value in strangers(tried).items()):
         raise unfit(optimizer, "it keeps tensors that belong to no parameter")
     return Noted(frozenset(groups), frozenset(attributes), 2 * len(noted_text(tried, groups, attributes)) + ROOM)

@@ -68,7 +68,7 @@ def _make(kind: type[Made], raw: Mapping[str, Any], key: str) -> Made:
     known = {field.name for field in fields(kind)}
     for name in raw:
         if name not in known:
-            raise ValueError(f"{key}.{name}: there is no such key. Known: {', '.join(sorted(known))}.")
+            raise ValueError(f"{key}.{name}: unknown key. Known: {', '.join(sorted(known))}.")
     try:
         return kind(**raw)
     except TypeError:
@@ -78,24 +78,24 @@ def _make(kind: type[Made], raw: Mapping[str, Any], key: str) -> Made:
 
 def _mapping(written: object, key: str, example: str) -> Mapping[str, Any]:
     if not isinstance(written, Mapping) or not all(isinstance(name, str) for name in written):
-        raise ValueError(f"{key}: is {written!r}, which is no mapping of names. Write it {example}.")
+        raise ValueError(f"{key}: is {written!r}, not a mapping of names. Write it {example}.")
     return written
 
 
 def _by_worker(written: object, key: str) -> dict[int, object]:
     """Worker numbers are keys, which JSON makes strings of."""
     if not isinstance(written, Mapping) or not all(str(worker).isdecimal() for worker in written):
-        raise ValueError(f"{key}: is {written!r}, which is no mapping of worker numbers. Write it as {{3: ...}}.")
+        raise ValueError(f"{key}: is {written!r}, not a mapping of worker numbers. Write it as {{3: ...}}.")
     return {int(worker): value for worker, value in written.items()}
 
 
 def _list(written: object, key: str, example: str = "[{worker: 3, at_s: 10}]") -> list[object]:
     if not isinstance(written, Sequence) or isinstance(written, str):
-        raise ValueError(f"{key}: is {written!r}, which is no list. Write one, as {example}.")
+        raise ValueError(f"{key}: is {written!r}, not a list. Write one, as {example}.")
     return [*written]
 
 
 def _number(written: object, key: str) -> Any:
     if isinstance(written, bool) or not isinstance(written, int | float):
-        raise ValueError(f"{key}: is {written!r}, which is no number. Write one, as 0.05.")
+        raise ValueError(f"{key}: is {written!r}, not a number. Write one, as 0.05.")
     return written

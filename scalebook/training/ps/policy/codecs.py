@@ -12,10 +12,10 @@ Level = Annotated[int, AtLeast(0, "0 for none, or a level of zstd"), AtMost(22)]
 
 
 class Fp32(Codec):
-    """Values travel as they are (in their own type, where parameters are not fp32): no loss, no cost.
+    """No compression: values keep their own type. No loss, no cost.
 
     Args:
-        zstd: Level of lossless compression (zstd); 0: none. Gradients hardly shrink, and it takes long.
+        zstd: Level of lossless compression (zstd); 0: none. Slow, and gradients hardly shrink.
     """
 
     name = "fp32"
@@ -30,10 +30,10 @@ class Fp32(Codec):
 
 
 class Bf16(Codec):
-    """Half of the bytes: values are rounded to bfloat16, 8 bits of precision in the range of fp32.
+    """Half the bytes: rounds values to bfloat16, 8 bits of precision in the range of fp32.
 
     Args:
-        error_feedback: Add what was lost to the next gradient. Costs time and memory of one gradient for each worker.
+        error_feedback: Add the rounding error to the next gradient. Costs time, and memory of one gradient per worker.
         zstd: Level of lossless compression (zstd) on top; 0: none.
     """
 
@@ -47,12 +47,12 @@ class Bf16(Codec):
 
 
 class Fp16(Codec):
-    """Half of the bytes: values are rounded to fp16, 11 bits of precision, between 6e-8 and 65,504.
+    """Half the bytes: rounds values to fp16, 11 bits of precision, between 6e-8 and 65,504.
 
-    Values beyond its range travel as they are, with all others of that frame.
+    A frame with values beyond that range is sent uncompressed.
 
     Args:
-        error_feedback: Add what was lost to the next gradient. Costs time and memory of one gradient for each worker.
+        error_feedback: Add the rounding error to the next gradient. Costs time, and memory of one gradient per worker.
         zstd: Level of lossless compression (zstd) on top; 0: none.
     """
 
@@ -66,11 +66,11 @@ class Fp16(Codec):
 
 
 class Int8(Codec):
-    """A quarter of the bytes: values are rounded to 255 levels between plus and minus the largest of their block.
+    """A quarter of the bytes: rounds values to 255 levels, scaled to the largest magnitude in each block.
 
     Args:
-        block: Values that share a scale, 8 or more. Fewer: finer, and more bytes for scales.
-        error_feedback: Add what was lost to the next gradient (Karimireddy et al. 2019).
+        block: Values that share a scale, 8 or more. Smaller blocks: more precise, more bytes for scales.
+        error_feedback: Add the rounding error to the next gradient (Karimireddy et al. 2019).
         zstd: Level of lossless compression (zstd) on top; 0: none.
     """
 
@@ -87,9 +87,9 @@ class Int8(Codec):
 
 
 class Sign(Codec):
-    """A thirty-second of the bytes: one bit for each value, its sign, and the mean magnitude of a block of them.
+    """1/32 of the bytes: the sign of each value, one bit, and the mean magnitude of each block.
 
-    EF-SignSGD (Karimireddy et al. 2019); without error feedback it need not converge.
+    EF-SignSGD (Karimireddy et al. 2019). Without error feedback it may not converge.
 
     Args:
         block: Values that share a magnitude, 8 or more.
@@ -111,15 +111,15 @@ class Sign(Codec):
 
 
 class Qsgd(Codec):
-    """Values are rounded up or down, by chance, to one of few levels of the norm of their block; right on the average.
+    """Rounds values at random, up or down, to few levels of the norm of their block. Unbiased.
 
     QSGD (Alistarh et al. 2017). A value takes 2 bits with 1 level, 4 with up to 7, 8 with up to 127.
 
     Args:
         levels: Levels between zero and the norm, 1 to 127.
         block: Values that share a norm, 8 or more.
-        error_feedback: Add what was lost to the next gradient. What is decoded is then made smaller, so that errors
-            cannot grow, and is no longer right on the average.
+        error_feedback: Add the rounding error to the next gradient. Decoded values are then scaled down, so that errors
+            cannot grow; they are no longer unbiased.
         zstd: Level of lossless compression (zstd) on top; 0: none.
     """
 
@@ -152,12 +152,12 @@ class Qsgd(Codec):
 
 
 class TopK(Codec):
-    """Only the largest values travel, with their places: 8 bytes for each.
+    """Sends only the largest values, with their positions: 8 bytes each.
 
     Args:
-        share: Share of all values of a shard that travel, above 0, at most 1. Above a half, nothing is saved.
-        error_feedback: Add what was left out to the next gradient (Stich et al. 2018). Without it, small values never
-            travel.
+        share: Share of a shard's values to send, above 0, at most 1. Above 0.5 it saves no bytes.
+        error_feedback: Add the omitted values to the next gradient (Stich et al. 2018). Without it, small values are
+            never sent.
         zstd: Level of lossless compression (zstd) on top; 0: none.
     """
 
@@ -182,12 +182,13 @@ class TopK(Codec):
 
 
 class RandomK(Codec):
-    """Values chosen by chance travel, one of each of so many equal stretches; which, both sides draw: 4 bytes each.
+    """Sends values at random positions, one from each of equal stretches, 4 bytes each. Both sides draw the same
+    positions.
 
     Args:
-        share: Share of all values of a shard that travel, above 0, at most 1.
-        error_feedback: Add what was left out to the next gradient. Without it the values that travel are made larger,
-            so that they are right on the average.
+        share: Share of a shard's values to send, above 0, at most 1.
+        error_feedback: Add the omitted values to the next gradient. Without it, sent values are scaled up to stay
+            unbiased.
         zstd: Level of lossless compression (zstd) on top; 0: none.
     """
 
@@ -211,14 +212,14 @@ class RandomK(Codec):
 
 
 class PowerSgd(Codec):
-    """Matrices travel as the product of two thin ones, found by one step of power iteration (Vogels et al. 2019).
+    """Sends each matrix as the product of two thin ones, from one step of power iteration (Vogels et al. 2019).
 
-    A kernel of a convolution counts as a matrix of output channels by all the rest. What would not get smaller, vectors
-    above all, travels as it is.
+    A convolution kernel counts as a matrix of output channels by everything else. What would not shrink, such as
+    vectors, is sent uncompressed.
 
     Args:
-        rank: Columns of the thin matrices, 1 or more. More: closer, and more bytes.
-        error_feedback: Add what was left out to the next gradient, and begin the iteration where the last one ended.
+        rank: Columns of the thin matrices, 1 or more. More: closer, more bytes.
+        error_feedback: Add the error to the next gradient, and start the iteration where the last one ended.
         zstd: Level of lossless compression (zstd) on top; 0: none.
     """
 

@@ -72,14 +72,14 @@ class Damping(BySettings, ABC):
 
 
 class NoDamping(Damping):
-    """Staleness changes nothing."""
+    """Ignores staleness."""
 
     name = "none"
     words = ""
 
 
 class Inverse(Damping):
-    """The learning rate divided by the mean staleness of the update's gradients (Zhang et al. 2016, section 2.4).
+    """Divides the learning rate by the mean staleness of the update's gradients (Zhang et al. 2016, section 2.4).
 
     A staleness below 1 counts as 1, so fresh gradients keep the learning rate.
     """
@@ -93,11 +93,11 @@ class Inverse(Damping):
 
 
 class DropAbove(Damping):
-    """Gradients staler than `limit` are dropped and counted; the worker goes on from the newest parameters.
+    """Drops and counts gradients staler than `limit`; the worker continues from the newest parameters.
 
     Args:
-        limit: Largest staleness, in updates, that is still applied, 0 or more. Less: fresher updates, more gradients
-            computed in vain.
+        limit: Largest staleness, in updates, that is still applied, 0 or more. Less: fresher updates, more wasted
+            gradients.
     """
 
     name = "drop_above"
@@ -112,7 +112,7 @@ class DropAbove(Damping):
 
 
 class DelayCompensation(Damping):
-    """Gradients are corrected for what the parameters moved meanwhile (DC-ASGD: Zheng et al. 2017, section 3).
+    """Corrects gradients for how far the parameters have moved (DC-ASGD: Zheng et al. 2017, section 3).
 
     A first-order Taylor step from the worker's parameters w_base to the newest w, with the squared gradient in place
     of the Hessian's diagonal: g + strength * g * g * (w - w_base), elementwise. Keeps w_base per worker.

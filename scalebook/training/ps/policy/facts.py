@@ -41,7 +41,9 @@ def refuse_unknown(kind: type, fact: str, formula: str) -> None:
     known = [*list(inspect.signature(kind).parameters), WORKERS]
     for _, word in terms(formula):
         if not word.isdecimal() and word not in known:
-            raise TypeError(f"{kind.__name__}.{fact} names {word!r}, which is no argument of it and not `{WORKERS}`.")
+            raise TypeError(
+                f"{kind.__name__}.{fact} names {word!r}, which is not an argument of it and not `{WORKERS}`."
+            )
 
 
 def settle(kind: type, derived: Mapping[str, bool]) -> None:

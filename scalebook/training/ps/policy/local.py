@@ -83,7 +83,7 @@ class Local(BySettings, ABC):
 
 
 class NoLocalSteps(Local):
-    """Every gradient is pushed; workers make no steps of their own."""
+    """Pushes every gradient; workers make no local steps."""
 
     name = "none"
     words = ""
@@ -119,16 +119,17 @@ class _Periodic(Local):
 
 
 class LocalSGD(_Periodic):
-    """Each worker makes steps of its own, then parameters are averaged (Stich 2019; post-local: Lin et al. 2020).
+    """Each worker makes local steps, then parameters are averaged (Stich 2019; post-local: Lin et al. 2020).
 
     Under `sync` the newest parameters are the mean of all workers'. A rule whose update has n of N workers' pushes
     moves them by n/N of the way, so that N workers together count as much as one round of `sync`.
 
     Args:
-        every: Steps of a worker between two pushes (H in the papers), 1 or more. More: less traffic, and workers that
-            drift further apart.
-        dense_updates: Updates at the beginning that are made after every step (the switch of post-local SGD).
-        doubling_updates: Then the number of steps doubles after each so many updates, until it is `every`. 0: at once.
+        every: Steps of a worker between two pushes (H in the papers), 1 or more. More: less traffic, and workers drift
+            further apart.
+        dense_updates: Updates at the start that follow every step (the switch of post-local SGD).
+        doubling_updates: After that, the number of steps doubles every so many updates, up to `every`. 0: starts at
+            `every`.
         outer_rate: How far an update moves towards the mean, above 0. 1: all the way.
     """
 
@@ -151,17 +152,18 @@ class LocalSGD(_Periodic):
 
 
 class DiLoCo(_Periodic):
-    """As local SGD, with Nesterov momentum over what the workers' steps have led to (Douillard et al. 2023).
+    """Local SGD with Nesterov momentum over the workers' averaged progress (Douillard et al. 2023).
 
-    The paper has Adam as the worker's own optimizer, and communicates after 500 steps.
+    The paper uses AdamW on the workers and communicates after 500 steps.
 
     Args:
         every: Steps of a worker between two pushes (H in the paper), 1 or more.
         outer_rate: Learning rate of the updates, above 0; under other rules than `sync` times n/N, where an update has
             n of N workers' pushes.
         outer_momentum: Nesterov momentum of the updates, from 0 to below 1. 0 and `outer_rate` 1 is local SGD.
-        dense_updates: Updates at the beginning that are made after every step.
-        doubling_updates: Then the number of steps doubles after each so many updates, until it is `every`. 0: at once.
+        dense_updates: Updates at the start that follow every step.
+        doubling_updates: After that, the number of steps doubles every so many updates, up to `every`. 0: starts at
+            `every`.
     """
 
     name = "diloco"
@@ -186,14 +188,14 @@ class DiLoCo(_Periodic):
 
 
 class Elastic(_Periodic):
-    """Each worker keeps its own parameters; it and the newest ones pull each other (EASGD: Zhang et al. 2015).
+    """Workers keep their own parameters; they and the shards' pull each other (EASGD: Zhang et al. 2015).
 
     Every so many steps a worker moves by `alpha` of the way to the centre, which are the shards' parameters, and the
     centre as far towards the worker. Under `sync` all pull at once; under `async` one after the other (algorithm 1).
 
     Args:
         every: Steps of a worker between two pulls (tau in the paper), 1 or more.
-        alpha: Share of the distance by which each of both moves, above 0 and below 1. null: 0.9 / workers, as in the
+        alpha: Share of the distance by which each side moves, above 0 and below 1. null: 0.9 / workers, as in the
             paper.
     """
 
@@ -229,15 +231,15 @@ class Elastic(_Periodic):
 
 
 class Significance(Local):
-    """A push waits until it has moved the worker's parameters by more than a share (Gaia: Hsieh et al. 2017).
+    """Pushes only after the worker's parameters have moved by more than a share (Gaia: Hsieh et al. 2017).
 
     As with `push_every`, what a worker's steps add up to is applied in full. The paper looks at each parameter by
     itself and takes the share smaller with time; here it is the norm over all of them.
 
     Args:
-        share: Of the norm of the parameters; a push is due when the steps have led further. More: less traffic.
-        most: Steps after which a push is due however little has moved, 1 or more; others may be waiting for it.
-        decays: Whether the share is divided by the root of the updates so far, as in the paper.
+        share: Share of the norm of the parameters that triggers a push. More: less traffic.
+        most: Steps after which a worker pushes in any case, 1 or more; others may be waiting for it.
+        decays: Whether to divide the share by the square root of the updates so far, as in the paper.
     """
 
     name = "significance"

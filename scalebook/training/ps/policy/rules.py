@@ -130,15 +130,15 @@ class Rule(BySettings, ABC):
 
 
 class Async(Rule):
-    """Every gradient is applied on arrival; nobody waits (Downpour SGD: Dean et al. 2012, section 4.1, algorithm 7.1).
+    """Applies every gradient on arrival; nobody waits (Downpour SGD: Dean et al. 2012, section 4.1, algorithm 7.1).
 
-    With `push_every` or `pull_every` above 1 a worker goes on with plain SGD steps on its own copy in between.
+    With `push_every` or `pull_every` above 1, a worker makes plain SGD steps on its own copy in between.
 
     Args:
-        push_every: Gradients that a worker sums into one push (n_push in the paper). More: less traffic and staler
-            updates. What is left at the end is pushed too.
-        pull_every: Gradients after which a worker takes the newest parameters (n_fetch). More: less traffic, and
-            workers that drift further apart.
+        push_every: Gradients that a worker sums into one push (n_push in the paper). More: less traffic, staler
+            updates. The last push may have fewer.
+        pull_every: Gradients between two pulls of a worker (n_fetch in the paper). More: less traffic, and workers
+            drift further apart.
     """
 
     name = "async"
@@ -153,13 +153,14 @@ class Async(Rule):
 
 
 class Bounded(Rule):
-    """As `async`, but nobody runs more than `bound` pushes ahead of the slowest (SSP: Ho et al. 2013, section 2).
+    """As `async`, but no worker runs more than `bound` pushes ahead of the slowest (SSP: Ho et al. 2013, section 2).
 
     At every moment the largest clock minus the smallest is at most `bound`: a worker waits while its next push would
     exceed it. The paper's staleness s is `bound` - 1.
 
     Args:
-        bound: Pushes that the fastest worker may be ahead of the slowest, 1 or more. 1 is lock-step; more waits less.
+        bound: How many pushes the fastest worker may be ahead of the slowest, 1 or more. 1 is lock-step; more waits
+            less.
     """
 
     name = "bounded"
@@ -174,14 +175,14 @@ class Bounded(Rule):
 
 
 class Sync(Rule):
-    """The first gradients of a version are averaged into one update, late ones dropped (Chen et al. 2016, algorithm 3).
+    """Averages the first gradients of a version into one update and drops late ones (Chen et al. 2016, algorithm 3).
 
-    Of N + b workers the first N to arrive make the update. Without backup workers nothing is dropped, and the update
-    is that of one process with an N-fold batch.
+    The first N of N + b workers make the update. Without backup workers nothing is dropped, and the update equals that
+    of one process with an N-fold batch.
 
     Args:
-        backup_workers: Workers (b) that an update does not wait for. More: stragglers cost less, and more gradients
-            are computed in vain.
+        backup_workers: Workers (b) that an update does not wait for. More: stragglers cost less, more gradients are
+            wasted.
     """
 
     name = "sync"
@@ -198,13 +199,12 @@ class Sync(Rule):
 
 
 class Softsync(Rule):
-    """Every `average` gradients, of any version and any worker, are averaged into one update; nobody waits.
+    """Averages every `average` gradients, of any version and worker, into one update; nobody waits.
 
     The n-softsync of Zhang et al. 2016, section 2.2: with `average` = workers/n the mean staleness is about n.
 
     Args:
-        average: Gradients in one update, 1 or more. 1 is `async`; as many as there are workers gives a mean staleness
-            of about 1.
+        average: Gradients per update, 1 or more. 1 is `async`; the number of workers gives a mean staleness of about 1.
     """
 
     name = "softsync"

@@ -35,7 +35,7 @@ def read_range(written: object) -> WorkerRange:
     numbers = [one for one in ends if isinstance(one, int) and not isinstance(one, bool)]
     if len(numbers) != 2 or not isinstance(written, Mapping) or set(written) != {"min", "max"}:
         raise ValueError(
-            f"{WORKERS}: is {written!r}, which is no number of workers. Give a whole number of at least 1, or "
+            f"{WORKERS}: is {written!r}, not a number of workers. Write a whole number of at least 1, or "
             "{min: 2, max: 8}."
         )
     return WorkerRange(*numbers)

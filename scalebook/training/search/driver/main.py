@@ -36,7 +36,7 @@ from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking.directions import of_runs
 
 POLL_S: Final = 0.05
-MEND: Final = "Mend the cause in the experiment, then resume the search."
+MEND: Final = "Fix the cause in the experiment, then resume the search."
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3
@@ -169,7 +169,7 @@ class Driver:
         for samples, reached in points:
             self.study.report(trial.number, int(samples), float(reached))
         if points and self.spec.pruner != "wilcoxon" and not trial.pruned and self.study.should_prune(trial.number):
-            trial.pruned = f"{PRUNED} at {points[-1][0]:,} samples: others were better there"
+            trial.pruned = f"{PRUNED} at {points[-1][0]:,} samples: other trials were better there"
             for job in trial.open_jobs():
                 job.ask_to_stop(trial.pruned)
 
@@ -184,7 +184,7 @@ class Driver:
             if (objective := value(job, self.spec.objectives[0], self.spec)) is not None:
                 self.study.seed_value(trial.number, index, objective)
                 if len(known) < len(self.seeds) and self.study.should_prune(trial.number):
-                    trial.pruned = f"{PRUNED} after {len(known)} seeds: the best is surely better on them"
+                    trial.pruned = f"{PRUNED} after {len(known)} seeds: the best trial is clearly better"
 
     def _end(self, trial: Trial, outcome: TrialEnd) -> None:
         """Tell the study, then MLflow: in this order a driver that dies between them is made good by the next."""
@@ -221,7 +221,9 @@ class Driver:
             better = of_runs(objective.name, None, [tags])
             if not objective.said and better.source == "recorded" and better.lower != objective.lower:
                 wanted = "min" if better.lower else "max"
-                cause = f"{better.plain} of {objective.name}, as its first run recorded; the search took the other way"
+                cause = (
+                    f"{better.plain} of {objective.name}, as its first run recorded; the search assumed the opposite"
+                )
                 return cause, f"Write objective: {{{objective.name}: {wanted}}}."
         return None
 
@@ -274,7 +276,7 @@ class Driver:
         trial.interruptions += 1
         if trial.interruptions <= MOST_INTERRUPTIONS:
             return seed
-        cause = f"its run died unwatched, or never began, {trial.interruptions} times"
+        cause = f"its run died unwatched or never started, {trial.interruptions} times"
         self._end(trial, TrialEnd("failed", failure=FailureClass.KILLED.value, cause=cause))
         return None
 

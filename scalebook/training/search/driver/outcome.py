@@ -93,7 +93,7 @@ def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> TrialEnd:
             columns.append([amount for amount in amounts if amount is not None])
         elif objective.name not in names.AXES:
             if any(_logs(job, objective.name) for job in jobs):
-                cause, unlogged = f"{objective.name} is no finite number", ""
+                cause, unlogged = f"{objective.name} is not a finite number", ""
             else:
                 cause, unlogged = unlogged_words(objective.name, jobs), objective.name
             failure = FailureClass.CONFIGURATION.value

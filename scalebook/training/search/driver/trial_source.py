@@ -67,15 +67,15 @@ class TrialSource:
             return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last: {failed[-1].cause}"
         impossible = [record for record in self.records if record.state == "infeasible" and record.runs]
         if len(impossible) >= 2 * self.spec.failures and not any(record.state == "finished" for record in self.records):
-            return f"none of {len(impossible)} points can be trained; the last: {impossible[-1].cause}"
+            return f"none of {len(impossible)} points can train; the last: {impossible[-1].cause}"
         return None
 
     def why_over(self) -> str:
         """Why there are no more points."""
         ran = sum(1 for record in self.records if record.runs)
         if self.study.exhausted():
-            return f"{ran} trials, every point there is"
-        return f"{ran} trials" if ran >= self.spec.trials else f"{ran} trials, as many as its budget allowed"
+            return f"{ran} trials: all points"
+        return f"{ran} trials" if ran >= self.spec.trials else f"{ran} trials, within its budget"
 
     def _repeat(self, number: int, same: TrialRecord) -> None:
         """The same point and seeds give the same answer, so it is told without running."""

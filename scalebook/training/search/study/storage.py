@@ -117,7 +117,7 @@ def understood(storage: str) -> Iterator[None]:
         raise ConfigError("storage", f"the driver for {where} is not installed", remedy) from error
     except ArgumentError:
         raise ConfigError(
-            "storage", f"{where} is no address of a database", "Write postgresql://USER:PASSWORD@HOST:PORT/NAME."
+            "storage", f"{where} is not an address of a database", "Write postgresql://USER:PASSWORD@HOST:PORT/NAME."
         ) from None
     except (SQLAlchemyError, StorageInternalError) as error:
         cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error

@@ -256,7 +256,7 @@ class Study:
     def _encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
         names = [dimension.name for dimension in self.spec.space]
         if unknown := point.keys() - set(names):
-            raise ConfigError(f"points.{min(unknown)}", "is no dimension", f"Dimensions here: {', '.join(names)}.")
+            raise ConfigError(f"points.{min(unknown)}", "is not a dimension", f"Dimensions here: {', '.join(names)}.")
         encoded = {}
         for name, value in point.items():
             dimension = self.spec.dimension(name)

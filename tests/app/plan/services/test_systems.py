@@ -21,20 +21,20 @@ def test_what_is_empty_has_no_limit_and_no_spread() -> None:
     assert profile.gradient_s == 0.2
     assert profile.network.link.bandwidth is None
     assert dict(systems.facts(profile)) == {
-        "one gradient": "200 ms", "samples of it": "32", "a push": "100 MB", "a pull": "100 MB",
-        "server, a push": "30 ms", "link": "no limit",
+        "time per gradient": "200 ms", "samples per gradient": "32", "a push": "100 MB", "a pull": "100 MB",
+        "server time per push": "30 ms", "link": "no limit",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("key", "typed", "said"),
     [
-        ("gradient", "soon", "profile.gradient.mean: is 'soon', which is no number of seconds. Write it as 0.18, or"),
-        ("spread", "wide", "profile.gradient.cv: is 'wide', which is no number. Write one, as 0.1."),
-        ("batch", "1.5", "profile.batch_size: is 1.5, which is no whole number"),
-        ("parameters", "many", "profile.parameters: is 'many', which is no number of bytes"),
+        ("gradient", "soon", "profile.gradient.mean: is 'soon', not a number of seconds. Write it as 0.18, or"),
+        ("spread", "wide", "profile.gradient.cv: is 'wide', not a number. Write one, as 0.1."),
+        ("batch", "1.5", "profile.batch_size: is 1.5, not a whole number"),
+        ("parameters", "many", "profile.parameters: is 'many', not a number of bytes"),
         ("copying", "0", "profile.copy_bandwidth: is 0"),
-        ("bandwidth", "0 Gbit/s", "profile.network.bandwidth: is 0, so nothing would ever arrive"),
+        ("bandwidth", "0 Gbit/s", "profile.network.bandwidth: is 0, so nothing would arrive"),
     ],
 )
 def test_mistakes_in_the_form_name_key_and_remedy(key: str, typed: str, said: str) -> None:
@@ -47,8 +47,8 @@ def test_mistakes_in_the_form_name_key_and_remedy(key: str, typed: str, said: st
     ("text", "said"),
     [
         ("gradient: [", "line"),
-        ("- 1", "profile: is no mapping of names"),
-        ("gradients: 1", "profile.gradients: there is no such key"),
+        ("- 1", "profile: is not a mapping"),
+        ("gradients: 1", "profile.gradients: unknown key"),
     ],
 )
 def test_mistakes_in_yaml_name_place_and_remedy(text: str, said: str) -> None:

@@ -38,7 +38,7 @@ def test_a_run_is_what_its_folder_says(workspace: Workspace) -> None:
     }  # fmt: skip
     failed = found["a · seed 2"]
     assert (failed.failure, failed.cause) == ("worker lost", "WorkerLost: worker 1 died: pid 4711, SIGKILL")
-    assert failed.advice == "Look for the cause in the log, then run again."
+    assert failed.advice == "Find the cause in the log, then run again."
     assert found["b · seed 2"].reason == "waits for 2 cores"
     assert found["b · seed 2"].seconds is None
     assert found["a · seed 1"].strategy == "parameter server × 2, async"

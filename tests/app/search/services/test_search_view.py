@@ -64,14 +64,14 @@ def test_how_far_a_search_is() -> None:
 
 
 def test_what_one_must_know_to_read_the_figures() -> None:
-    assert "shared out" in search_view.notes(SPEC, None)[0]
-    assert "that of each worker" in search_view.notes(searches.spec(scaling="weak"), None)[0]
+    assert "split over" in search_view.notes(SPEC, None)[0]
+    assert "per worker" in search_view.notes(searches.spec(scaling="weak"), None)[0]
     assert search_view.notes(searches.spec((searches.BATCH, searches.RATE)), None) == []
     timed = (Objective("val/loss", True), Objective("seconds", True))
-    assert any("depend on each other" in one for one in search_view.notes(searches.spec(objectives=timed), None))
+    assert any("slowed each other down" in one for one in search_view.notes(searches.spec(objectives=timed), None))
     alone = search_view.notes(searches.spec(objectives=timed, exclusive=True), None)
     assert any("alone on the machine" in one for one in alone)
-    assert not any("depend on each other" in one for one in alone)
+    assert not any("slowed each other down" in one for one in alone)
     played = search_view.notes(searches.spec((searches.RATE,), objectives=timed, config=VIRTUAL), None)
     assert [one.split(":")[0] for one in played] == ["Virtual workers"]
     progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="memory ends at 512 samples")
@@ -82,9 +82,9 @@ def test_what_one_must_know_to_read_the_figures() -> None:
 
 
 def test_whether_seeds_tell_the_best_from_the_next() -> None:
-    assert search_view.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("One seed a point")
+    assert search_view.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("One seed per point")
     near = [finished(0, 1.0, 0.1), finished(1, 1.15, 0.1), finished(2, 1.18, 0.1), finished(3, 2.0, 0.1)]
-    assert search_view.resolution(near, SPEC) == "2 other trials are not told apart from it by these seeds."
+    assert search_view.resolution(near, SPEC) == "2 other trials cannot be distinguished from it by these seeds."
     assert search_view.resolution([near[0], near[3]], SPEC) == ""
     assert search_view.resolution(near[:1], SPEC) == ""
 

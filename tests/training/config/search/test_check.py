@@ -20,7 +20,7 @@ def test_a_parameter_server_that_the_trainer_does_not_allow(description: Descrip
         "{strategy: {values: [ddp, async]}}", description, trainer={"sync_batchnorm": True, "devices": 2}
     )
     assert problem.key == "space.strategy"
-    assert problem.message.startswith("async cannot be: trainer.sync_batchnorm needs a batch common to all workers")
+    assert problem.message.startswith("async cannot be: trainer.sync_batchnorm needs a common batch of all workers")
 
 
 def test_one_process_beside_numbers_of_workers(description: Description) -> None:

@@ -13,18 +13,18 @@ from tests.training.config.searches import CONFIG, problems
     [
         (
             "{model.hiden: {int: [1, 2]}}",
-            "names hiden, which is no field of MLPClassifier. Did you mean `model.hidden`?",
+            "names hiden, which is not a field of MLPClassifier. Did you mean `model.hidden`?",
         ),
         ("{model.hidden.x: {int: [1, 2]}}", "names a field below hidden, which has none. Write model.hidden."),
-        ("{hidden: {int: [1, 2]}}", "is no field of this config. Did you mean `model.hidden`?"),
-        ("{batchsize: {int: [1, 2]}}", "is no field of this config. Did you mean `batch_size`?"),
-        ("{trainer.max_epoch: {int: [1, 2]}}", "is no field of this config. Did you mean `trainer.max_epochs`?"),
-        ("{trainer.strategy.rule.bound: {int: [1, 2]}}", "names rule, which is no field of single."),
-        ("{seed_everything: {int: [1, 9]}}", "is no field to search over. Write seeds: 3"),
-        ("{lr_scheduler.gamma: {uniform: [0, 1]}}", "stands below lr_scheduler, which names no known class."),
+        ("{hidden: {int: [1, 2]}}", "is not a field of this config. Did you mean `model.hidden`?"),
+        ("{batchsize: {int: [1, 2]}}", "is not a field of this config. Did you mean `batch_size`?"),
+        ("{trainer.max_epoch: {int: [1, 2]}}", "is not a field of this config. Did you mean `trainer.max_epochs`?"),
+        ("{trainer.strategy.rule.bound: {int: [1, 2]}}", "names rule, which is not a field of single."),
+        ("{seed_everything: {int: [1, 9]}}", "is not a field to search over. Write seeds: 3"),
+        ("{lr_scheduler.gamma: {uniform: [0, 1]}}", "is below lr_scheduler, which names an unknown class."),
         (
             "{model.hidden: {int: [0, 64]}}",
-            "holds a wrong value: 0 is out of bounds. Give a whole number above 0.",
+            "holds a wrong value: 0 is out of bounds. Write a whole number above 0.",
         ),
         ("{model.hidden: {uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64]}."),
         ("{model.hidden: {log_uniform: [8, 64]}}", "whole ones are wanted. Write {int: [8, 64], log: true}."),
@@ -32,7 +32,7 @@ from tests.training.config.searches import CONFIG, problems
         ("{model.dropout: {uniform: [0, 2]}}", "holds a wrong value: 2.0 is out of bounds."),
         (
             "{model.activation: {int: [1, 2]}}",
-            "is a range of numbers, and one of relu, gelu, tanh is wanted. Write values:",
+            "is a range of numbers, but one of relu, gelu, tanh is needed. Write values:",
         ),
         (
             "{model.activation: {values: [relu, sine]}}",
@@ -40,16 +40,16 @@ from tests.training.config.searches import CONFIG, problems
         ),
         (
             "{data.normalize: {int: [0, 1]}}",
-            "is a range of numbers, and true or false is wanted. Write values: [true, false].",
+            "is a range of numbers, but true or false is needed. Write values: [true, false].",
         ),
-        ("{model: {int: [0, 1]}}", "is a range, and a class is wanted."),
+        ("{model: {int: [0, 1]}}", "is a range, but a class is needed."),
         (
             "{optimizer: {values: [SGD, Adamm]}}",
-            "holds one that names 'Adamm', which is no known optimizer. Did you mean `Adam`?",
+            "holds a wrong value: unknown optimizer 'Adamm'. Did you mean `Adam`?",
         ),
         (
             "{batch_size: {uniform: [8, 16]}}",
-            "is a range of real numbers, and whole ones are wanted. Write {int: [8, 16]}.",
+            "is a range of real numbers, but whole numbers are needed. Write {int: [8, 16]}.",
         ),
         ("{batch_size: {int: [0, 16]}}", "holds a wrong value: 0 is out of bounds."),
         ("{learning_rate: {uniform: [0, 1]}}", "has a learning rate of 0.0. Write rates above 0."),
@@ -58,7 +58,7 @@ from tests.training.config.searches import CONFIG, problems
         ("{strategy: {int: [1, 2]}}", "is a range. Write values: [single, ddp, async, bounded, sync, softsync]"),
         (
             "{strategy: {values: [single, asynch]}}",
-            "holds one that names 'asynch', which is no known strategy. Did you mean `async`?",
+            "holds a wrong value: unknown strategy 'asynch'. Did you mean `async`?",
         ),
         (
             "{strategy: {values: [{class_path: AsyncPS, init_args: {rul: 1}}]}}",
@@ -84,14 +84,15 @@ def test_a_dimension_that_the_config_does_not_take(space: str, said: str, descri
 )
 def test_two_dimensions_of_one_field(space: str, key: str, description: Description) -> None:
     (problem,) = problems(space, description, trainer={"devices": 2, "strategy": "ddp"})
-    assert (problem.key, problem.remedy) == (key, "Leave one of the two out.")
+    assert (problem.key, problem.remedy) == (key, "Remove one of them.")
 
 
 def test_a_field_that_some_strategies_have_is_no_mistake(description: Description) -> None:
     space = "{strategy: {values: [ddp, async, bounded]}, trainer.strategy.rule.bound: {int: [1, 4]}}"
     (warning,) = problems(space, description, trainer={"devices": 2})
     assert (
-        str(warning) == "space.trainer.strategy.rule.bound: has no effect with ddp, async. Nothing needs to be changed."
+        str(warning)
+        == "space.trainer.strategy.rule.bound: has no effect with ddp, async. You need not change anything."
     )
     assert warning.severity == "warning"
     (wrong,) = problems(space.replace("[1, 4]", "[0, 4]"), description, trainer={"devices": 2})
@@ -112,7 +113,7 @@ def test_models_and_data_without_what_a_handle_needs(description: Description) -
     assert problem.message == "has no effect: Own has its own configure_optimizers"
     batch = {"space": {"batch_size": {"grid": [1, 2]}}, "objective": "val/loss"}
     (problem,) = search_problems(batch, {"model": "Own", "data": "Odd"}, known)
-    assert str(problem) == "space.batch_size: cannot be set: Odd has no argument batch_size. Vary another field."
+    assert str(problem) == "space.batch_size: cannot be set: Odd has no argument batch_size. Choose another field."
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_models_and_data_without_what_a_handle_needs(description: Description) -
     [
         (
             "{workers: {values: [1, 2]}}",
-            "sets a number of workers, and the base's is {min, max}: who takes part in a trial is found while",
+            "sets a number of workers, but the base has {min, max}: a trial cannot know its workers",
         ),
         ("{trainer.devices: {values: [1, 2]}}", "2 machines with 1 workers each have 2. Write 2, or other devices"),
         ("{strategy: {values: [async, sync]}}", "sync cannot be: trainer.strategy.init_args.workers is {min, max}"),

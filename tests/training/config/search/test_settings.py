@@ -24,12 +24,12 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             "error",
             "pruner: is asha, which compares a metric while it",
         ),
-        (SPACE, {"pruner": "wilcoxon"}, "error", "pruner: is wilcoxon, which compares seeds, and there is one."),
+        (SPACE, {"pruner": "wilcoxon"}, "error", "pruner: is wilcoxon, which compares seeds, but there is only one."),
         (
             SPACE,
             {"pruner": "wilcoxon", "seeds": 3},
             "warning",
-            "pruner: is wilcoxon, which tells nothing from 3 seeds.",
+            "pruner: is wilcoxon, which cannot decide from 3 seeds.",
         ),
         (
             CHOICES,
@@ -41,7 +41,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             SPACE,
             {"sampler": "cma-es", "objective": ["val/loss", "samples"]},
             "error",
-            "sampler: is cma-es, which knows one",
+            "sampler: is cma-es, which supports one",
         ),
         (CHOICES, {"sampler": "qmc"}, "warning", "sampler: is qmc, which draws model.activation at random."),
         (
@@ -66,9 +66,9 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             SPACE,
             {"objective": "val/los"},
             "warning",
-            "objective: names val/los, which MLPClassifier is not known to record.",
+            "objective: names val/los, which MLPClassifier does not record.",
         ),
-        (SPACE, {"target": 0.3}, "warning", "target: has no effect: no objective says what it takes to get there."),
+        (SPACE, {"target": 0.3}, "warning", "target: has no effect: no objective measures what it takes to reach it."),
         (
             SPACE,
             {"objective": ["val/loss", "seconds"]},

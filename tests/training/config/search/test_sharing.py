@@ -10,14 +10,14 @@ from tests.training.config.searches import problems
         (
             "{batch_size: {powers_of_two: [1, 64]}, workers: {values: [1, 4]}}",
             (
-                "space.batch_size: has global batches that 4 workers cannot share out: 1, 2. "
+                "space.batch_size: has global batches that 4 workers cannot split: 1, 2. "
                 "Write powers_of_two: [4, 64], or scaling: weak"
             ),
         ),
         (
             "{batch_size: {powers_of_two: [8, 64]}, workers: {values: [3]}}",
             (
-                "space.batch_size: has global batches that 3 workers cannot share out: 8, 16, 32 and more. "
+                "space.batch_size: has global batches that 3 workers cannot split: 8, 16, 32 and more. "
                 "Write int: [9, 63] with step: 3, or scaling: weak"
             ),
         ),

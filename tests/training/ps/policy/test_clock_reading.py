@@ -35,20 +35,20 @@ def test_what_a_run_has_recorded_may_be_read_later() -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        (3, "clock: is 3, which is no mapping of names. Write it as {gradient_s: 0.05}."),
+        (3, "clock: is 3, not a mapping of names. Write it as {gradient_s: 0.05}."),
         ({}, "clock.gradient_s: is missing. Write it"),
-        ({"gradient_s": "fast"}, "clock.gradient_s: is 'fast', which is no number. Write one"),
-        ({"gradient_s": True}, "clock.gradient_s: is True, which is no number."),
+        ({"gradient_s": "fast"}, "clock.gradient_s: is 'fast', not a number. Write one"),
+        ({"gradient_s": True}, "clock.gradient_s: is True, not a number."),
         ({"gradient_s": {"mean": 1}}, "clock.gradient_s.kind: is missing."),
         (
             {"gradient_s": {"kind": "pareto", "mean": 1, "cv": 1}},
             "clock.gradient_s.kind: there is no 'pareto'. Use one",
         ),
-        ({"gradient_s": 1, "speed": 2}, "clock.speed: there is no such key. Known: deaths, gradient_s, link,"),
+        ({"gradient_s": 1, "speed": 2}, "clock.speed: unknown key. Known: deaths, gradient_s, link,"),
         ({"gradient_s": 1, "link": {"bandwidth": 0}}, "clock.link.bandwidth: 0"),
-        ({"gradient_s": 1, "stragglers": [2]}, "clock.stragglers: is [2], which is no mapping of worker numbers."),
+        ({"gradient_s": 1, "stragglers": [2]}, "clock.stragglers: is [2], not a mapping of worker numbers."),
         ({"gradient_s": 1, "stragglers": {9: 2}}, "clock.stragglers: there is no worker 9 among 4."),
-        ({"gradient_s": 1, "deaths": {}}, "clock.deaths: is {}, which is no list."),
+        ({"gradient_s": 1, "deaths": {}}, "clock.deaths: is {}, not a list."),
         ({"gradient_s": 1, "deaths": [{"worker": 1}]}, "clock.deaths.at_s: is missing."),
         ({"gradient_s": {"kind": "recorded"}}, "clock.gradient_s.run: is missing. Write the id of the run"),
         (
@@ -57,7 +57,7 @@ def test_what_a_run_has_recorded_may_be_read_later() -> None:
         ),
         (
             {"gradient_s": {"kind": "recorded", "run": "abc", "values": 3}},
-            "clock.gradient_s.values: is 3, which is no list. Write one, as [0.05].",
+            "clock.gradient_s.values: is 3, not a list. Write one, as [0.05].",
         ),
         ({"gradient_s": -1}, "clock.gradient_s: -1 is less than 0. Use 0 or more."),
     ],

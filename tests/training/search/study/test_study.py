@@ -115,7 +115,10 @@ def test_given_points_come_first_and_once(tmp_path: Path) -> None:
         ({"batch_size": 48}, r"points.batch_size: batch_size: 48 is not among 16 ... 1024"),
         ({"learning_rate": 5.0}, r"points.learning_rate: .*widen it"),
         ({"strategy": "sync"}, r"points.strategy: "),
-        ({"momentum": 0.9}, r"points.momentum: is no dimension. Dimensions here: batch_size, learning_rate, strategy"),
+        (
+            {"momentum": 0.9},
+            r"points.momentum: is not a dimension. Dimensions here: batch_size, learning_rate, strategy",
+        ),
     ],
 )
 def test_what_is_no_point_is_refused(study: Study, point: dict[str, object], message: str) -> None:

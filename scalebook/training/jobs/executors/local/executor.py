@@ -90,7 +90,7 @@ class LocalExecutor(Executor[LocalHandle]):
 
     def shown(self, handle: LocalHandle) -> str:
         stranger = alive(handle.process) and not self._is_ours(handle)
-        return f"pid {handle.process.pid}{', which is no process of this run' if stranger else ''}"
+        return f"pid {handle.process.pid}{', which is not a process of this run' if stranger else ''}"
 
     def _left(self, handle: LocalHandle) -> list[ProcessId]:
         """What the job consists of besides its main process."""
