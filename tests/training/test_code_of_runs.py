@@ -148,7 +148,7 @@ class _Without(RunReader):
         super().__init__(reader.tracking_uri)
         self.tag = tag
 
-    def runs(self, **asked: object) -> list[RunRecord]:  # type: ignore[override]
+    def runs(self, **asked: object) -> list[RunRecord]:
         found = super().runs(**asked)  # type: ignore[arg-type]
         for run in found:
             run.tags.pop(self.tag, None)
