@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 ASSISTANT: Final = "/ajax-api/3.0/mlflow/assistant"
-"""MLflow's: it runs programs on this machine and shows runs to a language model, and its panel opens by itself over a
-quarter of the first page."""
+"""MLflow's: it runs programs on this machine and shows runs to a language model. Its panel still opens once in each
+browser, and can be closed there."""
 NO_ASSISTANT: Final = "Scalebook: MLflow's assistant is off here.\n"
 GONE: Final = "Scalebook: nothing lies at this address, or it has been deleted.\n"
 NOT_SERVED: Final = "Scalebook: its pages are not served now. Start `scalebook ui` with the notebook's folder.\n"

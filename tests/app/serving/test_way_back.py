@@ -67,5 +67,6 @@ def test_all_else_is_mlflows_and_what_is_not_there_is_said(workspace: Workspace)
     Addresses("http://127.0.0.1:8501", "http://127.0.0.1:5000").write(workspace)
     assert ask(workspace, "/ajax-api/2.0/mlflow/runs/search") == (200, "MLflow")
     assert ask(workspace, "/scalebookish") == (200, "MLflow")
+    assert ask(workspace, "/ajax-api/3.0/mlflow/assistant/message")[0] == 404, "it would run programs here"
     for path in ("run/0000", "run/0000/notebook", "run", "", "run/a/b/c", "//example.org", "other/x"):
         assert ask(workspace, f"/scalebook/{path}")[0] == 404, path
