@@ -31,7 +31,7 @@ def test_what_cannot_be_asked_is_said_by_key_and_remedy(open_page: Open) -> None
     app = open_page("plan", bandwidth="fast")
     assert app.error[0].value.startswith("profile.network.bandwidth: is 'fast', not a number of bytes a second")
     app = open_page("plan", rules="asink")
-    assert "--rules: there is no rule 'asink'" in app.error[0].value
+    assert "--strategies: there is no rule 'asink'" in app.error[0].value
     app = open_page("plan", notebook="first-steps", cell="gone")
     assert "first-steps has no experiment gone" in app.warning[0].value
 

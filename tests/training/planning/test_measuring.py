@@ -53,7 +53,8 @@ def test_a_config_is_measured_and_planned_for(
     monkeypatch.setattr(play, "LEAST", 100)  # how exact a play is, test_play says
     config, saved, found = shop.root / "x.yaml", shop.root / "p.yaml", shop.root / "a.json"
     code = scalebook(
-        ["plan", "-c", str(config), "--workers", "1,4", "--rules", "async", "--links", "own,1gbe", "--target", "0.2",
+        ["plan", "-c", str(config), "--workers", "1,4", "--strategies", "async", "--links", "own,1gbe",
+         "--target", "0.2",
          "--trainer.devices", "4", "--save-profile", str(saved), "--json", str(found)]
     )  # fmt: skip
     printed = capsys.readouterr()
@@ -114,7 +115,7 @@ def test_a_config_is_planned_as_it_is_written(
 
 def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (path := tmp_path / "p.yaml").write_text("gradient: 100 ms\nparameters: 1 MB\nserver: 25 ms\n")
-    assert scalebook(["plan", "--profile", str(path), "--workers=1,4,16", "--rules", "async"]) == 0
+    assert scalebook(["plan", "--profile", str(path), "--workers=1,4,16", "--strategies", "async"]) == 0
     printed = capsys.readouterr().out
     assert "Workers help up to about 5 (4 to 6): 16 train" in printed
     assert "The limit is the servers' time" in printed
@@ -126,7 +127,10 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
         (["--workers", "1,2"], "plan: needs a system"),
         (["--profile"], "--profile: has no value"),
         (["--profile", "none.yaml"], "--profile: there is no file"),
-        (["--profile", "p.yaml", "--rules", "asink"], "--rules: there is no rule 'asink'. Did you mean `async`?"),
+        (
+            ["--profile", "p.yaml", "--strategies", "asink"],
+            "--strategies: there is no rule 'asink'. Did you mean `async`?",
+        ),
         (["--profile", "p.yaml", "--links", "20gbe"], "--links: there is no network"),
         (["--profile", "p.yaml", "--figure", "f.jpg"], "--figure: is f.jpg"),
         (["--profile", "p.yaml", "--target", "1"], "--target: needs a model"),
