@@ -15,7 +15,7 @@ from scalebook.training.config.workload import Workload, choice, workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.planning.collective import BUCKET_MB, AllReduce
 from scalebook.training.planning.links import OWN, Network
-from scalebook.training.planning.profile import Profile, times
+from scalebook.training.planning.profile import Profile, mean, times
 from scalebook.training.ps.policy.clock import RECORDED, ClockSettings, Distribution
 from scalebook.training.ps.policy.clock_reading import made_clock
 from scalebook.training.ps.policy.codecs import in_halves
@@ -69,6 +69,7 @@ class Configured:
             profile,
             gradient_s=clock.gradient_s,
             server_s=times(clock.server_s, float(self.settings.shards)),
+            update_s=mean(clock.server_s) * self.settings.shards,
             stragglers=dict(clock.stragglers),
             network=Network(clock.link, clock.server_link),
             cores=None,

@@ -143,8 +143,7 @@ def _why(curve: Curve) -> list[str]:
     first, *others = curve.causes
     train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
     within = f"{first.low:.2g} to {first.high:.2g}"
-    limit = f"The limit at {workers_words(workers)} is {_resources(first)}"
-    text = f"{limit}: without that, {train} {first.factor:.2g} times as fast ({within})."
+    text = f"The limit is {_resources(first)}: without that, {train} {first.factor:.2g} times as fast ({within})."
     if others:
         further = "; ".join(f"{_resources(cause)} ({_times(cause)})" for cause in others)
         text += f" Then: {further}."

@@ -70,6 +70,13 @@ def test_a_config_is_measured_and_planned_for(
     assert list(profile.slowdown) == ([min(profile.cores, 16)] if profile.cores > 1 else [])
     assert all(0.5 < factor < 20 for factor in profile.slowdown.values())
     assert 0.5 <= profile.shard_shares[2] < 1
+    assert sum(nbytes for _, nbytes in profile.ready) == 4 * parameters
+    assert 0 < profile.ready[0][0] <= profile.ready[-1][0] <= 1
+    if profile.cores > 1:
+        assert profile.node is not None
+        assert isinstance(profile.node.link.bandwidth, float)
+        assert 1e6 < profile.node.link.bandwidth < 1e11
+        assert (profile.overlap, profile.all_reduce) == (False, "ring")
     jobs = all_jobs(shop)
     assert [reader(shop).run(job.id).tags[names.TAG_TEST] for job in jobs] == ["plan"] * 3
     reached = json.loads((shop.root / "a-target.json").read_text())
@@ -106,7 +113,7 @@ def test_a_config_is_planned_as_it_is_written(
     parameters = (64 * 32 + 32) + (32 * 32 + 32) + 2 * 2 * 32 + (32 * 10 + 10)
     assert profile.pull_bytes == 4 * parameters
     assert parameters < profile.push_bytes < 1.5 * parameters
-    (curve,) = json.loads(found.read_text())["curves"]
+    curve = json.loads(found.read_text())["curves"][0]
     assert (curve["rule"], curve["shards"]) == ("sync", 4)
     assert [point["workers"] for point in curve["points"]] == [1, 2, 4], "the config's two are among them"
     assert "sync, 4 shards, local SGD, every 8, pushes int8" in printed.out
