@@ -10,7 +10,7 @@ from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Kne
 from scalebook.training.planning.collective import AllReduce
 from scalebook.training.planning.links import FASTER, NETWORKS, OWN, WORDS, Network
 from scalebook.training.planning.play import play
-from scalebook.training.planning.profile import Node, Profile, as_mapping, mean, times
+from scalebook.training.planning.profile import Profile, SharedNode, as_mapping, mean, times
 from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import MOST_SHARDS, Question, label
 from scalebook.training.planning.reliability import reliability_of
@@ -56,7 +56,7 @@ class Setting:
             shards = 1
         within = profile.node.link if profile.node else Link()
         if network != OWN and profile.cores is not None:  # measured here: this machine's part is what joins a node
-            profile = replace(profile, node=Node(question.node or 1, within), overlap=True)
+            profile = replace(profile, node=SharedNode(question.node or 1, within), overlap=True)
         local, overlap = written.local, written.overlap
         return cls(profile, rule, shards, network, question.seed, local, overlap, written, question.coded)
 

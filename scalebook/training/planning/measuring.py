@@ -12,7 +12,7 @@ from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.owners import hold
 from scalebook.training.planning.configured import STRATEGY, configured
-from scalebook.training.planning.profile import Node, Profile
+from scalebook.training.planning.profile import Profile, SharedNode
 from scalebook.training.planning.question import MOST_WORKERS
 from scalebook.training.planning.step_times import FILE, StepMeasures
 from scalebook.training.ps.policy.clock import Distribution, Link, Seconds
@@ -88,7 +88,7 @@ def profile_of(told: StepMeasures, title: str, cores: int | None, accumulate: in
         slowdown={told.at_once: told.slowdown} if told.at_once > 1 else {},
         shard_shares={int(shards): share for shards, share in told.shard_shares.items()},
         sparse=told.sparse,
-        node=None if link is None else Node(MOST_WORKERS, link),
+        node=None if link is None else SharedNode(MOST_WORKERS, link),
         ready=ready_of(told, accumulate),
         overlap=link is None,
         all_reduce="fastest" if link is None else "ring",

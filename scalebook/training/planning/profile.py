@@ -21,7 +21,7 @@ COPY_BANDWIDTH: Final = 1e10
 
 
 @dataclass(frozen=True)
-class Node:
+class SharedNode:
     """A machine with several workers, who share its link to the others. `link`: what joins them within."""
 
     workers: int
@@ -68,7 +68,6 @@ class Profile:
     push_bytes: Annotated[float, AtLeast(0)]
     pull_bytes: Annotated[float, AtLeast(0)]
     server_s: Seconds = 0.0
-    update_s: float = 0.0
     stragglers: Mapping[int, float] = field(default_factory=dict)
     cores: Annotated[int, AtLeast(1, "1 or more, or null")] | None = None
     network: Network = field(default_factory=Network)
@@ -76,7 +75,8 @@ class Profile:
     shard_shares: Mapping[int, float] = field(default_factory=dict)
     slowdown: Mapping[int, float] = field(default_factory=dict)
     sparse: bool = False
-    node: Node | None = None
+    node: SharedNode | None = None
+    update_s: float = 0.0
     ready: Sequence[tuple[float, float]] = ()
     overlap: bool = True
     all_reduce: Algorithm = "fastest"
@@ -243,7 +243,7 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
     return written
 
 
-def _node(written: object) -> Node:
+def _node(written: object) -> SharedNode:
     """`{workers: 8, link: nvlink}`."""
     if not isinstance(written, Mapping) or "workers" not in written:
         raise ConfigError("profile.node", f"is {written!r}", "Write {workers: 8, link: nvlink}.")
@@ -253,7 +253,7 @@ def _node(written: object) -> Node:
     workers = _whole(written["workers"], "profile.node.workers")
     if workers < 1:
         raise ConfigError("profile.node.workers", f"is {workers}", "Write 1 or more.")
-    return Node(workers, network(written.get("link", {}), "profile.node.link").link)
+    return SharedNode(workers, network(written.get("link", {}), "profile.node.link").link)
 
 
 def _ready(written: object) -> tuple[tuple[float, float], ...]:

@@ -9,7 +9,7 @@ import torch
 from scalebook.training.planning.collective import AllReduce, all_reduce_s, buckets, largest
 from scalebook.training.planning.links import Network
 from scalebook.training.planning.play import play
-from scalebook.training.planning.profile import Node, Profile
+from scalebook.training.planning.profile import Profile, SharedNode
 from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.rules import Sync
 
@@ -34,7 +34,7 @@ def test_a_ring_sends_all_but_a_share_twice_and_trees_take_fewer_messages() -> N
 
 def test_workers_of_a_node_share_its_link_to_the_others() -> None:
     """16 workers on two nodes put the bytes of two machines on the link, not those of sixteen."""
-    node = replace(PLAIN, node=Node(8, Link(0.0, 1e11)))
+    node = replace(PLAIN, node=SharedNode(8, Link(0.0, 1e11)))
     within = 2 * 7 / 8 * 8e6 / 1e11
     assert all_reduce_s(8e6, 8, LINK, node) == pytest.approx(within)
     assert all_reduce_s(8e6, 16, LINK, node) == pytest.approx(within + 8e6 / 1e9 + 2e-4)

@@ -15,7 +15,7 @@ from scalebook.training.planning.answering import Setting, answer
 from scalebook.training.planning.collective import AllReduce
 from scalebook.training.planning.configured import INDIFFERENT, MEASURED, PLAYED, Configured, configured
 from scalebook.training.planning.links import Network
-from scalebook.training.planning.profile import Node, Profile
+from scalebook.training.planning.profile import Profile, SharedNode
 from scalebook.training.planning.question import Question
 from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.rules import Async, Sync
@@ -142,10 +142,10 @@ def test_workers_of_one_machine_share_its_link(description: Description) -> None
     written = config({}, num_nodes=2)
     question = Question((4,), rules=(), shards=(), networks=("10gbe",)).of(written, description)
     assert question.node == 2
-    measured = replace(PROFILE, cores=2, node=Node(512, Link(1e-5, 1e9)), overlap=False)
+    measured = replace(PROFILE, cores=2, node=SharedNode(512, Link(1e-5, 1e9)), overlap=False)
     for rule in (AllReduce(), Async()):
         system = Setting.of(measured, question, rule, 1, "10gbe").profile
-        assert (system.node, system.overlap) == (Node(2, Link(1e-5, 1e9)), True)
+        assert (system.node, system.overlap) == (SharedNode(2, Link(1e-5, 1e9)), True)
     assert Setting.of(measured, question, Async(), 1, "own").profile == measured
 
 
