@@ -64,7 +64,8 @@ class Lab:
     def stale_search(self) -> str:
         nb = self.stored.notebook
         (cell,) = nb.searches()
-        return launch.stale(self.search(), cell.body, nb.base(cell), self.description)
+        asked = self.search().request()
+        return launch.stale(asked.identity, asked.modules, cell.body, nb.base(cell), self.description)
 
     def artifacts(self, run_id: str) -> list[str]:
         folder = self.workspace.artifacts / run_id / "artifacts" / names.MODULES
