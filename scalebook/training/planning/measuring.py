@@ -2,7 +2,11 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from time import monotonic, process_time, sleep
 from typing import Any, Final, TextIO
+
+import psutil
 
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
@@ -29,6 +33,9 @@ MOST: Final = 1000
 """Steps of worker 0, alone and again beside others."""
 MOST_BESIDE: Final = 16
 """Workers that are measured at once, where the machine has cores for more."""
+QUIET_S: Final = 0.5
+LEAST_BUSY: Final = 0.3
+"""Cores: what a desktop at rest uses changes little."""
 EVEN: Final = 0.005
 """Coefficient of variation below which all gradients take the same."""
 
@@ -39,13 +46,14 @@ class NotMeasured(RuntimeError):
 
 def measure(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> Profile:
     """Train for a few seconds with as many workers of a parameter server as the machine has cores for, of whom one
-    computes alone first; what became of it is recorded as any run.
+    computes alone first; what became of it is recorded as any run. `Profile.busy` says how many cores others used.
 
     NotMeasured where there is nothing to read. Ctrl-C ends the run and is raised again.
     """
     found = configured(config, description)
     load = found.load
     cores = _cores(load.threads, load.accelerator)
+    before = used_by_others()
     asked = plan_config(config, 1 if found.virtual else min(cores, MOST_BESIDE), found.measuring)
     with hold(workspace):
         (job,) = queue.submit(workspace, asked, seeds=seeds_from(asked, 1)[:1], description=description)
@@ -57,7 +65,18 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
     if told is None or told.steps < 1:
         why = result.why or "it recorded nothing"
         raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
-    return found.declared(profile_of(told, _title(job), cores, load.accumulate))
+    busy = 0.0 if found.virtual else max(before, used_by_others())
+    return found.declared(replace(profile_of(told, _title(job), cores, load.accumulate), busy=busy))
+
+
+def used_by_others() -> float:
+    """Cores that other processes use just now, looked at for QUIET_S; 0.0 where they are fewer than LEAST_BUSY."""
+    began, own, before = monotonic(), process_time(), psutil.cpu_times()
+    sleep(QUIET_S)
+    after = psutil.cpu_times()
+    used_s = sum(getattr(after, what) - getattr(before, what) for what in ("user", "nice", "system"))
+    cores = (used_s - (process_time() - own)) / (monotonic() - began)
+    return round(cores, 1) if cores >= LEAST_BUSY else 0.0
 
 
 def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any]) -> dict[str, Any]:

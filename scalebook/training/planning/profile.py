@@ -59,6 +59,7 @@ class Profile:
         overlap: Whether an all-reduce travels while gradients are computed; false where the cores that compute also
             carry it.
         all_reduce: `ring`, `tree`, or the `fastest` of both for each bucket, as NCCL chooses.
+        busy: Cores that other processes used while it was measured: where this is not 0, its times are too long.
         title: What it is a profile of.
         source: Where its numbers come from.
     """
@@ -80,6 +81,7 @@ class Profile:
     ready: Sequence[tuple[float, float]] = ()
     overlap: bool = True
     all_reduce: Algorithm = "fastest"
+    busy: Annotated[float, AtLeast(0)] = 0.0
     title: str = "a system"
     source: str = "written by hand"
 
@@ -146,7 +148,7 @@ def times(value: Seconds, factor: float) -> Seconds:
 KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
     "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares", "sparse",
-    "update", "node", "ready", "overlap", "all_reduce",
+    "update", "node", "ready", "overlap", "all_reduce", "busy",
 )  # fmt: skip
 
 
@@ -184,6 +186,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         ready=_ready(raw.get("ready", [])),
         overlap=_yes(raw.get("overlap", True), "profile.overlap"),
         all_reduce=_algorithm(raw.get("all_reduce", "fastest")),
+        busy=_number(raw.get("busy", 0.0), "profile.busy"),
         title=str(raw.get("title", Profile.title)),
         source=str(raw.get("source", Profile.source)),
     )
@@ -226,6 +229,8 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         written["shard_shares"] = {str(shards): share for shards, share in profile.shard_shares.items()}
     if profile.sparse:
         written["sparse"] = True
+    if profile.busy:
+        written["busy"] = profile.busy
     if profile.update_s:
         written["update"] = profile.update_s
     if profile.node is not None:
@@ -241,6 +246,12 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
     if profile.slowdown:
         written["slowdown"] = {str(number): factor for number, factor in profile.slowdown.items()}
     return written
+
+
+def _number(written: object, key: str) -> float:
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        raise ConfigError(key, f"is {written!r}, not a number", "Write one, as 0.5.")
+    return float(written)
 
 
 def _node(written: object) -> SharedNode:

@@ -36,6 +36,16 @@ def system_words(profile: Profile) -> str:
     )
 
 
+def busy_words(profile: Profile) -> str:
+    """A warning, where others used the machine that was measured; else ""."""
+    if not profile.busy:
+        return ""
+    return (
+        f"Measured while other processes used {profile.busy:.1f} cores of this machine: gradients took longer than they "
+        "would alone, and workers seem to help less. Measure again on a quiet machine."
+    )
+
+
 def heading(curve: Curve) -> str:
     """`async, 2 shards, 10 Gbit/s Ethernet`."""
     served = curve.rule not in COLLECTIVES
@@ -200,7 +210,13 @@ def _compared(curve: Curve, point: Point, answer: Answer) -> str:
 
 def printed(answer: Answer, profile: Profile) -> Sequence[str]:
     """All of it, as lines."""
-    lines = [system_words(profile), *([""] if (best := compared(answer)) else []), *best]
+    warning = busy_words(profile)
+    lines = [
+        *([warning] if warning else []),
+        system_words(profile),
+        *([""] if (best := compared(answer)) else []),
+        *best,
+    ]
     for curve in answer.curves:
         lines += [
             "",

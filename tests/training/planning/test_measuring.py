@@ -1,6 +1,8 @@
 """A profile measured in a real job, and the command from a profile to an answer."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from scalebook.training.files import yaml
 from scalebook.training.jobs.owners import hold
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.planning import play
-from scalebook.training.planning.measuring import NotMeasured, plan_config, profile_of
+from scalebook.training.planning.measuring import NotMeasured, plan_config, profile_of, used_by_others
 from scalebook.training.planning.profile import Profile, load_profile
 from scalebook.training.planning.step_times import StepMeasures, shard_shares
 from scalebook.training.ps.policy.clock import Distribution
@@ -45,6 +47,14 @@ def shop(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) ->
     with hold(made):
         yield made
     clear(made)
+
+
+def test_cores_that_others_use_are_noticed() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            assert used_by_others() >= 0.3
+        finally:
+            other.kill()
 
 
 def test_a_config_is_measured_and_planned_for(

@@ -10,14 +10,16 @@ from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError
 from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planning.chart import save_figure, staleness_chart, throughput_chart
-from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import Question
 from scalebook.training.planning.reliability import reliability, reliability_of
 from scalebook.training.planning.words import (
     HEADER,
+    busy_words,
     compared,
     heading,
+    printed,
     reliability_words,
     sentences,
     system_words,
@@ -40,6 +42,15 @@ CURVE = Curve(
     Knee(5.0, 500.0, 8, 3.2, 7.8), [Cause(["server"], 1.6, 1.02, 2.5), Cause(["server link"], 1.1, 0.7, 1.72)],
     [Change("4 shards", 8, 1.6, 1.02, 2.5), Change("rule async", 8, 1.2, 0.77, 1.9)],
 )  # fmt: skip
+
+
+def test_a_busy_machine_is_said() -> None:
+    busy = Profile(0.1, 32, 1e6, 1e6, busy=1.3)
+    assert "used 1.3 cores" in busy_words(busy)
+    assert busy_words(replace(busy, busy=0.0)) == ""
+    assert read_profile(as_mapping(busy)) == busy
+    answer = Answer(as_mapping(busy), [], WITHIN)
+    assert printed(answer, busy)[0] == busy_words(busy)
 
 
 def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:

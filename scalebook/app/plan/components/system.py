@@ -6,6 +6,7 @@ from scalebook.app.plan.services import systems
 from scalebook.app.plan.services.systems import FIELDS
 from scalebook.app.shared.components import html
 from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.words import busy_words
 
 WIDTH = 150
 """Pixels: two beside each other at 400."""
@@ -31,5 +32,7 @@ def text() -> Profile:
 
 def facts(profile: Profile) -> None:
     """Figures of one that was measured."""
+    if warning := busy_words(profile):
+        st.warning(warning, icon=":material/warning:")
     html.facts(systems.facts(profile))
     st.caption(profile.source)
