@@ -13,9 +13,8 @@ from scalebook.app.runs.services import artifacts, push_record, worker_files
 from scalebook.app.runs.services.kept_reader import KeptReader, NotebookRuns
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.search.services import search_view
-from scalebook.app.serving.addresses import Addresses
+from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
-from scalebook.app.shared.services import links
 from scalebook.training.claims import written
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import Judgement, judge_all
@@ -228,7 +227,7 @@ def mlflow_address() -> str | None:
     addresses = Addresses.read(workspace())
     if addresses is None or addresses.mlflow is None or remote_address():
         return addresses.mlflow if addresses else None
-    return links.by_same_name(addresses.mlflow, st.context.url or "")
+    return by_same_name(addresses.mlflow, st.context.url or "")
 
 
 def curves(record: RunRecord, metrics: Sequence[str]) -> list[MetricCurve]:

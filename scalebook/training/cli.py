@@ -40,6 +40,7 @@ from scalebook.training.model_making import parameters_of
 from scalebook.training.strategies import DDP, AsyncPS
 from scalebook.training.strategies.cuda import count_gpus_apart
 from scalebook.training.tee import TALKERS
+from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import RunLogger
 
 PROFILERS: Final[dict[str, type[Profiler]]] = {
@@ -83,8 +84,11 @@ class TrainingCLI(LightningCLI):
     Without one nothing is written. Raises ConfigError for what LightningCLI's parser refuses.
     """
 
-    def __init__(self, command: str, config: Mapping[str, Any], job: JobFolder | None, *, run: bool = True) -> None:
-        self.command, self.job = command, job
+    def __init__(
+        self, command: str, config: Mapping[str, Any], job: JobFolder | None, *, run: bool = True, modules: str = ""
+    ) -> None:
+        """`modules`: the record of the person's own ones, which lie in the job's folder."""
+        self.command, self.job, self.modules = command, job, modules
         self.run = run
         if run:
             torch.set_num_threads(1)  # until the workers are forked; then Threads
@@ -229,7 +233,9 @@ class TrainingCLI(LightningCLI):
         """Arguments for the Trainer of a run that is recorded, and its callbacks."""
         request = job.request()
         clock = DataClock(_profiler(asked["profiler"], job))
-        ours = RunLogger(request.tracking_uri, job.id, job.path, artifacts=[job.config])
+        files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
+        tags = {names.TAG_MODULES: self.modules} if self.modules else {}
+        ours = RunLogger(request.tracking_uri, job.id, job.path, files, tags)
         more: dict[str, Any] = {
             "logger": [ours, *_loggers(asked["logger"])],
             "default_root_dir": str(job.path),

@@ -20,6 +20,8 @@ FRAME: Final = re.compile(
 )
 ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<words>[^\n]*))?$", re.M)
 OURS: Final = Path(__file__).parents[1]
+INSTALLED: Final = tuple(Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix, OURS))
+"""Where no code of a person's own lies."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,12 @@ def own_error(text: str, own: Callable[[Path], bool]) -> OwnError | None:
 def own_files(workspace: Workspace) -> Callable[[Path], bool]:
     """Whether a file is a person's own: of the modules that `scalebook.toml` names, or beside them in the workspace."""
     named = set(source_files(workspace))
-    installed = tuple(Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix, OURS))
 
     def own(path: Path) -> bool:
         if path in named:
             return True
         beside = path.is_relative_to(workspace.root) and not path.is_relative_to(workspace.hidden)
-        return beside and not any(path.resolve().is_relative_to(folder) for folder in installed)
+        return beside and not any(path.resolve().is_relative_to(folder) for folder in INSTALLED)
 
     return own
 

@@ -31,6 +31,7 @@ from scalebook.training.jobs.parts import parts_of
 from scalebook.training.memory_limit import memory_limit
 from scalebook.training.modules import import_modules
 from scalebook.training.own_code import blamed
+from scalebook.training.own_modules import used
 from scalebook.training.tee import copied_to
 from scalebook.training.tracking import names
 from scalebook.training.tracking.schema import require_known
@@ -149,8 +150,21 @@ def _train(job: JobFolder) -> None:
     if not trusted(workspace):
         confine(config, workspace.root, typed=_inline(job))
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
+    modules = _kept_modules(job, workspace, config)
     with memory_limit(_memory_mb(job)):
-        TrainingCLI("fit", config, job)
+        TrainingCLI("fit", config, job, modules=modules)
+
+
+def _kept_modules(job: JobFolder, workspace: Workspace, config: Mapping[str, Any]) -> str:
+    """Copy the person's own modules, as they are imported now, into the job's folder; the record of them."""
+    modules = used(workspace, config)
+    for file in modules.files:
+        copy = job.path / names.MODULES / file.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.content)
+    if modules.left_out:
+        print(f"scalebook: warning: {modules.left_out} files of own modules are too many or too large to be kept")
+    return modules.record()
 
 
 def _machines(job: JobFolder) -> int:

@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from scalebook.training.files import locks, records
 from scalebook.training.jobs.process import ProcessId
@@ -40,3 +41,9 @@ def only_one(workspace: Workspace) -> AbstractContextManager[bool]:
     A file lock: the kernel takes it back from an owner that was killed.
     """
     return locks.only_one(workspace.hidden / LOCK)
+
+
+def by_same_name(server: str, page: str) -> str:
+    """A server of ours by the name of this machine in the address `page`: 127.0.0.1 and localhost do not share
+    cookies."""
+    return server.replace("//127.0.0.1:", "//localhost:", 1) if urlsplit(page).hostname == "localhost" else server

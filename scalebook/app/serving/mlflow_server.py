@@ -12,6 +12,7 @@ from scalebook.app.serving.access import Access, as_server
 from scalebook.app.serving.child import Child
 from scalebook.app.serving.guard import Guard
 from scalebook.app.serving.ports import LOOPBACK
+from scalebook.app.serving.way_back import WayBack
 from scalebook.training.importing import importing
 from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.workspace import Workspace
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     stay_within(workspace)
     handlers.initialize_backend_stores(workspace.tracking_uri(), workspace.tracking_uri(), ARTIFACTS)
-    guarded = Guard(app, access, port, HEALTH)
+    guarded = Guard(WayBack(app, workspace), access, port, HEALTH)
     uvicorn.run(guarded, host=LOOPBACK, port=port, log_level="warning", access_log=False)
 
 

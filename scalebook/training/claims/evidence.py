@@ -59,11 +59,13 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Searched:
-    """A search that ran: its identity and body as recorded, and how its trials are read."""
+    """A search that ran: its identity and body as recorded, and how its trials are read. `modules`: the record of a
+    person's own modules that it began with."""
 
     identity: str
     body: Mapping[str, Any]
     trials: Callable[[SearchSpec], Sequence[TrialRecord]]
+    modules: str = ""
 
     def read(self, description: Description) -> "Ran":
         """ConfigError where it cannot be read."""
@@ -171,7 +173,7 @@ class Witness:
         others = {
             result.run.outcome for result in by_seed if result.run and result.seed not in runs and not result.stale
         }
-        others |= {"of an earlier config" for result in by_seed if result.stale}
+        others |= {f"of an earlier {result.changed.removeprefix('the ')}" for result in by_seed if result.stale}
         why = ", ".join(sorted(others)) or "not run"
         lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
         old = [result.run for result in by_seed if result.stale and result.run and result.run.outcome == "finished"]
@@ -189,8 +191,9 @@ class Witness:
             searched = self.searched(found.name)
             if searched is None:
                 return f"the search {found.name} has not been run"
-            if launch.stale(searched.identity, found.body, self.nb.base(found), self.description):
-                return f"the search {found.name} says another search now than the one that ran"
+            base = self.nb.base(found)
+            if changed := launch.stale(searched.identity, searched.modules, found.body, base, self.description):
+                return f"the search {found.name} is stale: {changed}"
             return searched.read(self.description)
         except ConfigError as error:
             return f"the search {found.name} cannot be read: {error}"
@@ -200,7 +203,8 @@ class Witness:
         folder = launch.of_cell(self.workspace, self.notebook, name)
         if folder is None:
             return None
-        return Searched(folder.request().identity, folder.body(), lambda spec: _trials(folder, spec))
+        asked = folder.request()
+        return Searched(asked.identity, folder.body(), lambda spec: _trials(folder, spec), asked.modules)
 
     def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: Ran) -> list[TrialRecord]:
         try:

@@ -82,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         subparser.add_argument(OPTION, action="store_true", help=HELP)
     runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment (repeatable)")
     runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
-    runs.add_argument("--stale", action="store_true", help="only seeds not finished with the present config")
+    runs.add_argument(
+        "--stale", action="store_true", help="only seeds not finished with the present config and modules"
+    )
     kind = exports.add_mutually_exclusive_group()
     kind.add_argument("--archive", action="store_true", help="one zip file with every curve, for `verify`")
     kind.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")

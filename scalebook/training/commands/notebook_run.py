@@ -54,7 +54,7 @@ class Wanted:
     cells: list[ExperimentCell]
     seeds: int | None
     stale: bool = False
-    """Only the seeds that have not finished with the config as it stands."""
+    """Only the seeds that have not finished with config and own modules as they stand."""
 
     @property
     def workspace(self) -> Workspace:
@@ -74,7 +74,7 @@ def run(wanted: Wanted, description: Description, out: TextIO) -> int:
     with hold(workspace):
         jobs = _submit(wanted, workspace, description)
         if not jobs:
-            out.write("Nothing is stale: every seed has finished or is running with the present config.\n")
+            out.write("Nothing is stale: every seed has finished or is running with the present config and modules.\n")
             _compare(wanted, workspace, description, out)
             return 0
         metrics = {job.id: _metric(wanted, job, description) for job in jobs}

@@ -37,10 +37,10 @@ from scalebook.training.workspace import Workspace
 
 CELL: Final = "--cell"
 OPTIONS: Final = (
-    "--profile", "--save-profile", "--workers", "--rules", "--shards", "--links", "--seed", "--json", "--figure",
+    "--profile", "--save-profile", "--workers", "--strategies", "--shards", "--links", "--seed", "--json", "--figure",
     "--target", "--metric", "--seeds",
 )  # fmt: skip
-HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--rules {COMPARED}]
+HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--strategies {COMPARED}]
                       [--shards 1] [--links own,{",".join(NETWORKS)}] [--save-profile FILE] [--json FILE]
                       [--figure FILE] [--target VALUE [--metric NAME] [--seeds 1]] [--KEY VALUE ...]
        scalebook plan FILE.md --cell NAME [the same options], of an experiment of a notebook
@@ -48,8 +48,9 @@ HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WO
 
 Measures the parts of a config on this machine (a gradient and its spread, the bytes of a push and a pull, the servers'
 time for one; under 30 s), or reads them from a profile, and plays the timing of runs with so many workers: updates/s,
-samples/s, staleness; where adding workers stops helping, what causes it, and what would move it. A rule's first
-argument follows it: bounded:4, sync:1 (backup workers), softsync:8. Rule, shards, codecs, damping and local steps are
+samples/s, staleness; where adding workers stops helping, what causes it, and what would move it. Strategies:
+ddp, fsdp, or the rule of a parameter server, whose first argument follows it: bounded:4, sync:1 (backup workers).
+They are compared for the config's number of workers. Rule, shards, codecs, damping and local steps are
 the config's where nothing else is asked; what cannot be planned is refused. Links: `own` are the profile's; after a
 measurement workers are processes of this machine and share its cores. Any other link puts each worker on a machine of
 its own.
@@ -178,10 +179,11 @@ def _question(options: Mapping[str, str | None], of_config: bool = False) -> Que
     """What is asked, `of_config`: of rules and shards those that a config has where no option names any. ConfigError
     for what cannot be asked, and for files that could not be written."""
     asked = Question(rules=(), shards=()) if of_config else Question(rules=rules(COMPARED))
-    if (text := options.get("--rules")) is not None:
+    if (text := options.get("--strategies")) is not None:
         asked = replace(asked, rules=rules(text))
     if (text := options.get("--workers")) is not None:
-        asked = replace(asked, workers=numbers(text, "--workers"))
+        workers = numbers(text, "--workers")
+        asked = replace(asked, workers=workers, at=0 if of_config else workers[-1])
     if (text := options.get("--shards")) is not None:
         asked = replace(asked, shards=numbers(text, "--shards"))
     if (text := options.get("--links")) is not None:

@@ -18,7 +18,7 @@ from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.notebook import figures
 from scalebook.training.notebook.cells import Axis, ExperimentCell
 from scalebook.training.notebook.fences import fences
-from scalebook.training.notebook.results import SeedResult, results
+from scalebook.training.notebook.results import SeedResult, changed_words, results
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
 from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
@@ -47,15 +47,16 @@ def experiment_part(
     runs = [result.run for result in by_seed if result.run is not None]
     states = {run.id: state(workspace, run) for run in runs}
     word = next((word for word in ORDER if word in states.values()), "not run")
-    stale = any(result.stale for result in by_seed)
-    blocks: list[Block] = [CellHead("experiment", cell.name, [word, *(["stale"] if stale else [])])]
+    changed = [result.changed for result in by_seed if result.stale]
+    blocks: list[Block] = [CellHead("experiment", cell.name, [word, *(["stale"] if changed else [])])]
     metric = names.main_metric(key for run in runs for key in run.metrics)
     curves = {run.id: reader.curve(run.id, metric) for run in runs} if metric else {}
     blocks.append(_facts(cell, description))
     if words := names.time_words([workload(cell.config, description).is_virtual]):
         blocks.append(Remark(words))
-    if stale:
-        blocks.append(Remark("Stale: the config has changed since; these are results of an earlier one.", trouble=True))
+    if changed:
+        words = f"Stale: {changed_words(changed)}; these are results of an earlier state."
+        blocks.append(Remark(words, trouble=True))
     if runs:
         blocks.append(_table(by_seed, states, metric, workspace))
     if any(is_own(run.tags, metric or "") for run in runs):

@@ -32,10 +32,11 @@ def search_blocks(
     folder = launch.of_cell(workspace, notebook, cell.name)
     if folder is None:
         return [CellHead("search", cell.name, ["not run"]), config_of(cell.source)]
-    stale = launch.stale(folder.request().identity, cell.body, nb.base(cell), description)
+    asked = folder.request()
+    stale = launch.stale(asked.identity, asked.modules, cell.body, nb.base(cell), description)
     blocks: list[Block] = [CellHead("search", cell.name, [folder.standing(), *(["stale"] if stale else [])])]
     if stale:
-        blocks.append(Remark("Stale: the cell says another search now than the one that ran.", trouble=True))
+        blocks.append(Remark(f"Stale: {stale}.", trouble=True))
     try:
         spec = folder.spec(description)
         blocks += [*_plan(spec, folder), *_found(_trials(folder, spec), spec)]

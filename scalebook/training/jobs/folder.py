@@ -53,6 +53,8 @@ class TrialOf:
     """What each of its processes may take beyond what it starts with, MB."""
     holds_all: bool = False
     """Alone on all machines, of which some may be idle meanwhile."""
+    experiment: str = ""
+    """Id of the MLflow experiment of the search's trials; "" where they are in that of the notebook."""
 
 
 @dataclass(frozen=True)

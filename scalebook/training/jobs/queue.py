@@ -105,7 +105,8 @@ def submit(
     made: list[JobFolder] = []
     with refusals_told(), understood(workspace.hidden):
         client = open_store(workspace)
-        experiment = experiment_id(client, workspace, request.mlflow_experiment)
+        experiment = trial.experiment if trial is not None and trial.experiment else ""
+        experiment = experiment or experiment_id(client, workspace, request.mlflow_experiment, notebook)
     with refusals_told(), understood(workspace.hidden), submission(workspace) as tags:
         tags |= {**surroundings(workspace.root), **_tags(request, load, done), **recorded}
         for seed in seeds:

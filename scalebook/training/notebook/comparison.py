@@ -187,8 +187,9 @@ def _with_note(made: ExperimentRow, results: Sequence[SeedResult]) -> Experiment
     failed = [result.run for result in results if result.run and not result.stale and _word(result.run) == "failed"]
     tags = failed[0].tags if failed else {}
     note = f"{tags.get(names.TAG_FAILURE, '')}: {tags.get(names.TAG_CAUSE, '')}"
-    if not failed and any(result.stale for result in results):
-        note = "its results are of an earlier config"
+    changed = list(dict.fromkeys(result.changed for result in results if result.stale))
+    if not failed and changed:
+        note = f"its results are of an earlier {' or '.join(changed).removeprefix('the ')}"
     return ExperimentRow(**{**vars(made), "note": note.strip(": ")})
 
 
@@ -196,7 +197,11 @@ def _experiment(run: RunRecord) -> tuple[str, ...]:
     """What runs share that differ in their seed alone; a run of no cell is by itself."""
     if not run.cell:
         return (run.id,)
-    return (run.notebook or "", run.cell, run.tags.get(names.TAG_CONFIG_HASH, ""))
+    return (
+        run.notebook or "",
+        run.cell,
+        *(run.tags.get(key, "") for key in (names.TAG_CONFIG_HASH, names.TAG_MODULES)),
+    )
 
 
 def _worst(runs: Sequence[RunRecord]) -> Outcome:

@@ -1,12 +1,13 @@
-"""Which runs belong to a cell, by seed, and whether they are of the config as it stands now."""
+"""Which runs belong to a cell, by seed, and whether they are of its config and its modules as they stand now."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
+from scalebook.training.own_modules import CodeNow, listed
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord
 
@@ -16,18 +17,23 @@ MOST_RUNS: Final = 500
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The run that stands for one seed of a cell: the newest of the config as it stands.
+    """The run that stands for one seed of a cell: the newest of the config and of the own modules as they stand.
 
-    Where there is none, the newest of any config; it is then `stale`.
+    Where there is none, the newest of any; it is then `stale`.
     """
 
     seed: int
     run: RunRecord | None
-    stale: bool
+    changed: str = ""
+    """What has changed since, where that run is stale: `the config`, or the files of own modules, `my_lab.py`."""
+
+    @property
+    def stale(self) -> bool:
+        return bool(self.changed)
 
     @property
     def due(self) -> bool:
-        """Whether no run has finished with the config as it stands, and none is about to."""
+        """Whether no run has finished with config and modules as they stand, and none is about to."""
         going = ("waiting", "running")
         return self.run is None or (self.run.outcome not in going and (self.stale or self.run.outcome != "finished"))
 
@@ -48,13 +54,26 @@ def results(
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
     if notebook is not None and not any(_is_of(run, hash_now) for run in runs):
         runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
-    by_seed = []
+    by_seed, code = [], CodeNow(description.folder)
     for seed in cell.seeds() if seeds is None else seeds:
         mine = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
-        current = [run for run in mine if _is_of(run, hash_now)]
-        newest = next(iter(current or mine), None)
-        by_seed.append(SeedResult(seed, newest, stale=bool(mine) and not current))
+        found = [SeedResult(seed, run, changed_since(run, hash_now, code)) for run in mine]
+        current = [result for result in found if not result.stale]
+        by_seed.append(next(iter(current or found), SeedResult(seed, None)))
     return by_seed
+
+
+def changed_since(run: RunRecord, hash_now: str, code: CodeNow) -> str:
+    """What of its experiment is another one than the run had, in words; "" where nothing is."""
+    if not _is_of(run, hash_now):
+        return "the config"
+    return listed(code.changed(run.tags.get(names.TAG_MODULES, "")))
+
+
+def changed_words(changed: Iterable[str]) -> str:
+    """`the config has changed`; `models.py and layers.py have changed`."""
+    words = " and ".join(dict.fromkeys(changed))
+    return f"{words} {'have' if ' and ' in words else 'has'} changed"
 
 
 def _is_of(run: RunRecord, hash_now: str) -> bool:

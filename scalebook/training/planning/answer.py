@@ -98,7 +98,7 @@ class Curve:
     """One combination of rule, shards and network, for all numbers of workers that it allows.
 
     `one_per_s`: samples a second of one worker, of which the ideal line is a multiple. `causes`, most telling first,
-    and `changes` are of `knee.beyond` workers, or of the most that were asked for where there is no knee.
+    and `changes` are of `at` workers.
     """
 
     rule: str
@@ -109,6 +109,10 @@ class Curve:
     knee: Knee | None = None
     causes: list[Cause] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    at: int = 0
+    """Workers of whom `causes` and `changes` are."""
+    own: bool = False
+    """Whether it is the config's own strategy."""
     beside: str = ""
     """What else than the rule a config says of its strategy, in words."""
 
@@ -142,3 +146,7 @@ class Answer:
     """As in `Question`."""
     config_workers: int = 0
     """Of the config that was planned, with all of its strategy; 0 without one."""
+    at: int = 0
+    """Workers for which strategies are compared."""
+    alone_per_s: float = 0.0
+    """Samples a second of one process, which pushes and pulls nothing."""

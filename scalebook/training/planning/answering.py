@@ -7,13 +7,14 @@ from itertools import combinations
 from typing import Final
 
 from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Resource
+from scalebook.training.planning.collective import AllReduce
 from scalebook.training.planning.links import FASTER, NETWORKS, OWN, WORDS, Network
 from scalebook.training.planning.play import play
-from scalebook.training.planning.profile import Profile, as_mapping, mean, times
+from scalebook.training.planning.profile import Profile, SharedNode, as_mapping, mean, times
 from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import MOST_SHARDS, Question, label
 from scalebook.training.planning.reliability import reliability_of
-from scalebook.training.ps.policy.clock import ClockSettings, Link
+from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.local import Local, LocalSGD, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 from scalebook.training.ps.policy.settings import Settings
@@ -38,7 +39,7 @@ class Setting:
     overlap; `coded`: whether the profile's bytes are fewer than the parameters' already."""
 
     profile: Profile
-    rule: Rule
+    rule: Rule | AllReduce
     shards: int
     network: str
     seed: int
@@ -48,15 +49,21 @@ class Setting:
     coded: bool = False
 
     @classmethod
-    def of(cls, profile: Profile, question: Question, rule: Rule, shards: int, network: str) -> "Setting":
+    def of(cls, profile: Profile, question: Question, rule: Rule | AllReduce, shards: int, network: str) -> "Setting":
         """One of a question's combinations, with all else as the config has it."""
         written = question.written
+        if isinstance(rule, AllReduce):
+            shards = 1
+        within = profile.node.link if profile.node else Link()
+        if network != OWN and profile.cores is not None:  # measured here: this machine's part is what joins a node
+            profile = replace(profile, node=SharedNode(question.node or 1, within), overlap=True)
         local, overlap = written.local, written.overlap
         return cls(profile, rule, shards, network, question.seed, local, overlap, written, question.coded)
 
     @property
     def settings(self) -> Settings:
         """As the engine has them."""
+        assert isinstance(self.rule, Rule), "a parameter server's"
         host = "process" if self.overlap else self.written.host
         return replace(
             self.written, rule=self.rule, shards=self.shards, local=self.local, overlap=self.overlap, host=host
@@ -79,6 +86,8 @@ class Setting:
 
     def allows(self, workers: int) -> bool:
         """Whether the rule makes sense for so many, and with what else is written."""
+        if isinstance(self.rule, AllReduce):
+            return True
         try:
             self.settings.check(workers)
         except ValueError:
@@ -87,6 +96,8 @@ class Setting:
 
     def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
         """In steady state. `without`: another clock and other cores than its own."""
+        if isinstance(self.rule, AllReduce):
+            return self.rule.play(self.profile, workers, self.joined, self.network == OWN)
         clock, cores = without or (self.clock(workers), self.cores)
         return play(
             self.profile,
@@ -111,9 +122,10 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
         for network in question.networks
         for shards in question.shards
         for rule in question.rules
+        if not (isinstance(rule, AllReduce) and shards != question.shards[0])
     ]
     told = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
-    curves = [replace(_curve(setting, question.workers, told), beside=question.beside) for setting in settings]
+    curves = [_curve(setting, question, told) for setting in settings]
     return Answer(
         as_mapping(profile),
         curves,
@@ -122,6 +134,8 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
         time.monotonic() - began,
         list(question.elastic),
         question.config_workers,
+        question.compared_at,
+        profile.batch_size / (profile.gradient_mean_s + profile.update_s),
     )
 
 
@@ -138,23 +152,30 @@ class _Telling:
         self._done += 1
 
 
-def _curve(setting: Setting, workers: Sequence[int], tell: _Telling) -> Curve:
+def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
+    """What limits it is of the workers that strategies are compared at, what would help only of a config's own, or of
+    all where there is no config."""
     name = label(setting.rule)
     tell(f"{name}, {workers_words(1)}")
-    one = replace(setting, rule=Async(), local=NoLocalSteps(), overlap=False).play(1).samples_per_s
+    plain = setting if isinstance(setting.rule, AllReduce) else replace(setting, rule=Async(), overlap=False)
+    one = replace(plain, local=NoLocalSteps()).play(1).samples_per_s
     points = []
-    for count in workers:
+    for count in question.workers:
         if setting.allows(count):
             tell(f"{name}, {workers_words(count)}")
             points.append(setting.play(count))
-    curve = Curve(name, setting.shards, setting.network, one, points)
+    own = question.config_rule is not None and setting.rule == question.config_rule
+    beside = question.beside if own or not isinstance(setting.rule, AllReduce) else ""
+    curve = Curve(name, setting.shards, setting.network, one, points, beside=beside, own=own)
     if not points:
         return curve
     knee = find_knee(one, points, reliability_of(setting.profile).updates_per_s)
-    beyond = knee.beyond if knee else points[-1].workers
-    reached = next(point.samples_per_s for point in points if point.workers == beyond)
-    causes = find_causes(setting, beyond, reached, beyond * one, tell)
-    return replace(curve, knee=knee, causes=causes, changes=find_changes(setting, beyond, reached, tell))
+    by_workers = {point.workers: point.samples_per_s for point in points}
+    at = question.compared_at if question.compared_at in by_workers else points[-1].workers
+    causes = find_causes(setting, at, by_workers[at], at * one, tell)
+    wanted = own or question.config_rule is None
+    changes = find_changes(setting, at, by_workers[at], tell) if wanted else []
+    return replace(curve, knee=knee, at=at, causes=causes, changes=changes)
 
 
 def find_knee(one_per_s: float, points: Sequence[Point], within: Range) -> Knee | None:
@@ -193,6 +214,12 @@ def find_causes(
 def _limits(setting: Setting) -> list[Resource]:
     """The resources that the profile limits at all."""
     clock = setting.clock(1)
+    if isinstance(setting.rule, AllReduce):
+        node = setting.profile.node
+        limited: list[Resource] = ["worker link"] if clock.link != Link() or (node and node.link != Link()) else []
+        limited += ["stragglers"] if isinstance(clock.gradient_s, Distribution) or setting.profile.stragglers else []
+        limited += ["cores"] if setting.network == OWN and (setting.cores or setting.profile.slowdown) else []
+        return limited
     there: dict[Resource, bool] = {
         "server": clock.server_s != 0,
         "server link": clock.server_link != Link(),
@@ -205,6 +232,8 @@ def _limits(setting: Setting) -> list[Resource]:
 
 def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> Point:
     """The play with these resources without limit."""
+    if isinstance(setting.rule, AllReduce):
+        return _reduced_without(setting, setting.rule, workers, resources)
     cores = setting.cores
     alone = replace(setting, profile=replace(setting.profile, slowdown={})) if "cores" in resources else setting
     clock = alone.clock(workers)
@@ -220,6 +249,17 @@ def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> P
         else:
             cores = None
     return setting.play(workers, (clock, cores))
+
+
+def _reduced_without(setting: Setting, rule: AllReduce, workers: int, resources: Sequence[Resource]) -> Point:
+    profile, joined = setting.profile, setting.joined
+    if "worker link" in resources:
+        joined, profile = Network(), replace(profile, node=None)
+    if "stragglers" in resources:
+        profile = replace(profile, gradient_s=profile.gradient_mean_s, stragglers={})
+    if "cores" in resources:
+        profile = replace(profile, cores=None, slowdown={})
+    return rule.play(profile, workers, joined, setting.network == OWN)
 
 
 # --- what would move it ----------------------------------------------------------------------------------------------
@@ -241,6 +281,8 @@ def find_changes(
 
 def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     profile, rule = setting.profile, setting.rule
+    if isinstance(rule, AllReduce):
+        return _reduced_changes(setting, rule)
     more = [factor * setting.shards for factor in (2, 4) if factor * setting.shards <= MOST_SHARDS]
     known = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
     useful = sorted({_fewest(profile, setting.shards, shards) for shards in known} - {setting.shards})
@@ -258,6 +300,16 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     if rule == Sync() and workers > 1:
         spare = max(1, workers // BACKUPS)
         changes.append((f"backup_workers: {spare}", replace(setting, rule=Sync(spare))))
+    if (faster := FASTER.get(setting.network)) is not None:
+        changes.append((WORDS[faster], replace(setting, network=faster)))
+    return changes
+
+
+def _reduced_changes(setting: Setting, rule: AllReduce) -> list[tuple[str, Setting]]:
+    changes = [(f"{2 * setting.profile.batch_size} samples a gradient",
+                replace(setting, profile=_doubled(setting.profile)))]  # fmt: skip
+    if not setting.profile.sparse and rule.parts == 1 and not (rule.sharded or rule.gathers):
+        changes.append(("codec: bf16, 1/2 of the bytes", replace(setting, rule=replace(rule, parts=2))))
     if (faster := FASTER.get(setting.network)) is not None:
         changes.append((WORDS[faster], replace(setting, network=faster)))
     return changes

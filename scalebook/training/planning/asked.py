@@ -54,7 +54,7 @@ class PlanRequest:
     def question(self) -> Question:
         """ConfigError, naming option and remedy, for what cannot be asked."""
         of_config = self.profile is None
-        for option, values in (("--rules", self.rules or of_config), ("--links", self.networks)):
+        for option, values in (("--strategies", self.rules or of_config), ("--links", self.networks)):
             if not values:
                 raise ConfigError(option, "is empty", "Choose at least one.")
         question = Question(

@@ -13,13 +13,15 @@ from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import ClassInfo, Description
 from scalebook.training.config.workload import Workload, choice, workload
 from scalebook.training.errors import ConfigError
+from scalebook.training.planning.collective import BUCKET_MB, AllReduce
 from scalebook.training.planning.links import OWN, Network
-from scalebook.training.planning.profile import Profile, times
+from scalebook.training.planning.profile import Profile, mean, times
 from scalebook.training.ps.policy.clock import RECORDED, ClockSettings, Distribution
 from scalebook.training.ps.policy.clock_reading import made_clock
+from scalebook.training.ps.policy.codecs import in_halves
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.local import Significance
-from scalebook.training.ps.policy.rules import Async
+from scalebook.training.ps.policy.rules import Async, Rule
 from scalebook.training.ps.policy.settings import Settings
 
 STRATEGY: Final = "scalebook.training.strategies.AsyncPS"
@@ -45,6 +47,13 @@ class Configured:
     beside: str = ""
     coded: bool = False
     """Whether a codec makes the measured bytes fewer than the parameters'."""
+    reduces: AllReduce | None = None
+    """Of a `ddp` config, how its gradients travel."""
+
+    @property
+    def own(self) -> Rule | AllReduce:
+        """What becomes of its gradients."""
+        return self.reduces or self.settings.rule
 
     @property
     def virtual(self) -> bool:
@@ -60,6 +69,7 @@ class Configured:
             profile,
             gradient_s=clock.gradient_s,
             server_s=times(clock.server_s, float(self.settings.shards)),
+            update_s=mean(clock.server_s) * self.settings.shards,
             stragglers=dict(clock.stragglers),
             network=Network(clock.link, clock.server_link),
             cores=None,
@@ -76,6 +86,8 @@ def configured(config: Mapping[str, Any], description: Description) -> Configure
     info = strategy.info("strategies", description)
     if load.strategy == "single":
         return Configured(load, Settings(), {}, "in place of one process")
+    if load.strategy == "ddp" and info is not None:
+        return _ddp(load, mapping(strategy.args), info)
     if load.strategy != "AsyncPS" or info is None:
         why = f"is {load.strategy}, of which a plan knows no timing"
         raise ConfigError("trainer.strategy", why, "Write AsyncPS; its rule sync waits for all workers as DDP does.")
@@ -91,17 +103,40 @@ def configured(config: Mapping[str, Any], description: Description) -> Configure
     return Configured(load, settings, _measuring(args, settings), beside, coded)
 
 
-def refuse_machines(load: Workload, networks: Sequence[str]) -> None:
-    """ConfigError where a config is on several machines, and what joins them was not said, or is shared by workers."""
+DDP_INDIFFERENT: Final = (
+    "deadline_s", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "timeout", "precision_plugin",
+)  # fmt: skip
+"""Arguments of DDP whose seconds are in the measured gradient, or that do not change the steady state."""
+
+
+def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> Configured:
+    """Gradients are summed up as they are, or in halves; frames of any other codec go from each worker to all."""
+    known = ("codec", "bucket_cap_mb", *DDP_INDIFFERENT)
+    for name in args:
+        if name not in known:
+            raise ConfigError(f"{ARGUMENTS}.{name}", "cannot be planned", f"Remove it. Known: {', '.join(known)}.")
+    cap = args.get("bucket_cap_mb", BUCKET_MB)
+    if isinstance(cap, bool) or not isinstance(cap, int | float) or cap <= 0:
+        raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
+    codec = _made("codec", args, info) if args.get("codec") is not None else None
+    if codec is None or not codec.codes:
+        return Configured(load, Settings(), {}, reduces=AllReduce(bucket_mb=cap))
+    if in_halves(codec):
+        return Configured(load, Settings(), {}, f"gradients {codec.name}", reduces=AllReduce(bucket_mb=cap, parts=2))
+    measuring = {"push_codec": args["codec"]}
+    return Configured(load, Settings(), measuring, load.rule or "", True, AllReduce(bucket_mb=cap, gathers=True))
+
+
+def refuse_machines(load: Workload, networks: Sequence[str]) -> int:
+    """Workers of one machine, where a config has several machines with several each; 0 otherwise. ConfigError where
+    what joins them was not said."""
     if load.nodes == 1:
-        return
+        return 0
     if OWN in networks:
         why = f"is {load.nodes}, and what joins these machines cannot be measured on one"
         raise ConfigError("trainer.num_nodes", why, "Say it, as --links 10gbe, or write num_nodes: 1.")
-    if load.workers > load.nodes:
-        each = load.workers // load.nodes
-        why = f"are {each} on each of {load.nodes} machines, and a plan gives each worker a link of its own"
-        raise ConfigError("trainer.devices", why, "Write devices: 1 and more num_nodes, or plan one machine.")
+    each = load.workers // load.nodes
+    return each if each > 1 else 0
 
 
 def _settings(args: Mapping[str, Any], info: ClassInfo) -> Settings:

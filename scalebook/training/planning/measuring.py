@@ -12,9 +12,10 @@ from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.owners import hold
 from scalebook.training.planning.configured import STRATEGY, configured
-from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.profile import Profile, SharedNode
+from scalebook.training.planning.question import MOST_WORKERS
 from scalebook.training.planning.step_times import FILE, StepMeasures
-from scalebook.training.ps.policy.clock import Distribution, Seconds
+from scalebook.training.ps.policy.clock import Distribution, Link, Seconds
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.tuning.configs import cut
@@ -75,19 +76,41 @@ def profile_of(told: StepMeasures, title: str, cores: int | None, accumulate: in
     if (cv := told.cv / math.sqrt(accumulate)) > EVEN:
         gradient = Distribution("gamma", told.gradient_s * accumulate, cv)
     machine = this_machine()
+    link = reduce_link(told)
     return Profile(
         gradient_s=gradient,
         batch_size=told.batch_size * accumulate,
         push_bytes=told.push_bytes,
         pull_bytes=told.pull_bytes,
         server_s=told.server_s,
+        update_s=told.server_s,
         cores=cores,
         slowdown={told.at_once: told.slowdown} if told.at_once > 1 else {},
         shard_shares={int(shards): share for shards, share in told.shard_shares.items()},
         sparse=told.sparse,
+        node=None if link is None else SharedNode(MOST_WORKERS, link),
+        ready=ready_of(told, accumulate),
+        overlap=link is None,
+        all_reduce="fastest" if link is None else "ring",
         title=title,
         source=f"measured in {told.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",
     )
+
+
+def ready_of(told: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, float], ...]:
+    """As a profile has it: shares of a gradient's time. Of batches that make one gradient the last one counts."""
+    whole = told.gradient_s * accumulate
+    shares = [max(0.0, 1 - before / whole) if whole else 1.0 for before, _ in told.ready]
+    return tuple((min(1.0, share), nbytes) for share, (_, nbytes) in zip(shares, told.ready, strict=True))
+
+
+def reduce_link(told: StepMeasures) -> Link | None:
+    """The link that makes a ring of these workers take what two all-reduces took; None where none were measured."""
+    if len(told.reduce_s) != 2 or told.at_once < 2:
+        return None
+    (few, short_s), (many, long_s) = told.reduce_s
+    share = 2 * (told.at_once - 1) / told.at_once
+    return Link(short_s / (2 * (told.at_once - 1)), share * (many - few) / max(1e-9, long_s - short_s))
 
 
 def _title(job: JobFolder) -> str:

@@ -1,6 +1,6 @@
 """What a system is made of, as far as its speed goes: measured on this machine, or written by hand for another."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
@@ -13,10 +13,19 @@ from scalebook.training.ps.policy.bounds import Above, AtLeast, check
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, DistributionName, Link, Seconds
 
 Machines = Literal["one", "each"]
+Algorithm = Literal["ring", "tree", "fastest"]
 PASSES: Final = 3
 """Of a plain SGD update over memory: read parameters and gradient, write parameters."""
 COPY_BANDWIDTH: Final = 1e10
 """Bytes a second that a server moves where a profile says nothing: one core of a present server."""
+
+
+@dataclass(frozen=True)
+class SharedNode:
+    """A machine with several workers, who share its link to the others. `link`: what joins them within."""
+
+    workers: int
+    link: Link = field(default_factory=Link)
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,8 @@ class Profile:
         push_bytes: Bytes of a gradient as it travels.
         pull_bytes: Bytes of the parameters as they travel.
         server_s: Seconds in which one shard that has all parameters serves a push.
+        update_s: Seconds in which a worker without a server makes an update of a summed gradient itself; part of
+            `gradient_s`, and so 0, where nothing is said.
         stragglers: How many times as long single workers take, by number.
         cores: Gradients that can be computed at the same time, since workers share a machine; null: each worker has
             one of its own.
@@ -41,6 +52,13 @@ class Profile:
             numbers, and from 1 worker on, a straight line.
         sparse: Whether part of the model is sparse tables, whose rows travel as they are: then codecs, sums and steps
             of a worker's own are not offered, and more shards only where `shard_shares` says what they bring.
+        node: Machines with several workers each: `network` then joins machines, and the workers of one share its link;
+            null: each worker has a link of its own.
+        ready: Of a backward pass: when gradients are there, as a share of `gradient_s`, and how many bytes, in this
+            order. Empty: evenly over the last two thirds.
+        overlap: Whether an all-reduce travels while gradients are computed; false where the cores that compute also
+            carry it.
+        all_reduce: `ring`, `tree`, or the `fastest` of both for each bucket, as NCCL chooses.
         title: What it is a profile of.
         source: Where its numbers come from.
     """
@@ -57,6 +75,11 @@ class Profile:
     shard_shares: Mapping[int, float] = field(default_factory=dict)
     slowdown: Mapping[int, float] = field(default_factory=dict)
     sparse: bool = False
+    node: SharedNode | None = None
+    update_s: float = 0.0
+    ready: Sequence[tuple[float, float]] = ()
+    overlap: bool = True
+    all_reduce: Algorithm = "fastest"
     title: str = "a system"
     source: str = "written by hand"
 
@@ -68,7 +91,12 @@ class Profile:
     def shared_by(self, workers: int) -> "Profile":
         """The same where so many workers compute on one machine, as far as its `cores` go."""
         factor = self._slowed(min(workers, self.cores or workers))
-        return replace(self, gradient_s=times(self.gradient_s, factor), server_s=times(self.server_s, factor))
+        return replace(
+            self,
+            gradient_s=times(self.gradient_s, factor),
+            server_s=times(self.server_s, factor),
+            update_s=self.update_s * factor,
+        )
 
     def share(self, shards: int) -> float:
         """Of the largest of so many shards: whose server, and whose link where it has one, is the limit."""
@@ -86,6 +114,9 @@ class Profile:
     def clock(self, workers: int, shards: int = 1, through: Network | None = None) -> ClockSettings:
         """The declared times of a run; ValueError, naming key and remedy, where they are none."""
         joined = through or self.network
+        link = joined.link
+        if self.node is not None and isinstance(link.bandwidth, float):
+            link = Link(link.latency_s, link.bandwidth / min(self.node.workers, workers))
         bandwidth = joined.server_link.bandwidth
         if self.server_machines == "each" and isinstance(bandwidth, float):
             bandwidth = bandwidth / self.share(shards)  # a push is through when the largest part is
@@ -93,7 +124,7 @@ class Profile:
             self.gradient_s,
             {worker: factor for worker, factor in self.stragglers.items() if worker < workers},
             times(self.server_s, self.share(shards)),
-            joined.link,
+            link,
             server_link=Link(joined.server_link.latency_s, bandwidth),
         )
 
@@ -115,6 +146,7 @@ def times(value: Seconds, factor: float) -> Seconds:
 KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
     "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares", "sparse",
+    "update", "node", "ready", "overlap", "all_reduce",
 )  # fmt: skip
 
 
@@ -140,6 +172,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         push_bytes=push,
         pull_bytes=pull,
         server_s=_server(raw, push),
+        update_s=quantity(raw.get("update", 0.0), "s", "profile.update"),
         stragglers=_by_number(raw.get("stragglers", {}), "profile.stragglers"),
         cores=None if raw.get("cores") is None else _whole(raw["cores"], "profile.cores"),
         slowdown=_by_number(raw.get("slowdown", {}), "profile.slowdown"),
@@ -147,6 +180,10 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         server_machines=_machines(raw.get("server_machines", "one")),
         shard_shares=_by_number(raw.get("shard_shares", {}), "profile.shard_shares"),
         sparse=_yes(raw.get("sparse", False), "profile.sparse"),
+        node=None if raw.get("node") is None else _node(raw["node"]),
+        ready=_ready(raw.get("ready", [])),
+        overlap=_yes(raw.get("overlap", True), "profile.overlap"),
+        all_reduce=_algorithm(raw.get("all_reduce", "fastest")),
         title=str(raw.get("title", Profile.title)),
         source=str(raw.get("source", Profile.source)),
     )
@@ -189,11 +226,58 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         written["shard_shares"] = {str(shards): share for shards, share in profile.shard_shares.items()}
     if profile.sparse:
         written["sparse"] = True
+    if profile.update_s:
+        written["update"] = profile.update_s
+    if profile.node is not None:
+        written["node"] = {"workers": profile.node.workers, "link": _written_link(profile.node.link)}
+    if profile.ready:
+        written["ready"] = [[share, nbytes] for share, nbytes in profile.ready]
+    if not profile.overlap:
+        written["overlap"] = False
+    if profile.all_reduce != "fastest":
+        written["all_reduce"] = profile.all_reduce
     if profile.cores is not None:
         written["cores"] = profile.cores
     if profile.slowdown:
         written["slowdown"] = {str(number): factor for number, factor in profile.slowdown.items()}
     return written
+
+
+def _node(written: object) -> SharedNode:
+    """`{workers: 8, link: nvlink}`."""
+    if not isinstance(written, Mapping) or "workers" not in written:
+        raise ConfigError("profile.node", f"is {written!r}", "Write {workers: 8, link: nvlink}.")
+    for name in written:
+        if name not in ("workers", "link"):
+            raise ConfigError(f"profile.node.{name}", "unknown key", "Known: workers, link.")
+    workers = _whole(written["workers"], "profile.node.workers")
+    if workers < 1:
+        raise ConfigError("profile.node.workers", f"is {workers}", "Write 1 or more.")
+    return SharedNode(workers, network(written.get("link", {}), "profile.node.link").link)
+
+
+def _ready(written: object) -> tuple[tuple[float, float], ...]:
+    """`[[0.5, 10 MB], [1, 15 MB]]`."""
+    key, remedy = "profile.ready", "Write pairs of a share of the gradient and bytes, as [[0.5, 10 MB], [1, 15 MB]]."
+    if not isinstance(written, list | tuple):
+        raise ConfigError(key, f"is {written!r}", remedy)
+    made, before = [], 0.0
+    for pair in written:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], int | float):
+            raise ConfigError(key, f"has {pair!r}", remedy)
+        if not before <= pair[0] <= 1:
+            raise ConfigError(key, f"has {pair[0]!r}", "Write shares from 0 to 1, the smallest first.")
+        before = float(pair[0])
+        made.append((before, quantity(pair[1], "B", key)))
+    return tuple(made)
+
+
+def _algorithm(written: object) -> Algorithm:
+    for known in get_args(Algorithm):
+        if written == known:
+            chosen: Algorithm = known
+            return chosen
+    raise ConfigError("profile.all_reduce", f"is {written!r}", f"Write one of {', '.join(get_args(Algorithm))}.")
 
 
 def _yes(written: object, key: str) -> bool:

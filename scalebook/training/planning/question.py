@@ -7,14 +7,17 @@ from typing import Any, Final
 from scalebook.training.config.classes import suggestion
 from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError
+from scalebook.training.planning.collective import AllReduce
 from scalebook.training.planning.configured import configured, refuse_machines
 from scalebook.training.planning.links import NETWORKS, OWN
 from scalebook.training.ps.policy.rules import RULES, Async, Rule
 from scalebook.training.ps.policy.settings import Settings
 
 MOST_WORKERS: Final = 512
-COMPARED: Final = "async,bounded:4,sync"
-"""Rules of a parameter server, where nobody has named one."""
+COMPARED: Final = "ddp,fsdp,sync,async"
+"""Strategies, where nobody has named one: without a server, and a parameter server by its rule."""
+AT: Final = 16
+"""Workers for which strategies are compared, where no number was asked for."""
 WORKERS: Final = tuple(2**power for power in range(10))
 
 
@@ -24,7 +27,7 @@ class Question:
 
     Args:
         workers: How many, rising.
-        rules: What becomes of gradients. None of them: as the config has it.
+        rules: A parameter server's, or `AllReduce`. None of them: as the config has it, and `COMPARED` beside it.
         shards: Into how many parts the parameters are divided. None: as the config has it.
         networks: Names of `links.NETWORKS`, or `own`: the profile's.
         seed: Of what is drawn.
@@ -33,10 +36,13 @@ class Question:
         beside: The same in words, as far as it is not at its default.
         coded: Whether codecs make the profile's bytes fewer than the parameters'.
         config_workers: Of the config, which are among `workers`; 0 without one, and for one that trains in one process.
+        at: Workers for which strategies are compared; 0: of the config, else up to AT.
+        node: Workers of one machine, where the config says it; 0: as the profile has it.
+        config_rule: Of `rules`, the config's own; None without a config.
     """
 
     workers: Sequence[int] = WORKERS
-    rules: Sequence[Rule] = field(default_factory=lambda: (Async(),))
+    rules: Sequence[Rule | AllReduce] = field(default_factory=lambda: (Async(),))
     shards: Sequence[int] = (1,)
     networks: Sequence[str] = (OWN,)
     seed: int = 0
@@ -45,16 +51,22 @@ class Question:
     beside: str = ""
     coded: bool = False
     config_workers: int = 0
+    at: int = 0
+    node: int = 0
+    config_rule: Rule | AllReduce | None = None
 
     def of(self, config: Mapping[str, Any], description: Description) -> "Question":
         """The same of this config. ConfigError for what of its strategy cannot be planned."""
         found = configured(config, description)
         load = found.load
-        refuse_machines(load, self.networks)
+        node = refuse_machines(load, self.networks)
         single = load.strategy == "single"
+        own = None if single else found.own
         asked = replace(
             self,
-            rules=self.rules or (rules(COMPARED) if single else (found.settings.rule,)),
+            rules=self.rules or self._compared(own, found.settings),
+            config_rule=own,
+            node=node,
             shards=self.shards or (found.settings.shards,),
             written=found.settings,
             beside=found.beside,
@@ -66,6 +78,29 @@ class Question:
         asked = replace(asked, workers=sorted({*self.workers, *ends}), config_workers=load.workers)
         return asked if load.least is None else replace(asked, elastic=ends)
 
+    def _compared(self, own: Rule | AllReduce | None, written: Settings) -> Sequence[Rule | AllReduce]:
+        """The config's own, and of the others those that go with what else it says."""
+        others = []
+        for rule in rules(COMPARED):
+            if own is not None and rule.name == own.name:
+                continue
+            try:
+                if isinstance(rule, Rule):
+                    replace(written, rule=rule).check(max(2, *self.workers))
+            except ValueError:
+                continue
+            others.append(rule)
+        return (*(() if own is None else (own,)), *others)
+
+    @property
+    def compared_at(self) -> int:
+        """Workers for which strategies are compared, which are among `workers`."""
+        if self.config_workers > 1 and not self.at:
+            return self.config_workers
+        return (
+            self.at if self.at in self.workers else max((n for n in self.workers if n <= AT), default=self.workers[0])
+        )
+
     def check(self) -> None:
         """ConfigError, naming option and remedy, for what cannot be asked."""
         if not self.workers or not all(1 <= count <= MOST_WORKERS for count in self.workers):
@@ -75,7 +110,8 @@ class Question:
         if not self.shards or not all(1 <= count <= MOST_SHARDS for count in self.shards):
             raise ConfigError("--shards", f"is {_listed(self.shards)}", f"Write numbers from 1 to {MOST_SHARDS}.")
         for rule in self.rules:
-            self._check_together(rule)
+            if isinstance(rule, Rule):
+                self._check_together(rule)
         for name in self.networks:
             if name != OWN and name not in NETWORKS:
                 raise ConfigError("--links", f"there is no network {name!r}", suggestion(name, [OWN, *NETWORKS]))
@@ -107,15 +143,20 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
         raise ConfigError(option, f"is {text!r}", f"Write numbers with commas between, as {option} 1,2,4.") from None
 
 
-def rules(text: str, option: str = "--rules") -> tuple[Rule, ...]:
-    """Of `async,bounded:2,sync:1`: a rule's name, and the value of its first argument; ConfigError otherwise."""
+def rules(text: str, option: str = "--strategies") -> tuple[Rule | AllReduce, ...]:
+    """Of `ddp,async,bounded:2,sync:1`: ddp, fsdp, or a rule's name and the value of its first argument.
+
+    ConfigError otherwise.
+    """
     return tuple(_rule(part.strip(), option) for part in text.split(","))
 
 
-def _rule(text: str, option: str) -> Rule:
+def _rule(text: str, option: str) -> Rule | AllReduce:
+    if text in COLLECTIVES:
+        return COLLECTIVES[text]
     name, _, value = text.partition(":")
     if name not in RULES:
-        raise ConfigError(option, f"there is no rule {name!r}", suggestion(name, list(RULES)))
+        raise ConfigError(option, f"there is no rule {name!r}", suggestion(name, [*COLLECTIVES, *RULES]))
     kind = RULES[name]
     arguments: dict[str, Any] = {}
     if value:
@@ -129,8 +170,13 @@ def _rule(text: str, option: str) -> Rule:
         raise ConfigError(option, f"{text}: {error}", f"As {option} async,bounded:4,sync,softsync:4.") from None
 
 
-def label(rule: Rule) -> str:
+COLLECTIVES: Final[Mapping[str, AllReduce]] = {"ddp": AllReduce(), "fsdp": AllReduce(sharded=True)}
+
+
+def label(rule: Rule | AllReduce) -> str:
     """As `rules` reads it: `bounded:4`; its first argument where it is not at its default, or the name says nothing."""
+    if isinstance(rule, AllReduce):
+        return rule.name
     settings = rule.settings()
     first = next(iter(settings), None)
     default = type(rule)().settings()

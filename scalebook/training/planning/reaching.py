@@ -13,6 +13,7 @@ from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.owners import hold
 from scalebook.training.notebook.rows import first_at
 from scalebook.training.planning.answering import Setting
+from scalebook.training.planning.collective import AllReduce
 from scalebook.training.planning.configured import STRATEGY
 from scalebook.training.planning.measuring import TEST, NotMeasured
 from scalebook.training.planning.quantities import workers_words
@@ -106,6 +107,9 @@ def virtual_config(config: Mapping[str, Any], workers: int, setting: Setting) ->
     if setting.overlap:
         why = "is true, and a target is reached by virtual workers, who have none"
         raise ConfigError(f"{ARGUMENTS}.overlap", why, "Write false, or plan without a target.")
+    if isinstance(setting.rule, AllReduce):
+        why = f"is {setting.rule.name}, and a target is reached by virtual workers of a parameter server"
+        raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")
     trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
     written = named(trainer.get("strategy"))
     own = mapping(written.args) if (written.name or "").rpartition(".")[2] == "AsyncPS" else {}

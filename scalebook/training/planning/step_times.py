@@ -1,14 +1,20 @@
 """What a worker's steps take on this machine, alone and beside others: computing, and the parameter server's part."""
 
+import os
+import socket
 import statistics
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
+from torch._C._distributed_c10d import FileStore
 from typing_extensions import override
 
 from scalebook.training.callbacks.batches import batch_size
@@ -24,6 +30,13 @@ FILE: Final = "plan-profile.json"
 WARM_UP: Final = 20
 """Steps that count nothing, since the first take ten times as long; at most a third of all."""
 POLL_S: Final = 0.005
+READY_AT: Final = 3
+"""The step whose backward pass says when gradients are there."""
+REDUCED: Final = (4_096, 4_194_304)
+"""Bytes of the all-reduces that are measured."""
+REDUCES: Final = 12
+"""Of each size; the first one does not count."""
+MEETING_S: Final = 20.0
 SHARDS: Final = (2, 4, 8, 16, 32, 64)
 
 
@@ -45,6 +58,10 @@ class StepMeasures:
     at_once: int = 1
     slowdown: float = 1.0
     sparse: bool = False
+    ready: list[list[float]] = field(default_factory=list)
+    """Of one backward pass: seconds before its end at which gradients were there, and their bytes, in this order."""
+    reduce_s: list[list[float]] = field(default_factory=list)
+    """Of all-reduces by all `at_once` workers over this machine's loopback: bytes, seconds."""
 
 
 @dataclass
@@ -76,6 +93,8 @@ class StepTimes(Callback):
         self._at = self._waited = 0.0
         self._bytes = self._first_bytes = (0.0, 0.0)
         self._size: int | None = None
+        self._ready: list[tuple[float, float]] = []
+        self._hooks: list[Any] = []
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -93,6 +112,33 @@ class StepTimes(Callback):
             sleep(POLL_S)
         self._at = perf_counter()
         self._phases.append(_Phase(self._at))
+
+    @override
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        """In one backward pass of worker 0, alone, note when each gradient is there."""
+        if self._ready or not trainer.is_global_zero or len(self._phases) != 1 or self._phases[0].done != READY_AT:
+            return
+
+        def there(parameter: Tensor) -> None:
+            if parameter.is_cuda:
+                torch.cuda.synchronize(parameter.device)
+            if parameter.grad is not None and not parameter.grad.is_sparse:
+                self._ready.append((perf_counter(), float(parameter.grad.nbytes)))
+
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(there)  # type: ignore[no-untyped-call]  # torch's
+            for parameter in pl_module.parameters()
+            if parameter.requires_grad and parameter.is_leaf
+        ]
+
+    @override
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._hooks:
+            now = perf_counter()
+            self._ready = [(now - at, nbytes) for at, nbytes in self._ready]
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks = []
 
     @override
     def on_train_batch_end(
@@ -132,6 +178,7 @@ class StepTimes(Callback):
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        reduce_s = all_reduces(Path(trainer.default_root_dir), trainer) if trainer.world_size > 1 else []
         if not trainer.is_global_zero or not self._phases or self._size is None:
             return
         alone, beside = self._phases[0].counted, self._phases[-1].counted
@@ -151,10 +198,43 @@ class StepTimes(Callback):
             at_once=trainer.world_size if beside else 1,
             slowdown=statistics.fmean(beside) / mean if beside and mean else 1.0,
             sparse=any(map(is_table, pl_module.parameters())),
+            ready=[list(one) for one in self._ready],
+            reduce_s=reduce_s,
         )
         path = Path(trainer.default_root_dir) / FILE
         records.save(path, asdict(told))
         upload(trainer, path)
+
+
+def all_reduces(folder: Path, trainer: Trainer) -> list[list[float]]:
+    """Seconds of an all-reduce of few and of many bytes by all workers, the medians of some; as DDP's on a CPU. Empty
+    on GPUs, whose links gloo does not show, and where a worker does not come in time."""
+    if trainer.strategy.root_device.type != "cpu" or dist.is_initialized():
+        return []
+    if any(name == "lo" for _, name in socket.if_nameindex()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        store = FileStore(str(folder / "plan-reduces"), trainer.world_size)
+        dist.init_process_group(
+            "gloo", store=store, rank=trainer.global_rank, world_size=trainer.world_size,
+            timeout=timedelta(seconds=MEETING_S),
+        )  # fmt: skip
+        try:
+            return [[float(nbytes), _reduce_s(nbytes)] for nbytes in REDUCED]
+        finally:
+            dist.destroy_process_group()
+    except RuntimeError as error:
+        rank_zero_warn(f"an all-reduce was not measured: {error}")
+        return []
+
+
+def _reduce_s(nbytes: int) -> float:
+    tensor, seconds = torch.zeros(nbytes // 4), list[float]()
+    for _ in range(REDUCES):
+        began = perf_counter()
+        dist.all_reduce(tensor)
+        seconds.append(perf_counter() - began)
+    return statistics.median(seconds[1:])
 
 
 def _alone(trainer: Trainer) -> Path:

@@ -7,6 +7,7 @@ from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Poi
 from scalebook.training.planning.links import OWN, WORDS
 from scalebook.training.planning.profile import Profile
 from scalebook.training.planning.quantities import shown, workers_words
+from scalebook.training.planning.question import COLLECTIVES
 
 CAUSES: Final[Mapping[Resource, str]] = {
     "server": "the servers' time",
@@ -37,9 +38,10 @@ def system_words(profile: Profile) -> str:
 
 def heading(curve: Curve) -> str:
     """`async, 2 shards, 10 Gbit/s Ethernet`."""
-    shards = f"{curve.shards} shard{'s' if curve.shards > 1 else ''}"
+    served = curve.rule not in COLLECTIVES
+    shards = [f"{curve.shards} shard{'s' if curve.shards > 1 else ''}"] if served else []
     beside = [curve.beside] if curve.beside else []
-    return ", ".join([curve.rule, shards, *beside] + ([] if curve.network == OWN else [WORDS[curve.network]]))
+    return ", ".join([curve.rule, *shards, *beside] + ([] if curve.network == OWN else [WORDS[curve.network]]))
 
 
 def table(curve: Curve) -> list[str]:
@@ -133,7 +135,7 @@ def _reach(curve: Curve, reliability: Reliability) -> str:
 
 
 def _why(curve: Curve) -> list[str]:
-    workers = curve.knee.beyond if curve.knee else curve.points[-1].workers
+    workers = curve.at or (curve.knee.beyond if curve.knee else curve.points[-1].workers)
     if not curve.causes:
         if curve.knee is None:
             return []
@@ -165,9 +167,40 @@ def _three(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
+BEST: Final = 3
+
+
+def compared(answer: Answer) -> list[str]:
+    """The best strategies for the number of workers that was asked for, each with its limit, the config's own among
+    them; and where one process is faster than all. Empty where fewer than two can be compared."""
+    by_curve = [(curve, point) for curve in answer.curves for point in curve.points if point.workers == answer.at]
+    if len(by_curve) < 2 or answer.at < 2:
+        return []
+    ranked = sorted(by_curve, key=lambda one: -one[1].samples_per_s)
+    chosen = [one for place, one in enumerate(ranked) if place < BEST or one[0].own]
+    said = [
+        f"With {workers_words(answer.at)}, {ranked.index((curve, point)) + 1} of {len(ranked)}: "
+        f"{_compared(curve, point, answer)}"
+        for curve, point in chosen
+    ]
+    if ranked[0][1].samples_per_s <= answer.alone_per_s:
+        said.insert(0, f"One process is faster: {_three(answer.alone_per_s)} samples/s.")
+    return said
+
+
+def _compared(curve: Curve, point: Point, answer: Answer) -> str:
+    low, high = answer.reliability.updates_per_s.likely(point.samples_per_s / answer.alone_per_s)
+    own = " (the config's)" if curve.own else ""
+    limit = f", limited by {_resources(curve.causes[0])}" if curve.causes and curve.at == answer.at else ""
+    return (
+        f"{heading(curve)}{own}: {_three(point.samples_per_s)} samples/s, {_three(low)} to {_three(high)} times one "
+        f"process{limit}."
+    )
+
+
 def printed(answer: Answer, profile: Profile) -> Sequence[str]:
     """All of it, as lines."""
-    lines = [system_words(profile)]
+    lines = [system_words(profile), *([""] if (best := compared(answer)) else []), *best]
     for curve in answer.curves:
         lines += [
             "",

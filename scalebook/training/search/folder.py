@@ -46,6 +46,10 @@ class SearchRequest:
     notebook: str | None = None
     """File name within the workspace."""
     cell: str | None = None
+    trials_experiment: str = ""
+    """Id of the MLflow experiment of its trials' runs. "" in records of earlier versions: that of its own run."""
+    modules: str = ""
+    """The person's own modules that its config uses, as they were when it began (training/own_modules.py)."""
 
     @property
     def study(self) -> str:

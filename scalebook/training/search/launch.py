@@ -4,6 +4,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scalebook.training.config.classes import named
+from scalebook.training.config.complete import to_read
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.config.search.check import MOST_POINTS, extremes
@@ -18,7 +20,7 @@ from scalebook.training.config.search.definition import SearchSpec, body_of, ide
 from scalebook.training.config.search.point import resolve, summary
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError, Problem
-from scalebook.training.files import records
+from scalebook.training.files import record_folder, records
 from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.records import Broken
 from scalebook.training.files.room import understood
@@ -29,8 +31,11 @@ from scalebook.training.jobs.queue import find as find_run
 from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
+from scalebook.training.notebook.results import changed_words
+from scalebook.training.own_modules import CodeNow, listed, used
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchRequest, all_searches
 from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.notes import trials_experiment
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store, surroundings
 from scalebook.training.trust import SEARCH, sign
@@ -62,12 +67,15 @@ def start(
     for problem in lacking_gpus(spec, description, machines_of(workspace)):
         raise ConfigError(problem.key, problem.message, problem.remedy)
     read_recorded(spec.config, partial(find_run, workspace))  # refused here, not by each trial
+    code = CodeNow(description.folder)
     for search in all_searches(workspace):
         asked = search.request()
-        if (asked.notebook, asked.name, asked.identity) == (notebook, name, what) and search.may_run():
-            return _go_on(search, spec)
+        same = (asked.notebook, asked.name, asked.identity) == (notebook, name, what)
+        if same and search.may_run() and not (code.changed(asked.modules) and _has_results(search)):
+            return _go_on(search, spec, description)
     with refusals_told():
-        folder = _make(workspace, spec, what, name, notebook, cell, recorded)
+        modules = _modules(workspace, spec, description)
+        folder = _make(workspace, spec, what, name, notebook, cell, recorded, modules)
     _wake(folder)
     return folder
 
@@ -82,11 +90,12 @@ def require_logged(
 ) -> None:
     """ConfigError for an objective that finished runs of the same config have not logged and the model's source does
     not name, or of which they have recorded that its other values are better."""
-    hashed = config_hash(config, description)
+    hashed, code = config_hash(config, description), CodeNow(description.folder)
     where = "attributes.status = 'FINISHED'"
     runs = RunReader(workspace.tracking_uri()).runs(
         notebook=notebook, cell=experiment, config_hash=hashed, where=where, limit=RECENT_RUNS
     )
+    runs = [run for run in runs if not code.changed(run.tags.get(names.TAG_MODULES, ""))]
     model = named(config.get("model")).info("models", description)
     known = {name for run in runs for name in run.metrics}
     for objective in spec.objectives:
@@ -123,7 +132,7 @@ def resume(folder: SearchFolder, description: Description, trials: int | None = 
     if trials is not None and trials < spec.trials and folder.state() not in ENDED:
         raise ConfigError("trials", f"is {trials}, fewer than before", "Stop the search instead.")
     body = body_of(spec)
-    return _go_on(folder, read_search({**body, "trials": trials or spec.trials}, None, description))
+    return _go_on(folder, read_search({**body, "trials": trials or spec.trials}, None, description), description)
 
 
 def stop(folder: SearchFolder) -> None:
@@ -176,12 +185,19 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | No
     return next((search for search, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
 
 
-def stale(ran: str, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> bool:
-    """Whether `body` says another search than the one of identity `ran`: another space, objective or config."""
+def stale(
+    ran: str, modules: str, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
+) -> str:
+    """What has changed since the search of identity `ran` began, in words: its space, objective or config, or the
+    person's own modules, of which `modules` is the record; "" where nothing has."""
     try:
-        return identity(read_search(body, base, description), description) != ran
+        same = identity(read_search(body, base, description), description) == ran
     except ConfigError:
-        return True
+        same = False
+    if not same:
+        return "the search has changed"
+    changed = listed(CodeNow(description.folder).changed(modules))
+    return changed and changed_words([changed])
 
 
 def delete(folder: SearchFolder) -> None:
@@ -191,8 +207,15 @@ def delete(folder: SearchFolder) -> None:
     shutil.rmtree(folder.path)
 
 
-def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
-    """Give an existing search a new budget; its driver looks at `search.yaml` when that changes."""
+def _go_on(folder: SearchFolder, spec: SearchSpec, description: Description) -> SearchFolder:
+    """Give an existing search a new budget; its driver looks at `search.yaml` when that changes.
+
+    Where no trial has a result yet, its code is that of now: whoever mended it goes on.
+    """
+    asked = folder.request()
+    if CodeNow(str(folder.workspace.root)).changed(asked.modules) and not _has_results(folder):
+        folder.write(replace(asked, modules=_modules(folder.workspace, spec, description)))
+        record_folder.forget()
     folder.write_body(body_of(spec))
     sign(folder.path, folder.id, SEARCH)
     if folder.state() in ENDED or folder.stop_file.exists():
@@ -204,6 +227,16 @@ def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
     return folder
 
 
+def _modules(workspace: Workspace, spec: SearchSpec, description: Description) -> str:
+    return used(workspace, {"config": to_read(spec.config, description), "space": body_of(spec)["space"]}).record()
+
+
+def _has_results(folder: SearchFolder) -> bool:
+    """Whether any of its trials has finished, as far as its driver has said."""
+    progress = folder.progress()
+    return progress is not None and progress.best is not None
+
+
 def _make(
     workspace: Workspace,
     spec: SearchSpec,
@@ -212,15 +245,19 @@ def _make(
     notebook: str | None,
     cell: str | None,
     recorded: Mapping[str, str],
+    modules: str = "",
 ) -> SearchFolder:
     workspace.create()
     client = open_store(workspace)
     mlflow_experiment = Path(notebook).stem if notebook else COMMAND_LINE
     tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **surroundings(workspace.root), **recorded}
+    tags |= {names.TAG_MODULES: modules} if modules else {}
     tags |= {key: value for key, value in ((names.TAG_NOTEBOOK, notebook), (names.TAG_CELL, cell)) if value}
     body = body_of(spec)
     with understood(workspace.hidden), submission(workspace) as run_tags:
-        run_id = create_run(client, experiment_id(client, workspace, mlflow_experiment), name, tags | run_tags, body)
+        trials = experiment_id(client, workspace, trials_experiment(mlflow_experiment, name), notebook, name)
+        own = experiment_id(client, workspace, mlflow_experiment, notebook)
+        run_id = create_run(client, own, name, tags | run_tags, body, trials)
         final = workspace.studies / run_id
         request = SearchRequest(
             id=run_id,
@@ -232,6 +269,8 @@ def _make(
             storage=spec.storage or f"journal:{final / 'study.journal'}",
             notebook=notebook,
             cell=cell,
+            trials_experiment=trials,
+            modules=modules,
         )
         beside = SearchFolder(workspace.studies / f".{run_id}")
         beside.path.mkdir()

@@ -44,10 +44,19 @@ class RunLogger(Logger):
     `best/...` and `final/...`, are at step 0.
     """
 
-    def __init__(self, tracking_uri: str, run_id: str, folder: Path, artifacts: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        tracking_uri: str,
+        run_id: str,
+        folder: Path,
+        artifacts: Sequence[Path] = (),
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """`artifacts` are files of `folder`, uploaded at the start to the same places below the run's; `tags` are
+        set then."""
         super().__init__()
         self.tracking_uri, self.run_id, self.folder = tracking_uri, run_id, folder
-        self.artifacts = artifacts  # uploaded at the start
+        self.artifacts, self.tags = artifacts, tags or {}
         self.axes: Callable[[], Axes] | None = None
         """Set by the Measure callback; without it the step is Lightning's."""
         self._writer: MetricWriter | None = None
@@ -115,7 +124,8 @@ class RunLogger(Logger):
 
     def _the_writer(self) -> MetricWriter:
         if self._writer is None:
-            self._writer = MetricWriter(self.tracking_uri, self.run_id, self.artifacts)
+            places = {path: str(path.parent.relative_to(self.folder)) for path in self.artifacts}
+            self._writer = MetricWriter(self.tracking_uri, self.run_id, places, self.tags)
         return self._writer
 
 

@@ -105,6 +105,7 @@ def per_worker(metric: str, worker: int) -> str:
 TAG_CELL: Final = "scalebook.cell"
 TAG_NOTEBOOK: Final = "scalebook.notebook"
 TAG_CONFIG_HASH: Final = "scalebook.config_hash"
+TAG_MODULES: Final = "scalebook.modules"  # JSON: file of the person's own code -> digest (training/own_modules.py)
 TAG_SEED: Final = "scalebook.seed"
 TAG_STATUS: Final = "scalebook.status"  # finished, failed, stopped: MLflow has no word for the last
 TAG_FAILURE: Final = "scalebook.failure"  # the failure class
@@ -124,6 +125,8 @@ TAG_LR_SCALED: Final = "scalebook.learning_rate_scaled"
 TAG_MODEL: Final = "scalebook.model"
 TAG_DATA: Final = "scalebook.data"
 TAG_COMMIT: Final = "mlflow.source.git.commit"
+TAG_UNCOMMITTED: Final = "scalebook.uncommitted"  # yes, no: whether files of the folder differ from the commit
+TAG_NOTE: Final = "mlflow.note.content"  # MLflow's Description, of a run and of an experiment; also people's notes
 TAG_SOURCE: Final = "mlflow.source.name"  # MLflow's column Source: the notebook, or that it is ours
 TAG_SOURCE_TYPE: Final = "mlflow.source.type"
 TAG_VERSIONS: Final = "scalebook.versions"  # JSON: package -> version
@@ -153,6 +156,7 @@ SEARCH_ENDED: Final = "search/trials"
 
 # Artifacts
 CONFIG_ARTIFACT: Final = "config.yaml"
+MODULES: Final = "modules"  # folder: the person's own modules that the run used
 SEARCH_ARTIFACT: Final = "search.yaml"
 STALENESS_JSON: Final = "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
 WORKERS_JSONL: Final = "workers.jsonl"  # figures of single workers (worker_figures.py)

@@ -8,9 +8,7 @@ import json
 import logging
 import os
 import platform
-import shutil
 import sqlite3
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import lru_cache
@@ -19,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from scalebook.training.files import locks
 from scalebook.training.importing import importing
-from scalebook.training.tracking import names
+from scalebook.training.tracking import names, notes
+from scalebook.training.tracking.commit import commit_of
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.workspace import Workspace, sqlite_address
 
@@ -75,30 +74,44 @@ def is_embedded(workspace: Workspace) -> bool:
     return workspace.tracking_uri() == sqlite_address(workspace.database)
 
 
-def experiment_id(client: "MlflowClient", workspace: Workspace, name: str) -> str:
-    """The MLflow experiment called `name`: found, brought back where somebody deleted it, or made."""
+def experiment_id(
+    client: "MlflowClient", workspace: Workspace, name: str, notebook: str | None = None, search: str = ""
+) -> str:
+    """The MLflow experiment called `name`: found, brought back where somebody deleted it, or made; with a description,
+    of the `notebook` and of the `search` whose trials it has, where it has none."""
+    note = notes.of_experiment(notebook, search)
     if (experiment := client.get_experiment_by_name(name)) is None:
         with _locked(workspace):
             if (experiment := client.get_experiment_by_name(name)) is None:
                 location = workspace.artifacts.resolve().as_uri() if is_embedded(workspace) else None
-                return str(client.create_experiment(name, artifact_location=location))
+                tags = {names.TAG_NOTE: note}
+                return str(client.create_experiment(name, artifact_location=location, tags=tags))
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
+    if names.TAG_NOTE not in experiment.tags:  # of an earlier version; one that a person has emptied has an empty one
+        client.set_experiment_tag(experiment.experiment_id, names.TAG_NOTE, note)
     return str(experiment.experiment_id)
 
 
 def create_run(
-    client: "MlflowClient", experiment: str, name: str, tags: Mapping[str, str], config: Mapping[str, Any]
+    client: "MlflowClient",
+    experiment: str,
+    name: str,
+    tags: Mapping[str, str],
+    config: Mapping[str, Any],
+    trials: str = "",
 ) -> str:
-    """A run that waits: state SCHEDULED, `tags`, and the config flattened into parameters. Returns its id."""
-    from mlflow.entities import Param
+    """A run that waits: state SCHEDULED, `tags`, a description with the way back to our pages, and the config flattened
+    into parameters. Returns its id. `trials`: id of the experiment of its trials, where it is a search's own."""
+    from mlflow.entities import Param, RunTag
 
     source = {names.TAG_SOURCE: tags.get(names.TAG_NOTEBOOK, "scalebook"), names.TAG_SOURCE_TYPE: "LOCAL"}
     run_id: str = client.create_run(experiment, tags={**source, **tags}, run_name=name).info.run_id
     client.update_run(run_id, status="SCHEDULED")
     params = [Param(key, value[:LONGEST_PARAM]) for key, value in flat(config).items()]
-    for first in range(0, len(params), PARAMS_A_CALL):
-        client.log_batch(run_id, params=params[first : first + PARAMS_A_CALL])
+    note = [RunTag(names.TAG_NOTE, notes.of_run(run_id, tags.get(names.TAG_NOTEBOOK), trials))]
+    for first in range(0, max(1, len(params)), PARAMS_A_CALL):
+        client.log_batch(run_id, params=params[first : first + PARAMS_A_CALL], tags=note if not first else [])
     return run_id
 
 
@@ -115,10 +128,13 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def surroundings(root: Path) -> dict[str, str]:
-    """Tags that say where a run comes from: host, versions of packages, and the git commit of the folder `root`."""
+    """Tags that say where a run comes from: host, versions of packages, and the git commit of the folder `root`, with
+    whether its files differ from it."""
     tags = {names.TAG_HOST: platform.node(), names.TAG_VERSIONS: json.dumps(_versions())}
-    if commit := _commit(root):
-        tags[names.TAG_COMMIT] = commit
+    if commit := commit_of(root):
+        tags[names.TAG_COMMIT] = commit.id
+        if commit.changed is not None:
+            tags[names.TAG_UNCOMMITTED] = "yes" if commit.changed else "no"
     return tags
 
 
@@ -131,25 +147,6 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def _commit(root: Path) -> str | None:
-    git = shutil.which("git")
-    if git is None:
-        return None
-    command = [
-        git,
-        "-C",
-        str(root),
-        "-c",
-        "core.fsmonitor=false",
-        "-c",
-        "core.hooksPath=/dev/null",
-        "rev-parse",
-        "HEAD",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -46,8 +46,16 @@ class MetricWriter:
     for one thread. A store that fails is tried again until `close` runs out of time, so nothing is lost to a hiccup.
     """
 
-    def __init__(self, tracking_uri: str, run_id: str, artifacts: Sequence[Path] = ()) -> None:
-        self.tracking_uri, self.run_id, self.artifacts = tracking_uri, run_id, artifacts
+    def __init__(
+        self,
+        tracking_uri: str,
+        run_id: str,
+        artifacts: Mapping[Path, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """`artifacts`: files, with the folder below the run's artifacts that each goes to, `.` for the top."""
+        self.tracking_uri, self.run_id = tracking_uri, run_id
+        self.artifacts, self.tags = artifacts or {}, tags or {}
         self._points: deque[Metric] = deque()
         self._changed = threading.Condition()
         self._taken: set[str] = set()
@@ -59,7 +67,7 @@ class MetricWriter:
         self._until = 0.0  # when to give up, once closing
 
     def start(self) -> None:
-        """Connect, mark the run as RUNNING, upload `artifacts`: in the background, since it takes up to 0.5 s."""
+        """Connect, mark the run as RUNNING, set `tags`, upload `artifacts`: in the background, it takes up to 0.5 s."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="mlflow-writer", daemon=True)
             self._thread.start()
@@ -131,8 +139,10 @@ class MetricWriter:
         try:
             client = client_after_fork(self.tracking_uri)
             begin(client, self.run_id, self._started)
-            for path in self.artifacts:
-                client.log_artifact(self.run_id, str(path))
+            for key, value in self.tags.items():
+                client.set_tag(self.run_id, key, value)
+            for path, place in self.artifacts.items():
+                client.log_artifact(self.run_id, str(path), None if place == "." else place)
         except Exception as error:  # noqa: BLE001 - as above
             self._problem = error
             return None

@@ -1,5 +1,6 @@
 """The notebook as a whole in the browser, and its notes: renamed, duplicated, deleted, brought back, moved."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ from scalebook.app.shared.services import drafts
 from scalebook.app.shared.services.drafts import SavedDraft
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
+from scalebook.training.files import record_folder
 from scalebook.training.jobs import queue
 from scalebook.training.notebook import store
-from scalebook.training.tracking import names
+from scalebook.training.tracking import names, notes
 from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.starting import experiment_id
 from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.app.pages.conftest import TEXT, Open, html, words
@@ -140,3 +143,26 @@ def test_the_draft_of_a_new_note_stays_in_its_place_when_a_cell_comes_above(
     path.write_text("```yaml experiment=new\nconfig: {}\n```\n\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     press(press(open_page(), "Continue"), "Save")
     assert cells(path)[-1] == "At the end"
+
+
+def test_the_experiments_of_a_renamed_notebook_are_called_after_it_in_mlflow(
+    open_page: Open, workspace: Workspace
+) -> None:
+    client = RunReader(workspace.tracking_uri()).client
+    old, new = "first-steps.md", "thoughts.md"
+    home = experiment_id(client, workspace, "first-steps", old)
+    trials = experiment_id(client, workspace, "first-steps: trials of batch-size", old, "batch-size")
+    search = searches.folder(workspace, searches.spec(), [])
+    search.write(replace(search.request(), trials_experiment=trials))
+    record_folder.forget()
+    job = record(workspace)
+    app = open_page()
+    app.menu_button(key="notebook-more").click("Rename").run()
+    app.text_input(key="rename-file").set_value("thoughts").run()
+    app.button(key="rename-notebook").click().run()
+    assert not app.exception
+    found = [client.get_experiment(one) for one in (home, trials)]
+    assert [one.name for one in found] == ["thoughts", "thoughts: trials of batch-size"]
+    notes_ = [notes.of_experiment(new), notes.of_experiment(new, "batch-size")]
+    assert [one.tags[names.TAG_NOTE] for one in found] == notes_
+    assert client.get_run(job.id).data.tags[names.TAG_SOURCE] == new

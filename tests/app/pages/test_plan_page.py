@@ -31,7 +31,7 @@ def test_what_cannot_be_asked_is_said_by_key_and_remedy(open_page: Open) -> None
     app = open_page("plan", bandwidth="fast")
     assert app.error[0].value.startswith("profile.network.bandwidth: is 'fast', not a number of bytes a second")
     app = open_page("plan", rules="asink")
-    assert "--rules: there is no rule 'asink'" in app.error[0].value
+    assert "--strategies: there is no rule 'asink'" in app.error[0].value
     app = open_page("plan", notebook="first-steps", cell="gone")
     assert "first-steps has no experiment gone" in app.warning[0].value
 
@@ -40,7 +40,8 @@ def test_rules_and_shards_are_the_config_s_where_none_is_chosen(open_page: Open)
     """Of a system written by hand, which has none, the usual ones; also after the config's were on the page."""
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2")
     boxes = [app.multiselect(key=key) for key in ("rules", "shards")]
-    assert [(box.value, box.placeholder) for box in boxes] == [([], "from the config")] * 2
+    assert [box.value for box in boxes] == [[], []]
+    assert [box.placeholder for box in boxes] == ["the config's, beside others", "from the config"]
     app.segmented_control(key="system").set_value("Form").run()
     assert not app.error
 

@@ -15,7 +15,7 @@ from scalebook.app.navigation import RUNS
 from scalebook.app.runs.components import run_table
 from scalebook.app.runs.services import remarks, run_query, runs, saved_views
 from scalebook.app.runs.views import run_list
-from scalebook.training.tracking import names
+from scalebook.training.tracking import names, notes
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
@@ -146,6 +146,19 @@ def test_a_note_and_tags_are_written_to_mlflow(open_page: Open, workspace: Works
     assert (rows(app), list(table["note"]), [list(told) for told in table["tags"]]) == (
         ["a · seed 1"], ["Diverged *late*"], [["good", "kind=big"]],
     )  # fmt: skip
+
+
+def test_a_note_stands_above_the_way_back_that_mlflow_shows(open_page: Open, workspace: Workspace) -> None:
+    job = record(workspace)
+    ours = notes.of_run(job.id, "first-steps.md")
+    tag(workspace, job.id, **{names.TAG_NOTE: ours})
+    app = open_page("runs", run=job.id)
+    assert not [text.value for text in app.text if "scalebook ui" in text.value], "nobody wrote that"
+    app.button(key="remarks-edit").click().run()
+    assert app.text_area(key="remarks-note").value == ""
+    app.text_area(key="remarks-note").set_value("Diverged").run()
+    app.button(key="remarks-save").click().run()
+    assert RunReader(workspace.tracking_uri()).run(job.id).tags[names.TAG_NOTE] == f"Diverged\n\n{ours}"
 
 
 def test_tags_of_several_runs_are_added_and_removed_by_one_confirmation(open_page: Open, workspace: Workspace) -> None:

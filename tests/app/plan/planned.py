@@ -28,7 +28,7 @@ def answer() -> Answer:
 def request(profile: Profile | None = None) -> PlanRequest:
     """What the page asks where nothing is chosen."""
     known = as_mapping(profile or example())
-    return PlanRequest(known, "", [1, 2, 4, 8, 16, 32, 64], ["async", "sync"], [1], ["own"])
+    return PlanRequest(known, "", [1, 2, 4, 8, 16, 32, 64], ["ddp", "fsdp", "sync", "async"], [1], ["own"])
 
 
 MEASURED = Profile(

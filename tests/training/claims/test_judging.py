@@ -318,7 +318,7 @@ def test_the_claims_of_a_notebook_are_corrected_together(told: Store) -> None:
 
 def test_a_search_that_has_changed_or_never_ran_judges_nothing(told: Store) -> None:
     changed = told.judge(f"{PARTS}at_most: 2\n", search=SEARCH.replace("0.4]", "0.5]"))
-    assert changed.rows[1].why == "the search batch-size says another search now than the one that ran"
+    assert changed.rows[1].why == "the search batch-size is stale: the search has changed"
     other = SEARCH.replace("=batch-size", "=other")
     never = told.judge(f"{PARTS.replace('batch-size', 'other')}at_most: 2\n", search=other)
     assert (never.verdict, never.rows[1].why) == ("not resolved", "the search other has not been run")

@@ -89,12 +89,12 @@ def test_a_mistake_is_told_by_key_and_remedy(workspace: Workspace) -> None:
     assert process.main([str(asked.folder)]) == 2
     failure = asked.failure()
     assert failure is not None
-    assert (failure.key, failure.message) == ("--rules", "there is no rule 'asink'")
-    with pytest.raises(ConfigError, match="--rules: there is no rule"):
+    assert (failure.key, failure.message) == ("--strategies", "there is no rule 'asink'")
+    with pytest.raises(ConfigError, match="--strategies: there is no rule"):
         asked.start()
 
 
-@pytest.mark.parametrize(("change", "key"), [({"rules": []}, "--rules"), ({"networks": []}, "--links")])
+@pytest.mark.parametrize(("change", "key"), [({"rules": []}, "--strategies"), ({"networks": []}, "--links")])
 def test_an_empty_choice_is_refused(change: dict[str, list[str]], key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}: is empty. Choose at least one"):
         replace(REQUEST, **change).question()  # type: ignore[arg-type]

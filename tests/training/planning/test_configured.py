@@ -1,6 +1,7 @@
 """A config's strategy is planned as it is written: each argument is played, measured, indifferent, or refused."""
 
 import inspect
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,11 +11,13 @@ from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError
 from scalebook.training.planning import play
 from scalebook.training.planning.answer import Answer
-from scalebook.training.planning.answering import answer
+from scalebook.training.planning.answering import Setting, answer
+from scalebook.training.planning.collective import AllReduce
 from scalebook.training.planning.configured import INDIFFERENT, MEASURED, PLAYED, Configured, configured
-from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.links import Network
+from scalebook.training.planning.profile import Profile, SharedNode
 from scalebook.training.planning.question import Question
-from scalebook.training.ps.policy.clock import Distribution
+from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.rules import Async, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies import AsyncPS
@@ -55,6 +58,7 @@ def read(arguments: dict[str, Any], description: Description) -> tuple[Configure
     found = configured(config(arguments), description)
     question = Question((1, 8), rules=(), shards=()).of(config(arguments), description)
     question.check()
+    question = replace(question, rules=question.rules[:1])  # its own; what stands beside it is the same for all
     return found, answer(found.declared(PROFILE), question)
 
 
@@ -104,19 +108,52 @@ def test_host_process_lets_nobody_wait_for_the_update(description: Description) 
 def test_the_config_is_what_is_asked_where_nothing_else_is(description: Description) -> None:
     written = config({"rule": "sync", "shards": 4, "local": "local_sgd", "push_codec": "int8", "workers": 3})
     question = Question((1, 8), rules=(), shards=()).of(written, description)
-    assert (question.rules, question.shards, question.workers) == ((Sync(),), (4,), [1, 3, 8])
+    assert (question.rules[0], question.config_rule) == (Sync(), Sync())
+    assert [rule.name for rule in question.rules] == ["sync", "ddp", "fsdp", "async"]
+    assert (question.shards, question.workers, question.compared_at) == ((4,), [1, 3, 8], 3)
     assert question.beside == "local SGD, every 16, pushes int8"
     assert (question.coded, question.config_workers) == (True, 3)
     assert Question((1,), rules=(Async(),), shards=(2,)).of(written, description).rules == (Async(),)
     alone = Question((1, 8), rules=(), shards=()).of({"trainer": {"strategy": "auto"}}, description)
-    assert [rule.name for rule in alone.rules] == ["async", "bounded", "sync"]
-    assert (alone.shards, alone.config_workers) == ((1,), 0)
+    assert [rule.name for rule in alone.rules] == ["ddp", "fsdp", "sync", "async"]
+    assert (alone.shards, alone.config_workers, alone.compared_at) == ((1,), 0, 8)
+
+
+def ddp(**arguments: Any) -> dict[str, Any]:
+    return {"trainer": {"strategy": {"class_path": "ddp", "init_args": arguments}, "devices": 4}}
+
+
+def test_ddp_is_planned_as_ddp(description: Description) -> None:
+    """With its buckets and its codec: halves are summed up on their way, frames of another go to all."""
+    question = Question((1, 8), rules=(), shards=()).of({"trainer": {"strategy": "ddp", "devices": 4}}, description)
+    assert (question.rules[0], question.config_rule) == (AllReduce(), AllReduce())
+    assert [rule.name for rule in question.rules] == ["ddp", "fsdp", "sync", "async"]
+    assert (question.workers, question.compared_at) == ([1, 4, 8], 4)
+    found = answer(PROFILE, replace(question, rules=question.rules[:1]))
+    assert [(curve.rule, curve.own) for curve in found.curves] == [("ddp", True)]
+    assert found.curves[0].points == [AllReduce().play(PROFILE, n, Network(), alone=True) for n in (1, 4, 8)]
+    halved = configured(ddp(codec="bf16", bucket_cap_mb=50), description)
+    assert (halved.own, halved.measuring) == (AllReduce(bucket_mb=50, parts=2), {})
+    framed = configured(ddp(codec="int8"), description)
+    assert (framed.own, framed.measuring, framed.coded) == (AllReduce(gathers=True), {"push_codec": "int8"}, True)
+
+
+def test_workers_of_one_machine_share_its_link(description: Description) -> None:
+    written = config({}, num_nodes=2)
+    question = Question((4,), rules=(), shards=(), networks=("10gbe",)).of(written, description)
+    assert question.node == 2
+    measured = replace(PROFILE, cores=2, node=SharedNode(512, Link(1e-5, 1e9)), overlap=False)
+    for rule in (AllReduce(), Async()):
+        system = Setting.of(measured, question, rule, 1, "10gbe").profile
+        assert (system.node, system.overlap) == (SharedNode(2, Link(1e-5, 1e9)), True)
+    assert Setting.of(measured, question, Async(), 1, "own").profile == measured
 
 
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ({"trainer": {"strategy": "ddp", "devices": 2}}, "trainer.strategy: is ddp"),
+        (ddp(ddp_comm_hook="x"), "init_args.ddp_comm_hook: cannot be planned"),
+        (ddp(bucket_cap_mb=0), "init_args.bucket_cap_mb: is 0"),
         (config({"local": "significance"}), "init_args.local: is significance"),
         (config({"host": "virtual", "clock": {**CLOCK, "deaths": [{"worker": 0, "at_s": 1.0}]}}), "clock.deaths: has"),
         (config({"host": "virtual", "clock": {**CLOCK, "links": {1: {"latency_s": 1.0}}}}), "clock.links: gives"),
@@ -137,13 +174,6 @@ def test_what_cannot_be_planned_is_refused(written: dict[str, Any], said: str, d
     with pytest.raises(ConfigError, match=r"^[^ ]+: ") as refused:
         Question((1, 8), rules=(), shards=()).of(written, description).check()
     assert said in str(refused.value)
-
-
-def test_workers_that_share_a_machine_s_link_are_refused(description: Description) -> None:
-    networks = ("10gbe",)
-    with pytest.raises(ConfigError, match=r"trainer.devices: are 2 on each of 2 machines"):
-        Question(rules=(), shards=(), networks=networks).of(config({}, num_nodes=2), description)
-    Question(rules=(), shards=(), networks=networks).of(config({}, num_nodes=2, devices=1), description)
 
 
 def test_a_rule_that_does_not_go_with_the_rest_is_refused_by_key(description: Description) -> None:

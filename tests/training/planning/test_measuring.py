@@ -53,7 +53,8 @@ def test_a_config_is_measured_and_planned_for(
     monkeypatch.setattr(play, "LEAST", 100)  # how exact a play is, test_play says
     config, saved, found = shop.root / "x.yaml", shop.root / "p.yaml", shop.root / "a.json"
     code = scalebook(
-        ["plan", "-c", str(config), "--workers", "1,4", "--rules", "async", "--links", "own,1gbe", "--target", "0.2",
+        ["plan", "-c", str(config), "--workers", "1,4", "--strategies", "async", "--links", "own,1gbe",
+         "--target", "0.2",
          "--trainer.devices", "4", "--save-profile", str(saved), "--json", str(found)]
     )  # fmt: skip
     printed = capsys.readouterr()
@@ -69,6 +70,13 @@ def test_a_config_is_measured_and_planned_for(
     assert list(profile.slowdown) == ([min(profile.cores, 16)] if profile.cores > 1 else [])
     assert all(0.5 < factor < 20 for factor in profile.slowdown.values())
     assert 0.5 <= profile.shard_shares[2] < 1
+    assert sum(nbytes for _, nbytes in profile.ready) == 4 * parameters
+    assert 0 < profile.ready[0][0] <= profile.ready[-1][0] <= 1
+    if profile.cores > 1:
+        assert profile.node is not None
+        assert isinstance(profile.node.link.bandwidth, float)
+        assert 1e6 < profile.node.link.bandwidth < 1e11
+        assert (profile.overlap, profile.all_reduce) == (False, "ring")
     jobs = all_jobs(shop)
     assert [reader(shop).run(job.id).tags[names.TAG_TEST] for job in jobs] == ["plan"] * 3
     reached = json.loads((shop.root / "a-target.json").read_text())
@@ -105,7 +113,7 @@ def test_a_config_is_planned_as_it_is_written(
     parameters = (64 * 32 + 32) + (32 * 32 + 32) + 2 * 2 * 32 + (32 * 10 + 10)
     assert profile.pull_bytes == 4 * parameters
     assert parameters < profile.push_bytes < 1.5 * parameters
-    (curve,) = json.loads(found.read_text())["curves"]
+    curve = json.loads(found.read_text())["curves"][0]
     assert (curve["rule"], curve["shards"]) == ("sync", 4)
     assert [point["workers"] for point in curve["points"]] == [1, 2, 4], "the config's two are among them"
     assert "sync, 4 shards, local SGD, every 8, pushes int8" in printed.out
@@ -114,7 +122,7 @@ def test_a_config_is_planned_as_it_is_written(
 
 def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (path := tmp_path / "p.yaml").write_text("gradient: 100 ms\nparameters: 1 MB\nserver: 25 ms\n")
-    assert scalebook(["plan", "--profile", str(path), "--workers=1,4,16", "--rules", "async"]) == 0
+    assert scalebook(["plan", "--profile", str(path), "--workers=1,4,16", "--strategies", "async"]) == 0
     printed = capsys.readouterr().out
     assert "Workers help up to about 5 (4 to 6): 16 train" in printed
     assert "The limit is the servers' time" in printed
@@ -126,7 +134,10 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
         (["--workers", "1,2"], "plan: needs a system"),
         (["--profile"], "--profile: has no value"),
         (["--profile", "none.yaml"], "--profile: there is no file"),
-        (["--profile", "p.yaml", "--rules", "asink"], "--rules: there is no rule 'asink'. Did you mean `async`?"),
+        (
+            ["--profile", "p.yaml", "--strategies", "asink"],
+            "--strategies: there is no rule 'asink'. Did you mean `async`?",
+        ),
         (["--profile", "p.yaml", "--links", "20gbe"], "--links: there is no network"),
         (["--profile", "p.yaml", "--figure", "f.jpg"], "--figure: is f.jpg"),
         (["--profile", "p.yaml", "--target", "1"], "--target: needs a model"),

@@ -129,7 +129,7 @@ def test_rules_of_a_command_line() -> None:
     assert [label(rule) for rule in made] == ["async", "bounded:2", "sync", "sync:1", "softsync:4", "async:5"]
     assert rules(",".join(label(rule) for rule in made)) == made
     for text in ("asink", "bounded:x", "bounded:0"):
-        with pytest.raises(ConfigError, match="--rules"):
+        with pytest.raises(ConfigError, match="--strategies"):
             rules(text)
 
 

@@ -8,13 +8,22 @@ import pytest
 
 from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError
-from scalebook.training.planning.answer import Cause, Change, Curve, Knee, Point, Range, Reliability
+from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planning.chart import save_figure, staleness_chart, throughput_chart
 from scalebook.training.planning.profile import Profile
 from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import Question
 from scalebook.training.planning.reliability import reliability, reliability_of
-from scalebook.training.planning.words import HEADER, heading, reliability_words, sentences, system_words, table
+from scalebook.training.planning.words import (
+    HEADER,
+    compared,
+    heading,
+    reliability_words,
+    sentences,
+    system_words,
+    table,
+)
+from scalebook.training.ps.policy.rules import Async
 from tests.training.config.searches import CONFIG
 
 WITHIN = Reliability(Range(0.8, 1.25), Range(0.9, 1.1), 12, "a command", "a machine")
@@ -63,7 +72,32 @@ def test_the_numbers_of_workers_of_a_config_are_asked_for(description: Descripti
     asked = Question(workers=(1, 2, 4), networks=("10gbe",)).of(config, description)
     assert (asked.workers, asked.elastic) == ([1, 2, 3, 4, 6], (3, 6))
     written = {**CONFIG, "trainer": {"strategy": {"class_path": "AsyncPS"}, "devices": 4}}
-    assert Question(workers=(1, 2)).of(written, description) == Question(workers=[1, 2, 4], config_workers=4)
+    assert Question(workers=(1, 2)).of(written, description) == Question(
+        workers=[1, 2, 4], config_workers=4, config_rule=Async()
+    )
+
+
+def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
+    """The best three and the config's own, each with its limit; one process where it is faster."""
+    sync, ddp, fsdp = (
+        replace(CURVE, rule=rule, points=[point(8, samples)], causes=[], at=8)
+        for rule, samples in (("sync", 300), ("ddp", 700), ("fsdp", 600))
+    )
+    own = replace(CURVE, own=True, at=8)
+    answer = Answer({}, [sync, ddp, fsdp, own], WITHIN, at=8, alone_per_s=100.0)
+    assert compared(answer) == [
+        "With 8 workers, 1 of 4: ddp, 10 Gbit/s Ethernet: 700 samples/s, 5.6 to 8.75 times one process.",
+        "With 8 workers, 2 of 4: fsdp, 10 Gbit/s Ethernet: 600 samples/s, 4.8 to 7.5 times one process.",
+        (
+            "With 8 workers, 3 of 4: async, 2 shards, 10 Gbit/s Ethernet (the config's): 500 samples/s, 4 to 6.25 "
+            "times one process, limited by the servers' time."
+        ),
+    ]
+    slow = compared(replace(answer, alone_per_s=800.0))
+    assert slow[0] == "One process is faster: 800 samples/s."
+    last = compared(replace(answer, curves=[replace(sync, own=True), ddp, fsdp, replace(own, own=False)]))
+    assert last[-1].startswith("With 8 workers, 4 of 4: sync, 2 shards, 10 Gbit/s Ethernet (the config's): 300")
+    assert compared(replace(answer, curves=[own])) == []
 
 
 def test_workers_that_help_up_to_the_last() -> None:

@@ -17,6 +17,7 @@ from scalebook.app.shared.services.words import figure, plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 from scalebook.training.estimate import estimate
+from scalebook.training.notebook.results import changed_words
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import is_own
 
@@ -68,8 +69,8 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str, menu: 
     word = state(seeds)
     live = word in ("running", "waiting", "stopping")
     chips = html.chip(word, "not run yet" if word == "new" else None)
-    if any(seed.stale for seed in seeds):
-        chips += " " + html.chip("stale", "stale: the config has changed")
+    if changed := [seed.changed for seed in seeds if seed.stale]:
+        chips += " " + html.chip("stale", f"stale: {changed_words(changed)}")
     if any(seed.run is not None and seed.run.is_virtual for seed in seeds):
         chips += " " + html.chip("virtual", "virtual workers")
     title, buttons = st.columns([3, 2], vertical_alignment="center")

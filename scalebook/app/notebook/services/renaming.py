@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from scalebook.app.search.services import search_setup
 from scalebook.app.shared.services import drafts, note_drafts
@@ -15,10 +15,14 @@ from scalebook.training.notebook import lifecycle
 from scalebook.training.notebook.cells import Note
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search.folder import all_searches
-from scalebook.training.tracking import names
+from scalebook.training.tracking import names, notes
+from scalebook.training.tracking.notes import trials_experiment
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.trust import SEARCH, sign, signed
 from scalebook.training.workspace import Workspace, sqlite_address
+
+if TYPE_CHECKING:
+    from mlflow.entities import Experiment
 
 MOST_RUNS: Final = 50_000
 LIVE_SEARCH: Final = ("running", "stopping", "waiting")
@@ -58,11 +62,34 @@ def _runs(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
         for run in reader.runs(notebook=old, limit=MOST_RUNS):
             if own or (workspace.jobs / run.id).exists() or (workspace.studies / run.id).exists():
                 reader.client.set_tag(run.id, names.TAG_NOTEBOOK, new)
+                reader.client.set_tag(run.id, names.TAG_SOURCE, new)
         experiment, other = (reader.client.get_experiment_by_name(Path(name).stem) for name in (old, new))
         if own and experiment is not None and other is None:
             reader.client.rename_experiment(experiment.experiment_id, Path(new).stem)
+            _describe(reader, experiment, notes.of_experiment(old), notes.of_experiment(new))
+        if own:
+            _trials(workspace, reader, old, new)
     except MlflowException as error:
         raise ConfigError("MLflow", f"refused the new name ({error.message[:200]})", "Try again.") from error
+
+
+def _trials(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
+    """The MLflow experiments of the trials of its searches."""
+    for search in all_searches(workspace):
+        request = search.request()
+        if request.notebook != old or not request.trials_experiment:
+            continue
+        experiment = reader.client.get_experiment(request.trials_experiment)
+        name = trials_experiment(Path(new).stem, request.name)
+        if experiment.name != name and reader.client.get_experiment_by_name(name) is None:
+            reader.client.rename_experiment(experiment.experiment_id, name)
+        _describe(reader, experiment, notes.of_experiment(old, request.name), notes.of_experiment(new, request.name))
+
+
+def _describe(reader: RunReader, experiment: "Experiment", before: str, after: str) -> None:
+    """Its description with the notebook's new name, unless a person has written another one."""
+    if experiment.tags.get(names.TAG_NOTE) == before:
+        reader.client.set_experiment_tag(experiment.experiment_id, names.TAG_NOTE, after)
 
 
 def _searches(workspace: Workspace, old: str, new: str) -> None:

@@ -52,7 +52,7 @@ def show(stored: Stored, standing: Standing) -> None:
         )  # fmt: skip
         old = press.button(
             "Run outdated and new", STALE, now, icon=":material/update:", type="tertiary", disabled=not stale,
-            help="Runs only the seeds that have not finished with the present config.",
+            help="Runs only the seeds that have not finished with the present config and modules.",
         )  # fmt: skip
         stop = press.button(
             "Stop all", STOP, now, icon=":material/stop:", type="tertiary", disabled=rests,

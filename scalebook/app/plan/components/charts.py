@@ -11,6 +11,8 @@ from scalebook.training.planning.answer import Answer, Curve, Knee, Point, Range
 from scalebook.training.planning.target import TargetAnswer
 
 HEIGHT = 340
+OWN_WIDTH = 4
+"""Of the config's own strategy."""
 IDEAL = "ideal"
 READING = (
     "Dotted: linear speed-up. Diamond: the knee, beyond which an added worker brings less than half of what the "
@@ -102,6 +104,9 @@ def _lines(answer: Answer, title: str, dark: bool, value: Callable[[Point], floa
     figure = charts.lines(series, x_title="workers", y_title=title, dark=dark, height=HEIGHT)
     _by_workers(figure, _workers(answer.curves))
     figure.update_traces(showlegend=True, selector={"mode": "lines+markers"})
+    for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
+        if curve.own:
+            figure.update_traces(line={"width": OWN_WIDTH}, selector={"mode": "lines+markers", "name": name})
     return figure
 
 

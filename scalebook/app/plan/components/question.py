@@ -12,8 +12,8 @@ from scalebook.training.planning.links import NETWORKS, OWN, WORDS
 from scalebook.training.planning.question import WORKERS, numbers
 from scalebook.training.tracking.names import VAL_ACCURACY
 
-RULES: Final = ("async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
-USUAL: Final = ("async", "sync")
+RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
+USUAL: Final = ("ddp", "fsdp", "sync", "async")
 """Of a system written by hand, where no rule is chosen."""
 SHARDS: Final = ("1", "2", "4", "8", "16")
 MOST: Final = 64
@@ -39,12 +39,13 @@ def draw(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: 
     ConfigError for what is no number, and for more than MOST_CURVES at once.
     """
     columns = st.columns(2)
-    rule_now, shards_now = ("from the config",) * 2 if trains else ("async, sync", "1")
+    rule_now, shards_now = ("the config's, beside others", "from the config") if trains else (", ".join(USUAL), "1")
     with columns[0]:
         rules = st.multiselect(
-            "Rules", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), [] if trains else list(USUAL),
+            "Strategies", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), [] if trains else list(USUAL),
             key="rules", bind="query-params", accept_new_options=True, placeholder=rule_now,
-            help="A rule, with its first argument after a colon: bounded:2, sync:1 (one backup worker).",
+            help="ddp, fsdp, or the rule of a parameter server, with its first argument after a colon: bounded:2, "
+                 "sync:1 (one backup worker).",
         )  # fmt: skip
         most = st.select_slider("Workers up to", [str(count) for count in WORKERS[2:]], str(MOST), key="most",
                                 bind="query-params")  # fmt: skip

@@ -21,7 +21,7 @@ def names(curves: Sequence[Curve]) -> list[str]:
     return [
         " · ".join(
             [
-                curve.rule,
+                f"{curve.rule} (the config's)" if curve.own else curve.rule,
                 *([f"{curve.shards} shard{'s' * (curve.shards > 1)}"] if several_shards else []),
                 *([WORDS[curve.network]] if several_networks else []),
             ]

@@ -8,21 +8,24 @@ from scalebook.app.shared.components import chart_view, style
 from scalebook.app.shared.services.words import plural
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.target import TargetAnswer, target_words
-from scalebook.training.planning.words import reliability_words, sentences
+from scalebook.training.planning.words import compared, reliability_words, sentences
 
 
 def show(answer: Answer, file: str) -> None:
     """`file`: what a download is called."""
     st.header("Answer")
+    dark = style.dark()
+    if best := compared(answer):
+        st.markdown("\n".join(f"- {line}" for line in best))
+    chart_view.draw(charts.samples(answer, dark), "plan-samples", "samples a second against workers")
+    st.header("Each strategy")
     for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
         lines = sentences(curve, answer.reliability, answer.elastic, answer.config_workers)
         st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
     st.caption(reliability_words(answer.reliability))
     st.header("By number of workers")
     left, right = st.columns(2)
-    dark = style.dark()
     with left:
-        chart_view.draw(charts.samples(answer, dark), "plan-samples", "samples a second against workers")
         chart_view.draw(charts.idle(answer, dark), "plan-idle", "share of time without computing against workers")
     with right:
         chart_view.draw(charts.updates(answer, dark), "plan-updates", "updates a second against workers")

@@ -23,11 +23,15 @@ LIVE = ("running", "waiting", "stopping")
 
 @dataclass(frozen=True)
 class SeedView:
-    """The newest run with this seed, if any; `stale` when the cell's config has changed since."""
+    """The newest run with this seed, if any; `changed` as in SeedResult: what of the cell has changed since."""
 
     seed: int
     run: RunView | None
-    stale: bool
+    changed: str = ""
+
+    @property
+    def stale(self) -> bool:
+        return bool(self.changed)
 
     @property
     def state(self) -> str:
@@ -44,7 +48,7 @@ def seeds(
 ) -> list[SeedView]:
     """State and results of a cell of the notebook `stored`, by seed."""
     return [
-        SeedView(result.seed, runs.view(workspace, result.run, reasons) if result.run else None, result.stale)
+        SeedView(result.seed, runs.view(workspace, result.run, reasons) if result.run else None, result.changed)
         for result in results(reader, stored.path.name, cell, description, notebook=stored.notebook)
     ]
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from scalebook.app.runs.services import run_query
 from scalebook.training.errors import ConfigError
+from scalebook.training.tracking import names, notes
 from scalebook.training.tracking.reading import RunReader, RunRecord
 
 LONGEST_KEY: Final = 250
@@ -44,7 +45,8 @@ def write(reader: RunReader, record: RunRecord, note: str, tags: Iterable[str]) 
         if present.get(key) != value:
             reader.client.set_tag(record.id, key, value)
     if note != run_query.note(record):
-        reader.client.set_tag(record.id, run_query.NOTE, note)
+        _, ours = notes.parted(record.tags.get(names.TAG_NOTE, ""), record.id)
+        reader.client.set_tag(record.id, names.TAG_NOTE, notes.joined(note, ours))
 
 
 def _read(tag: str) -> tuple[str, str]:

@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from scalebook.training.config.workload import strategy_words
-from scalebook.training.tracking import directions, names
+from scalebook.training.tracking import directions, names, notes
 from scalebook.training.tracking.reading import RunRecord
 
 LONGEST_TEXT: Final = 200
 """Characters of what is looked for."""
-
-NOTE: Final = "mlflow.note.content"
-"""The tag in which MLflow itself keeps a run's note."""
 
 OURS: Final = ("mlflow.", "scalebook.")
 """How tags begin that no person has given."""
@@ -269,7 +266,7 @@ def _values(records: Iterable[RunRecord], column: str) -> list[float]:
 
 
 def note(record: RunRecord) -> str:
-    return record.tags.get(NOTE, "")
+    return notes.parted(record.tags.get(names.TAG_NOTE, ""), record.id)[0]
 
 
 def tags(record: RunRecord) -> list[str]:

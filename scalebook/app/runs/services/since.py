@@ -10,6 +10,8 @@ from scalebook.training.config.identity import config_hash
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.comparison import differences, meanings
+from scalebook.training.notebook.results import changed_since
+from scalebook.training.own_modules import CodeNow
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
@@ -37,14 +39,17 @@ def cell_of(workspace: Workspace, record: RunRecord) -> ExperimentCell | None:
 def changes(
     record: RunRecord, ran: Mapping[str, Any], cell: ExperimentCell, description: Description
 ) -> list[str] | None:
-    """What of the experiment's config has changed since the run, in words; None where the run is not stale.
+    """What of the experiment's config and modules has changed since the run, in words; None where the run is not stale.
 
     `ran`: the config of the run.
     """
-    if record.tags.get(names.TAG_CONFIG_HASH) == config_hash(cell.config, description):
+    code = CodeNow(description.folder)
+    if not changed_since(record, config_hash(cell.config, description), code):
         return None
+    files = code.changed(record.tags.get(names.TAG_MODULES, ""))
     differing = differences(meanings({"then": ran, "now": cell.config}, description))
-    return [_words(key, values) for key, values in differing if key not in OF_A_RUN]
+    words = [_words(key, values) for key, values in differing if key not in OF_A_RUN]
+    return [*words, *(f"{file} is not what it was" for file in files)]
 
 
 def _words(key: str, values: Mapping[str, Any]) -> str:

@@ -20,12 +20,13 @@ def draw(
     name: str,
     body: Mapping[str, Any],
     search: SearchView | None,
-    stale: bool,
+    stale: str,
     best: Best | None,
     problems: Sequence[Problem],
     page: str,
 ) -> Intent | None:
-    """The card; returns what was asked for. `search` is its newest search, None before the first.
+    """The card; returns what was asked for. `search` is its newest search, None before the first; `stale`
+    says what has changed since, "" where nothing has.
 
     `page` tells this state of the notebook from others.
     """
@@ -41,10 +42,10 @@ def draw(
     return intent
 
 
-def _head(name: str, search: SearchView | None, stale: bool, blocked: bool, page: str) -> Intent | None:
+def _head(name: str, search: SearchView | None, stale: str, blocked: bool, page: str) -> Intent | None:
     chips = html.chip(search.colour, search.standing) if search else html.chip("new", "not run yet")
     if stale:
-        chips += " " + html.chip("stale", "stale: the search has changed")
+        chips += " " + html.chip("stale", f"stale: {stale}")
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
         html.draw(html.name(name, chips))
@@ -57,7 +58,7 @@ def _head(name: str, search: SearchView | None, stale: bool, blocked: bool, page
         return cell_menu.draw(name) or intent
 
 
-def _main_button(name: str, search: SearchView | None, stale: bool, blocked: bool, now: str) -> Intent | None:
+def _main_button(name: str, search: SearchView | None, stale: str, blocked: bool, now: str) -> Intent | None:
     """Stop while it lives, Resume where it can go on, else Run."""
     if search is not None and search.live:
         stopping = search.state == "stopping"

@@ -72,7 +72,7 @@ def buttons(
                 if _given("Try next", KEYS["add point"], now, refused):
                     intent, given = "add point", point
         if mlflow_url:
-            st.link_button("Open in MLflow", mlflow_url, icon=":material/open_in_new:")
+            st.link_button("Trials in MLflow", mlflow_url, icon=":material/open_in_new:")
     return intent, given
 
 

@@ -161,11 +161,10 @@ def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | Non
     return experiment.config if experiment else None
 
 
-def stale(
-    search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
-) -> bool:
-    """Whether the cell says another search than the one that ran: another space, objective or config."""
-    return launch.stale(search.folder.request().identity, body, base, description)
+def stale(search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> str:
+    """As `launch.stale`."""
+    asked = search.folder.request()
+    return launch.stale(asked.identity, asked.modules, body, base, description)
 
 
 def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:

@@ -53,7 +53,7 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     if not problems and not was_live:
         machines = machines_of(resources.workspace())
         problems = launch.lacking_gpus(read_search(cell.body, base, description), description, machines)
-    stale = search is not None and not problems and searches.stale(search, cell.body, base, description)
+    stale = searches.stale(search, cell.body, base, description) if search is not None and not problems else ""
     told = [*problems, *data_paths.problems(base or cell.body.get("config") or {}, description)]
     intent = search_cell.draw(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
     if turned(stored, cell, base or cell.body.get("config") or {}):

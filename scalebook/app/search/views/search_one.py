@@ -101,7 +101,7 @@ def _title(known: SearchView) -> None:
 
 def _buttons(search: SearchView) -> None:
     address = resources.mlflow_address()
-    url = links.run(address, _experiment_id(search), search.id) if address else None
+    url = links.trials(address, _experiment_id(search), search.id) if address else None
     version: int = state.recall(ACTED, 0)
     try:
         spec = resources.search_spec(search.folder)
@@ -123,6 +123,9 @@ def _buttons(search: SearchView) -> None:
 
 
 def _experiment_id(search: SearchView) -> str:
+    """Of its trials."""
+    if search.request.trials_experiment:
+        return search.request.trials_experiment
     try:
         return resources.reader().run(search.id).experiment_id
     except KeyError:

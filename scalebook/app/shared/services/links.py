@@ -6,7 +6,7 @@ Each says `workflowType`: without it MLflow opens its pages for language models,
 import json
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 FOR_TRAINING: Final = "workflowType=machine_learning"
 
@@ -36,6 +36,7 @@ def compare(mlflow: str, run_ids: Sequence[str], experiment_ids: Sequence[str]) 
     return f"{mlflow}/#/compare-runs?runs={_json(list(run_ids))}&experiments={experiments_}&{FOR_TRAINING}"
 
 
-def by_same_name(mlflow: str, page: str) -> str:
-    """Our server by the name of this machine in the address `page`: 127.0.0.1 and localhost do not share cookies."""
-    return mlflow.replace("//127.0.0.1:", "//localhost:", 1) if urlsplit(page).hostname == "localhost" else mlflow
+def trials(mlflow: str, experiment_id: str, search_id: str) -> str:
+    """The table of a search's trials."""
+    where = quote(f"tags.mlflow.parentRunId = '{search_id}'")
+    return f"{experiment(mlflow, experiment_id)}&searchFilter={where}"

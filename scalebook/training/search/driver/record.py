@@ -82,7 +82,8 @@ class SearchRecord:
         where = f"tags.`{names.TAG_PARENT}` = '{self.folder.id}'"
         runs: list[Any] = []
         token = None
-        experiment = self.client.get_run(self.folder.id).info.experiment_id
+        request = self.folder.request()
+        experiment = request.trials_experiment or self.client.get_run(self.folder.id).info.experiment_id
         while True:
             page = self.client.search_runs([experiment], where, max_results=PAGE, page_token=token)
             runs += page

@@ -74,7 +74,7 @@ class TrialJobs:
         config["trainer"] = quiet(config.get("trainer", {}))
         trial_of = TrialOf(
             self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
-            holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb,
+            holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb, experiment=asked.trials_experiment,
         )  # fmt: skip
         (job,) = submit(
             self.folder.workspace,

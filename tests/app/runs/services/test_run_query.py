@@ -3,7 +3,7 @@ import sys
 from dataclasses import replace
 
 from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import NOTE, RunQuery, ValueRange
+from scalebook.app.runs.services.run_query import RunQuery, ValueRange
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
 
@@ -11,7 +11,7 @@ from scalebook.training.tracking.reading import RunRecord
 def run(number: int, status: str = "FINISHED", loss: float | None = None, **tags: str) -> RunRecord:
     keys = {"model": names.TAG_MODEL, "batch": names.TAG_BATCH_PER_WORKER, "asked": names.TAG_LR_ASKED,
             "scaled": names.TAG_LR_SCALED, "notebook": names.TAG_NOTEBOOK, "trial": names.TAG_TRIAL,
-            "search": names.TAG_SEARCH, "note": NOTE, "test": names.TAG_TEST}  # fmt: skip
+            "search": names.TAG_SEARCH, "note": names.TAG_NOTE, "test": names.TAG_TEST}  # fmt: skip
     found = {} if loss is None else {names.VAL_LOSS: loss, names.best(names.VAL_LOSS): loss}
     told = {keys.get(key, key): value for key, value in tags.items()}
     return RunRecord(str(number), f"run {number}", "0", status, float(number), number + 9.0, told, {}, found)

@@ -1,3 +1,4 @@
+from scalebook.app.serving.addresses import by_same_name
 from scalebook.app.shared.services import links
 
 
@@ -16,7 +17,15 @@ def test_pages_of_runs_and_experiments() -> None:
 
 def test_our_server_goes_by_the_name_that_the_browser_is_known_by() -> None:
     ours = "http://127.0.0.1:5000"
-    assert links.by_same_name(ours, "http://localhost:8501/runs") == "http://localhost:5000"
-    assert links.by_same_name(ours, "http://127.0.0.1:8501/") == ours
-    assert links.by_same_name(ours, "") == ours
-    assert links.by_same_name("https://mlflow.example.org", "http://localhost:8501/") == "https://mlflow.example.org"
+    assert by_same_name(ours, "http://localhost:8501/runs") == "http://localhost:5000"
+    assert by_same_name(ours, "http://127.0.0.1:8501/") == ours
+    assert by_same_name(ours, "") == ours
+    assert by_same_name("https://mlflow.example.org", "http://localhost:8501/") == "https://mlflow.example.org"
+
+
+def test_the_trials_of_a_search() -> None:
+    address = links.trials("http://m", "7", "abc")
+    assert address == (
+        "http://m/#/experiments/7/runs?workflowType=machine_learning"
+        "&searchFilter=tags.mlflow.parentRunId%20%3D%20%27abc%27"
+    )

@@ -1,0 +1,37 @@
+"""Descriptions in MLflow: a way back that holds after a start on other ports, apart from what a person wrote."""
+
+from scalebook.training.tracking import notes
+
+RUN = "0a" * 16
+
+
+def test_a_run_leads_to_its_page_and_its_notebook_by_no_address() -> None:
+    note = notes.of_run(RUN, "lab.md")
+    assert f"](/scalebook/run/{RUN})" in note
+    assert f"](/scalebook/run/{RUN}/notebook)" in note
+    assert "Elsewhere: start `scalebook ui`" in note
+    assert not any(word in note for word in ("http", "127.0.0.1", "token", "its trials"))
+    assert "/notebook)" not in notes.of_run(RUN, None)
+    assert "](#/experiments/7/runs?workflowType=machine_learning&searchFilter=tags.mlflow.parentRunId" in notes.of_run(
+        RUN, None, trials="7"
+    )
+
+
+def test_what_a_person_wrote_is_told_from_it() -> None:
+    ours = notes.of_run(RUN, "lab.md", "7")
+    for said in ("", "Diverged *late*", "One\n\n[This run](http://x)\n\ntwo"):
+        assert notes.parted(notes.joined(said, ours), RUN) == (said, ours)
+    assert notes.parted(f"above\n\n{ours}\n\nbelow", RUN) == ("above\n\nbelow", ours)
+    assert notes.parted("said before there were such", RUN) == ("said before there were such", "")
+    assert notes.parted(notes.of_run("0b" * 16, None), RUN)[1] == "", "of another run: a person has copied it"
+
+
+def test_an_experiment_names_its_notebook_whatever_signs_that_has() -> None:
+    note = notes.of_experiment('Grö_ße "b" [1] & <i>.md', "sea'rch")
+    assert note.startswith(
+        "Trials of the search sea'rch of the notebook "
+        '[Grö\\_ße "b" \\[1\\] &amp; &lt;i&gt;]'
+        "(/scalebook/notebook/Gr%C3%B6_%C3%9Fe%20%22b%22%20%5B1%5D%20%26%20%3Ci%3E?cell=sea%27rch)."
+    )
+    assert notes.of_experiment("lab.md").startswith("Runs of the notebook [lab](/scalebook/notebook/lab). The trials")
+    assert notes.of_experiment(None) == "Runs from the command line, of no notebook."
