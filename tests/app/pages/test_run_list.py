@@ -269,7 +269,7 @@ def test_runs_are_filtered_by_ranges_and_a_mistake_is_said(open_page: Open) -> N
     assert rows(app) == ["c2 · seed 1", "c0 · seed 1"]
     assert "2 runs: params.model.width at least 1000." in html(app)
     app.multiselect(key="is params.model.kind").set_value(["thin"]).run()
-    assert "No run fits" in html(app)
+    assert "No matching run" in html(app)
     app.text_input(key="from params.model.width").set_value("1k").run()
     assert [one.value for one in app.error] == ["1k is not a number."]
     assert rows(app) == ["c1 · seed 1"]
