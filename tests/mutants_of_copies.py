@@ -78,7 +78,7 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", "training/ps/memory/device.py",
-        "        for gpu in self._gpus:\n", "        for gpu in self._gpus[:1]:\n",
+        "        for gpu in self._gpus:  #", "        for gpu in self._gpus[:1]:  #",
         "of a model over two GPUs one is waited for", LATE,
     ),
 )  # fmt: skip

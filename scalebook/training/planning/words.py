@@ -41,8 +41,8 @@ def busy_words(profile: Profile) -> str:
     if not profile.busy:
         return ""
     return (
-        f"Measured while other processes used {profile.busy:.1f} cores of this machine: gradients took longer than they "
-        "would alone, and workers seem to help less. Measure again on a quiet machine."
+        f"Measured while other processes used {profile.busy:.1f} cores of this machine: gradients took longer "
+        "than they would alone, and workers seem to help less. Measure again on a quiet machine."
     )
 
 

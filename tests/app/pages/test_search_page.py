@@ -356,7 +356,7 @@ def test_what_the_model_logs_is_found_out_before_its_first_run(
 
     monkeypatch.setattr(logged_metrics, "find_out", find_out)
     app = preset(setting_up(open_page, experiment=CELL), "batch-size")
-    press(app, "Next: how")
+    press(app, "Next: method")
     assert "val_zeal" not in box(app, "Objective").options
     press(app, LABEL)
     while resources.looks_at_metrics():
