@@ -1,4 +1,4 @@
-"""A metric that worker 0 alone has logged, under DDP, is marked wherever a figure of it stands."""
+"""A metric that is not of all workers' data together, under DDP, is marked wherever a figure of it stands."""
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -24,6 +24,12 @@ def own(workspace: Workspace) -> str:
     record(workspace, seed=2)
     open_store(workspace).set_tag(run, names.TAG_OWN, f"other, {METRIC}")
     return run
+
+
+def test_the_words_are_true_of_one_workers_value_and_of_a_mean_of_all_workers_values() -> None:
+    assert "the value of worker 0 alone" in WORDS
+    assert "the mean of one value per worker" in WORDS
+    assert "missing" not in WORDS, "in a mean nobody's data are"
 
 
 def signs(app: AppTest) -> int:
