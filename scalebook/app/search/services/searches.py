@@ -239,8 +239,7 @@ def with_best(
     ConfigError where the point cannot be resolved.
     """
     config = resolve(spec, record.point, description)
-    stem = search.body.get("preset") or search.name
-    name = edit.unique_name(notebook, f"{stem}-best")
+    name = edit.unique_name(notebook, f"{search.name}-best")
     at, repeats = None, max(1, spec.seeds)
     for index, cell in enumerate(notebook.cells):
         if isinstance(cell, SearchCell) and cell.name == search.request.cell:
