@@ -91,7 +91,16 @@ def remarks(judgement: Judgement) -> list[str]:
     timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
     if len(virtual) > 1 and timed:
         said.append("Virtual seconds stand beside measured ones.")
-    return said
+    return [*said, *_directions(judgement)]
+
+
+def _directions(judgement: Judgement) -> list[str]:
+    """What is better of the metrics whose best values it is about; `guesses` has those that nothing says."""
+    read = {plain.metric for plain in judgement.cell.plain if plain.figure == "best"}
+    known = judgement.directions.items()
+    return [
+        f"{better.plain.capitalize()} of {metric}." for metric, better in known if metric in read and not better.guessed
+    ]
 
 
 def verdicts(judgement: Judgement) -> list[str]:
