@@ -14,7 +14,7 @@ WORDS: Final = (
 
 
 def is_own(tags: Mapping[str, str], metric: str) -> bool:
-    """Whether in the run with these tags `metric`, also its best and final value, is not of all workers' data together."""
+    """Whether `metric` of the run with these tags, also its best and final value, is not of all workers' data."""
     plain = metric.removeprefix(names.best("")).removeprefix(names.final(""))
     return plain in tags.get(names.TAG_OWN, "").split(", ")
 

@@ -31,7 +31,7 @@ def number(content: str, *, best: bool = False, own: bool = False) -> Cell:
 
 
 def marked(content: str) -> str:
-    """A figure or a name, as safe HTML, with the sign of what is not of all workers' data together; its tooltip says so."""
+    """A figure or a name, as safe HTML, with the sign that it is not of all workers' data together, and a tooltip."""
     return f'{escape(content)} <abbr class="sb-own" title="{escape(WORDS)}">{SIGN}</abbr>'
 
 
