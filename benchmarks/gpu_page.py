@@ -36,6 +36,8 @@ NOT_BUILT: Final = """
   And a worker that shares a GPU with others flies while they compute. The seam has one order of copies and computing,
   which every property test stands on; two streams want waits between them, and tests of those, before a GPU can say
   what they gain.
+- **Pulls by shard** where no codec is: a pull begins when all shards are applied, so that a worker holds one version.
+- **Buffers** (batch normalisation's statistics) travel through pageable memory.
 - **Codecs on the device** but for `bf16` and `fp16`: CUDA's bits would differ from the host's. Others travel to the
   host as fp32 and are encoded there, so they save bytes between machines and none of PCIe's.
 - **More shards by default:** results with several differ from those with one (which push comes first is decided for
@@ -44,8 +46,8 @@ NOT_BUILT: Final = """
 - **Several machines:** who notes a GPU first has it on one machine and in one workspace; two workspaces do not know
   of each other's runs.
 
-The goal of pushes and pulls, 60 % of the copies alone at 100 MB and 1 GB, is a check of `make gpu` and not measured
-yet.
+`scalebook search largest-batch` and GPUs in exclusive-process mode are in no check that needs a GPU yet. The goal of
+pushes and pulls, 60 % of the copies alone at 100 MB and 1 GB, is a check of `make gpu` and not measured yet.
 """
 
 

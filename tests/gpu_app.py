@@ -1,7 +1,8 @@
 """What a person sees on a machine with a GPU: `python -m tests.gpu_app [--only WORD]`; some three minutes.
 
-A job is lent a GPU, pages show it and what the job takes of it, and the notebook First steps runs in a headless
-Chromium. Each check is skipped by name where there is no GPU, or no Chromium. Ends with code 1 when one has failed.
+A job is lent a GPU, pages show it and what the job takes of it, and the notebook First steps, which asks for CPUs, runs
+in a headless Chromium. Each check is skipped by name where there is no GPU, or no Chromium. Ends with code 1 when one
+has failed.
 """
 
 import argparse
@@ -135,7 +136,8 @@ def job_is_lent_a_gpu(machine: Machine, folder: Path) -> str:
         accuracy = best_accuracy(served.workspace, job)
         page.goto(f"{served.addresses.app}/runs?run={job.id}")
         expect(page.locator(".sb-chip").first).to_have_text("finished")
-        expect(page.get_by_text("GPU").first).to_be_visible()
+        for chart in ("GPU busy, %", "GPU memory, MB"):
+            expect(page.get_by_text(chart, exact=True).first).to_be_visible()
     return f"{told}; accuracy {accuracy:.3f}"
 
 

@@ -159,11 +159,11 @@ def test_two_that_are_started_at_the_same_moment_serve_a_folder_each(tmp_path: P
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     done = ui(tmp_path / "nowhere")
     assert done.returncode == 2
-    assert "nowhere is no folder" in done.stdout
+    assert "nowhere is not a folder" in done.stdout
 
 
 def test_the_address_of_a_folder_that_nobody_serves(tmp_path: Path) -> None:
     done = ui(tmp_path, "--address")
     assert done.returncode == 1
-    assert "nobody serves" in done.stdout
+    assert "is not being served" in done.stdout
     assert list(tmp_path.iterdir()) == []

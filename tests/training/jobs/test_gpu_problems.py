@@ -13,6 +13,7 @@ from scalebook.training.commands import fit
 from scalebook.training.config.description import Description
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.devices import Lent, Machine, this_machine
 from scalebook.training.jobs.folder import JobFolder
@@ -106,6 +107,16 @@ def test_the_notebooks_that_ship_run_on_any_machine(count: int, nvml: Put, descr
     for path in sorted(NOTEBOOKS.glob("*.md")):
         wrong = check(store.read(path).notebook, description, [this_machine()])
         assert [str(one) for one in wrong if one.problem.severity == "error"] == [], path
+
+
+def test_a_notebook_s_check_says_what_its_experiments_lack(nvml: Put, description: Description, tmp_path: Path) -> None:
+    nvml(eight()[:1])
+    body = yaml.dump({"config": config("ddp", 2)})
+    (tmp_path / "x.md").write_text(f"```yaml experiment=two\n{body}```\n", encoding="utf-8")
+    wrong = check(store.read(tmp_path / "x.md").notebook, description, [this_machine()])
+    (lacking,) = [one.problem for one in wrong if "GPU" in one.problem.message]
+    assert (lacking.key, lacking.severity) == ("config.trainer.devices", "error")
+    assert lacking.remedy
 
 
 def submit(bench: Bench, asked: dict[str, Any], description: Description, inline: bool = False) -> JobFolder:

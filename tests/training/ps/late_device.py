@@ -47,6 +47,11 @@ class LateDevice(Device):
         """Bytes that were copied from the device, and copies that were begun to it."""
         self.registered: list[tuple[int, int]] = []  # addresses from, to
 
+    @property
+    def under_way(self) -> int:
+        """Parts of copies that have not come."""
+        return len(self._parts)
+
     @override
     def copy_up(self, target: Tensor, source: Tensor) -> None:
         self.up += 1

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from scalebook.training.ps import Client, Joined, Settings, SharedRun, join, ser
 from scalebook.training.ps.applying.carrier import Carrier
 from scalebook.training.ps.applying.coded import CodedPulls
 from scalebook.training.ps.applying.plan import plan_section
+from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.memory.device import Cuda
 from scalebook.training.ps.policy.codecs import (
     Bf16,
@@ -223,6 +225,21 @@ def test_a_shard_is_on_its_way_while_the_next_is_decoded(monkeypatch: pytest.Mon
             joined.pull()
         devices[0].synchronise()
         assert set(see(joined)) == {-4.0}
+
+
+def test_a_shard_is_applied_while_the_next_one_s_gradient_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way: list[int] = []
+    apply = Shard.apply
+
+    def noted(shard: Shard, *args: Any, **kwargs: Any) -> None:
+        under_way.append(devices[1].under_way)
+        apply(shard, *args, **kwargs)
+
+    with late(Settings(shards=3), seed=0, is_eager=False) as (run, devices):
+        monkeypatch.setattr(Shard, "apply", noted)
+        push(run.joined[1], devices[1], 1.0)
+        assert len(under_way) == 3
+        assert under_way[0] > under_way[1] > under_way[2] == 0
 
 
 def _hand_in(client: Client) -> None:
