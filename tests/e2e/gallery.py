@@ -48,6 +48,14 @@ metric: val/bits_per_dim
 target: 2.4
 ```
 
+```yaml claim=no-worse
+runs: pixelcnn-async-2
+against: pixelcnn-ddp-2
+figure: best
+metric: val/bits_per_dim
+at_most: 1.05
+```
+
 ```yaml search=batch-size
 experiment: pixelcnn-async-2
 objective: val/loss
@@ -91,6 +99,8 @@ OPENED: dict[str, tuple[str, list[str]]] = {
     ),
     "dialog-add-comparison": ("notebook", ["role=button[name='Add a comparison']"]),
     "dialog-edit-comparison": ("notebook", [".st-key-cell-comparison-both >> role=button[name='Edit']"]),
+    "dialog-add-claim": ("notebook", ["role=button[name='Add a claim']"]),
+    "dialog-edit-claim": ("notebook", [".st-key-cell-claim-no-worse >> role=button[name='Edit']"]),
     "dialog-tags": ("runs", [*TICK, "role=button[name='Tags']"]),
     "dialog-delete-runs": ("runs", [*TICK, "role=button[name=/^Delete/]"]),
     "dialog-remarks": ("run", [".st-key-remarks-edit button"]),

@@ -51,8 +51,8 @@ def test_a_search_is_set_up_watched_and_its_best_point_used(page: Page, served: 
     _use(page, served)
     notebook = store.read(path).notebook
     kinds = [getattr(one, "name", "") for one in notebook.cells]
-    assert kinds == ["", "tiny", "tiny-batch-size", "batch-size-best", ""]
-    best = notebook.experiment("batch-size-best")
+    assert kinds == ["", "tiny", "tiny-batch-size", "tiny-batch-size-best", ""]
+    best = notebook.experiment("tiny-batch-size-best")
     assert best is not None
     assert best.config["lr_scaling"]["rule"] == "linear"
     assert launch.of_cell(served.workspace, "searching.md", "tiny-batch-size") == found.folder
@@ -89,7 +89,7 @@ def _use(page: Page, served: Served) -> None:
     """The best trial as an experiment below the search, whose card tells what it found."""
     began = time.monotonic()
     page.get_by_role("button", name="Use this configuration").first.click()
-    card = page.locator(".st-key-cell-experiment-batch-size-best")
+    card = page.locator(".st-key-cell-experiment-tiny-batch-size-best")
     expect(card).to_contain_text("MLPClassifier on Digits", timeout=20_000)
     expect(card).to_be_in_viewport()
     expect(card).to_contain_text("Begun from trial")

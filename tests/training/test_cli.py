@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.__main__ import COMMANDS, main
+from scalebook.training.data import Digits
 from scalebook.training.files import yaml
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.queue import all_jobs
@@ -55,7 +56,7 @@ def test_a_gpu_that_is_not_there(file: Path, workspace: Workspace, capsys: pytes
 
 
 def test_overrides_and_several_files_end_in_the_recorded_config(
-    file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+    file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = file.with_name("more.yaml")
     more.write_text("trainer: {max_epochs: 2}\nseed_everything: 4\n", encoding="utf-8")
@@ -76,6 +77,12 @@ def test_overrides_and_several_files_end_in_the_recorded_config(
     assert main(["validate", "--run", job.id[:8]]) == 0
     shown = capsys.readouterr().out
     assert f"{record.metrics[names.final(names.VAL_LOSS)]:.12f}"[:10] in shown
+
+    monkeypatch.setattr(Digits, "test_dataloader", Digits.val_dataloader, raising=False)  # it has no part for testing
+    assert main(["test", "--run", job.id[:8]]) == 0
+    assert "test/loss" in capsys.readouterr().out, "printed, under its own name"
+    assert len(all_jobs(workspace)) == 2, "and recorded by no run"
+    assert reader(workspace).run(job.id).metrics == record.metrics
 
 
 def test_print_config_shows_all_and_runs_nothing(

@@ -26,6 +26,7 @@ from scalebook.training.search.study.reading import read
 from scalebook.training.search.study.trials import TrialRecord, at_rest
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.directions import Direction
+from scalebook.training.tracking.own_metrics import is_own
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
@@ -49,6 +50,8 @@ class Evidence:
     at_edge: str = ""
     """Dimensions of which the chosen value is the first or last one tried."""
     is_virtual: bool = False
+    is_own: bool = False
+    """A run's metric is not computed from all workers' data together."""
     seeds: int = 0
     """With how many it is to be run."""
     points: int = 1
@@ -292,7 +295,8 @@ class Witness:
             lacking = f"{lacking}; {silent}".removeprefix("; ")
         is_virtual = any(names.is_virtual(run.tags) for run in runs.values())
         run_ids = [run.id for run in runs.values()]
-        return Evidence(label, amounts, run_ids=run_ids, lacking=lacking, is_virtual=is_virtual)
+        own = needs_curve(cell) and any(is_own(run.tags, cell.metric) for run in runs.values())
+        return Evidence(label, amounts, run_ids=run_ids, lacking=lacking, is_virtual=is_virtual, is_own=own)
 
     def _amount(self, cell: ClaimCell, run: RunRecord) -> Amount | None:
         if not needs_curve(cell):

@@ -9,6 +9,7 @@ from scalebook.training.claims.judging import ClaimRow, Judgement
 from scalebook.training.claims.power import MOST_SEEDS
 from scalebook.training.estimate import Estimate
 from scalebook.training.notebook import figures
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 GAP = "  "
 INTERVAL = "95 % interval"
@@ -32,6 +33,7 @@ def cells(judgement: Judgement) -> list[list[str]]:
         ratio += [_times(row.claimed), _interval(row.claimed)] if of_ratios else []
         point = [row.evidence.point or figures.NOTHING] if points else []
         figure = _figure(row) + (f" {row.of.figure.replace('_per_second', '/s')}" if "figure" in columns else "")
+        figure += f" {SIGN}" if row.evidence.is_own and row.evidence.amounts else ""
         base = "" if of_ratios and row.ratio is None else "baseline"
         rows.append([row.evidence.label, *point, _seeds(row), figure, *ratio, row.verdict or base])
     return rows
@@ -83,11 +85,22 @@ def remarks(judgement: Judgement) -> list[str]:
         said.append("Ratios are of pairs with the same seed; geometric means.")
     if judgement.beside > 1:
         said.append(_family(judgement))
+    if any(row.evidence.is_own and row.evidence.amounts for row in judgement.rows):
+        said.append(f"{SIGN} {WORDS}")
     virtual = {row.evidence.is_virtual for row in judgement.rows if row.evidence.amounts}
     timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
     if len(virtual) > 1 and timed:
         said.append("Virtual seconds stand beside measured ones.")
-    return said
+    return [*said, *_directions(judgement)]
+
+
+def _directions(judgement: Judgement) -> list[str]:
+    """What is better of the metrics whose best values it is about; `guesses` has those that nothing says."""
+    read = {plain.metric for plain in judgement.cell.plain if plain.figure == "best"}
+    known = judgement.directions.items()
+    return [
+        f"{better.plain.capitalize()} of {metric}." for metric, better in known if metric in read and not better.guessed
+    ]
 
 
 def verdicts(judgement: Judgement) -> list[str]:

@@ -33,8 +33,8 @@ class ExperimentRow:
     workers: int | None = None
     is_virtual: bool = False
     """Its workers, and so its seconds, are virtual."""
-    of_one_worker: bool = False
-    """The compared metric is that of one worker's part of the data, in any of its runs."""
+    is_own: bool = False
+    """The compared metric of any of its runs is not computed from all workers' data together."""
     batch_per_worker: int | None = None
     batch_global: int | None = None
     learning_rate: float | None = None
@@ -80,7 +80,7 @@ def row(
         rule=tags.get(names.TAG_RULE) or None,
         workers=_int(tags.get(names.TAG_WORKERS)),
         is_virtual=names.is_virtual(tags),
-        of_one_worker=any(is_own(run.tags, curves[run.id].metric) for run in runs),
+        is_own=any(is_own(run.tags, curves[run.id].metric) for run in runs),
         batch_per_worker=_int(tags.get(names.TAG_BATCH_PER_WORKER)),
         batch_global=_int(tags.get(names.TAG_BATCH_GLOBAL)),
         learning_rate=_float(tags.get(names.TAG_LR_SCALED) or tags.get(names.TAG_LR_ASKED)),

@@ -79,7 +79,7 @@ def _strategy(row: ExperimentRow) -> str:
 
 def _marked(row: ExperimentRow, value: Estimate | None) -> str:
     said = figures.metric(value)
-    return f"{said} {SIGN}" if row.of_one_worker and value is not None else said
+    return f"{said} {SIGN}" if row.is_own and value is not None else said
 
 
 def _workers(row: ExperimentRow) -> str:
@@ -133,7 +133,7 @@ def remarks(comparison: Comparison) -> list[str]:
     ]
     if short:
         remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
-    if any(row.of_one_worker for row in comparison.rows):
+    if any(row.is_own for row in comparison.rows):
         remarks_.append(f"{SIGN} {WORDS}")
     if words := names.time_words([row.is_virtual for row in comparison.rows]):
         remarks_.append(words)

@@ -1,5 +1,6 @@
 """An answer in words and tables that a person can act on."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -99,6 +100,13 @@ def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list
 def _rates(point: Point) -> str:
     rates = f"{_three(point.updates_per_s)} updates/s and {_three(point.samples_per_s)} samples/s"
     return f"{workers_words(point.workers)} {'make' if point.workers > 1 else 'makes'} {rates}"
+
+
+def expectation(reliability: Reliability) -> str:
+    """The same in a sentence: the farther end of the range of updates/s, as a share of what is predicted."""
+    low, high = reliability.updates_per_s.likely(1.0)
+    percent = math.ceil(round(100 * max(1 - low, high - 1), 6))
+    return f"Expect updates/s within {percent} % of this."
 
 
 def reliability_words(reliability: Reliability) -> str:
@@ -224,4 +232,4 @@ def printed(answer: Answer, profile: Profile) -> Sequence[str]:
             *table(curve),
             *sentences(curve, answer.reliability, answer.elastic, answer.config_workers),
         ]
-    return [*lines, "", reliability_words(answer.reliability)]
+    return [*lines, "", expectation(answer.reliability), "", reliability_words(answer.reliability)]

@@ -1,4 +1,5 @@
-"""Metrics that one worker alone has logged, of its part of the data: what marks their figures wherever they stand."""
+"""Metrics that are not computed from all workers' data together, a worker's own value or the mean of such values: what
+marks their figures wherever they stand."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,11 +7,14 @@ from typing import Final
 from scalebook.training.tracking import names
 
 SIGN: Final = "†"
-WORDS: Final = "Worker 0 only: the model logs this metric per worker, so the data of other workers are missing."
+WORDS: Final = (
+    "Not computed from the data of all workers together: the value of worker 0 alone, or the mean of one value per "
+    "worker. The log of the run says which."
+)
 
 
 def is_own(tags: Mapping[str, str], metric: str) -> bool:
-    """Whether in the run with these tags `metric`, also its best and final value, is a worker's own."""
+    """Whether `metric` of the run with these tags, also its best and final value, is not of all workers' data."""
     plain = metric.removeprefix(names.best("")).removeprefix(names.final(""))
     return plain in tags.get(names.TAG_OWN, "").split(", ")
 

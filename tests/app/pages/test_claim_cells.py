@@ -121,6 +121,28 @@ def test_a_form_changes_of_a_claim_what_it_was_asked_to(open_page: Open, workspa
     assert path.read_text(encoding="utf-8") == TEXT + CLAIM.replace("2.5", "2.25").replace("low-enough", "lower")
 
 
+def test_the_form_says_what_is_better_of_the_metric_and_saves_it_once_it_is_chosen(
+    open_page: Open, workspace: Workspace
+) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + CLAIM, encoding="utf-8")
+
+    def chosen(app: AppTest) -> Any:
+        return next(one for one in app.button_group if one.label == "Better")
+
+    app = open_page()
+    app.button(key="edit-low-enough").click().run()
+    assert chosen(app).value == "min"
+    chosen(app).set_value("max").run()
+    app.button(key="claim-form-save").click().run()
+    assert not app.exception
+    (claim,) = store.read(path).notebook.claims()
+    assert (claim.goal, claim.metric) == ("max", "val/bits_per_dim")
+    assert any(one.value == "Higher is better of val/bits_per_dim." for one in app.caption), "the card says so, too"
+    app.button(key="edit-low-enough").click().run()
+    assert chosen(app).value == "max"
+
+
 def test_a_part_of_a_search_is_typed_as_it_is_written(open_page: Open, workspace: Workspace) -> None:
     path = workspace.root / "first-steps.md"
     path.write_text(f"{TEXT}\n{SEARCH}", encoding="utf-8")
@@ -155,7 +177,7 @@ def test_two_ratios_are_compared_by_the_form(open_page: Open, workspace: Workspa
         return next(one for one in (*app.selectbox, *app.text_input) if one.key == key)
 
     assert (field("runs", "of").value, field("runs", "against").value) == ("single", "pixelcnn-async-2")
-    assert ":red[Of: is empty. Choose one.]" in red(app)
+    assert ":red[Experiment: is empty. Choose one.]" in red(app)
     assert red(app).count(":red[Target: is missing. Write the value of val/bits_per_dim to reach.]") == 2
     field("against", "of").set_value("other").run()
     field("against", "against").set_value("single").run()

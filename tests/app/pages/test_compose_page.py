@@ -181,7 +181,7 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
     trust(workspace)
     app = open_page("compose", notebook="first-steps")
     pick(app, "Model", "Mine")
-    assert "Mine (yours)" in choice(app, "Model").options
+    assert choice(app, "Model").options[0] == "Mine (yours)", "own classes come first"
     assert any("in its own `configure_optimizers`" in one.value for one in app.info)
     assert "optimizer" not in config(app)
     assert number(app, "Width").value == 3

@@ -1,4 +1,6 @@
-"""A metric that worker 0 alone has logged, under DDP, is marked wherever a figure of it stands."""
+"""A metric that is not of all workers' data together, under DDP, is marked wherever a figure of it stands."""
+
+from dataclasses import replace
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -11,7 +13,8 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
-from tests.app.pages.conftest import Open, html, words
+from tests.app import searches
+from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
 
 METRIC = "val/bits_per_dim"
@@ -24,6 +27,12 @@ def own(workspace: Workspace) -> str:
     record(workspace, seed=2)
     open_store(workspace).set_tag(run, names.TAG_OWN, f"other, {METRIC}")
     return run
+
+
+def test_the_words_are_true_of_one_workers_value_and_of_a_mean_of_all_workers_values() -> None:
+    assert "the value of worker 0 alone" in WORDS
+    assert "the mean of one value per worker" in WORDS
+    assert "missing" not in WORDS, "in a mean nobody's data are"
 
 
 def signs(app: AppTest) -> int:
@@ -47,6 +56,21 @@ def test_runs_and_compare_mark_them(open_page: Open, workspace: Workspace, own: 
     assert signs(compared) == 2
     assert f"{SIGN} {WORDS}" in words(compared)
     assert signs(open_page("compare", runs=other)) == 0
+
+
+def test_the_best_of_a_search_is_marked_on_its_card_and_its_page(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    body = "experiment: pixelcnn-async-2\nobjective: val/loss\nspace: {batch_size: [16, 32]}\n"
+    path.write_text(f"{TEXT}\n```yaml search=batch-size\n{body}```\n", encoding="utf-8")
+    run = record(workspace).id
+    spec = searches.spec((searches.BATCH, searches.RATE), trials=8)
+    told = [replace(one, runs={1: run}) for one in searches.records(spec, 8)]
+    search = searches.folder(workspace, spec, told)
+    assert signs(open_page("", notebook="first-steps")) == 0
+    assert WORDS not in words(open_page("search", search=search.id))
+    open_store(workspace).set_tag(run, names.TAG_OWN, "val/loss")
+    assert signs(open_page("", notebook="first-steps")) == 1
+    assert f"{SIGN} val/loss. {WORDS}" in words(open_page("search", search=search.id))
 
 
 def test_the_export_marks_them(workspace: Workspace, open_page: Open, own: str) -> None:

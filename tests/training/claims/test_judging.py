@@ -9,7 +9,7 @@ import pytest
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import Judgement, judge_all
 from scalebook.training.claims.power import Design, Drawn, shares
-from scalebook.training.claims.table import text
+from scalebook.training.claims.table import remarks, text
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
@@ -17,6 +17,7 @@ from scalebook.training.config.search.definition import identity, read_search
 from scalebook.training.notebook import store
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
@@ -133,6 +134,23 @@ def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> Non
     assert told.judge("runs: slow\nagainst: base\nfigure: updates_per_second\nat_least: 1.9\n").verdict == "supported"
     best = told.judge("runs: slow\nagainst: base\nfigure: best\nat_least: 0.9\nat_most: 1.1\n")
     assert (best.verdict, best.statement) == ("supported", "best val/loss: at least 0.9 and at most 1.1 x that of base")
+
+
+def test_a_figure_that_is_not_of_all_workers_data_has_the_sign_and_what_it_means(told: Store) -> None:
+    body = "runs: slow\nagainst: base\nfigure: best\nat_most: 1.1\n"
+    assert SIGN not in text(told.judge(body))
+    run, client = told.judge(body).rows[1].evidence.run_ids[0], open_store(told.workspace)
+    client.set_tag(run, names.TAG_OWN, "val/loss")
+    try:
+        found = told.judge(body)
+        slow = next(line for line in text(found).splitlines() if line.startswith("slow"))
+        base = next(line for line in text(found).splitlines() if line.startswith("base"))
+        assert (slow.count(SIGN), base.count(SIGN)) == (1, 0)
+        assert f"{SIGN} {WORDS}" in remarks(found)
+        timed = told.judge("runs: slow\nagainst: base\nfigure: updates_per_second\nat_least: 1.9\n")
+        assert SIGN not in text(timed), "not of the metric"
+    finally:
+        client.delete_tag(run, names.TAG_OWN)
 
 
 def test_virtual_seconds_say_so_beside_measured_ones(told: Store) -> None:

@@ -12,8 +12,10 @@ from scalebook.training.config.logged_metrics import LoggedMetrics, complete_for
 from scalebook.training.config.model_parameters import kept_at
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.config.validate import validate
-from scalebook.training.files import records
+from scalebook.training.files import records, yaml
+from scalebook.training.notebook.check import check
 from scalebook.training.notebook.claim_check import unknown_metric
+from scalebook.training.notebook.parse import parse
 from scalebook.training.trust import trust
 from scalebook.training.workspace import Workspace
 from tests.app.described import description
@@ -174,6 +176,16 @@ def test_a_search_for_what_nothing_logs_is_refused(about: Description) -> None:
     assert said("val_los") == ["is val_los, which nothing logs"]
     assert said("val_é") == said("train/loss") == said("seconds") == []
     assert said("val_los", model={"values": ["PixelCNN", "MLPClassifier"]}) == [], "another model in each trial"
+
+
+@pytest.mark.parametrize(("metric", "keys"), [("val_los", ["metric"]), ("val_é", [])])
+def test_check_refuses_a_comparison_by_what_nothing_logs(about: Description, metric: str, keys: list[str]) -> None:
+    cell = yaml.dump({"config": monitoring("val_é")})
+    compared = yaml.dump({"runs": ["lab"], "metric": metric})
+    nb = parse(f"```yaml experiment=lab\n{cell}```\n\n```yaml comparison=both\n{compared}```\n")
+    found = [one.problem for one in check(nb, about) if one.cell_name == "both" and one.problem.severity == "error"]
+    assert [one.key for one in found] == keys
+    assert all("val_é" in one.remedy for one in found), "what is logged"
 
 
 def test_a_claim_on_what_nothing_logs_is_refused(about: Description) -> None:

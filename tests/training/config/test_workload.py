@@ -53,3 +53,26 @@ def test_learning_rate_threads_and_accelerator(description: Description) -> None
 @pytest.mark.parametrize("given", [{}, {"model": None, "trainer": {"devices": "x"}}, {"data": 3, "optimizer": 4}])
 def test_a_form_may_ask_while_somebody_types(given: dict[str, Any], description: Description) -> None:
     assert workload(given, description).workers == 1
+
+
+def test_the_parameters_of_a_rule_of_virtual_workers_and_of_a_scaled_rate(description: Description) -> None:
+    """As MLflow filters by them: the rate is the one that is applied."""
+    strategy = {
+        "class_path": "AsyncPS",
+        "init_args": {"rule": "async", "workers": 4, "host": "virtual", "clock": {"gradient_s": 0.1}},
+    }
+    given = {
+        **config(strategy),
+        "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.5}},
+        "lr_scaling": {"rule": "linear", "per": 64},
+    }
+    found = workload(given, description)
+    assert (found.learning_rate, found.learning_rate_scaled) == (0.5, 0.125)
+    assert found.params() == {
+        "strategy": "AsyncPS", "rule": "async", "workers": 4, "batch_per_worker": 16, "batch_global": 64,
+        "lr": 0.125, "clock": "virtual",
+    }  # fmt: skip
+    assert workload(config("auto"), description).params() == {
+        "strategy": "single", "rule": "none", "workers": 1, "batch_per_worker": 16, "batch_global": 16, "lr": 0.002,
+        "clock": "real",
+    }  # fmt: skip

@@ -18,6 +18,7 @@ from scalebook.training.planning.words import (
     HEADER,
     busy_words,
     compared,
+    expectation,
     heading,
     printed,
     reliability_words,
@@ -159,6 +160,14 @@ def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
         WITHIN
     )
     assert reliability().updates_per_s.lowest < 1 < reliability().updates_per_s.highest
+
+
+def test_what_to_expect_is_said_of_the_range_that_is_printed() -> None:
+    assert expectation(WITHIN) == "Expect updates/s within 25 % of this."
+    assert expectation(replace(WITHIN, updates_per_s=Range(0.9, 1.6))) == "Expect updates/s within 38 % of this."
+    profile = Profile(0.1, 32, 1e6, 1e6)
+    lines = printed(Answer(as_mapping(profile), [], WITHIN), profile)
+    assert list(lines[-3:]) == [expectation(WITHIN), "", reliability_words(WITHIN)]
 
 
 def test_one_worker_is_one_worker() -> None:

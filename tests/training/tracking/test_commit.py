@@ -8,6 +8,9 @@ import pytest
 
 from scalebook.training.tracking import commit as commits
 from scalebook.training.tracking.commit import commit_of
+from scalebook.training.workspace import Workspace
+from tests.prepared import Prepared
+from tests.training.runs import config, reader, submitted
 
 
 def git(folder: Path, *words: str) -> str:
@@ -103,3 +106,15 @@ def test_a_git_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr(commits, "which", lambda _: str(slow))
     monkeypatch.setattr(commits, "DEADLINE_S", 0.2)
     assert commit_of(lab) is None
+
+
+def test_a_run_has_the_commit_and_whether_files_differ_from_it(
+    lab: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    workspace = prepared.into(Workspace(lab))
+    for uncommitted in ("no", "yes"):
+        tags = reader(workspace).run(submitted(workspace, config()).id).tags
+        commit = (tags["mlflow.source.git.commit"], tags["scalebook.uncommitted"])
+        assert commit == (git(lab, "rev-parse", "HEAD"), uncommitted)
+        (lab / "models.py").write_text("x = 2\n", encoding="utf-8")

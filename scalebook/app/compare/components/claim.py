@@ -7,6 +7,7 @@ import streamlit as st
 from scalebook.app.shared.components import html
 from scalebook.training.claims import table
 from scalebook.training.claims.judging import Judgement
+from scalebook.training.tracking.own_metrics import SIGN
 
 
 def title(judgement: Judgement) -> str:
@@ -23,10 +24,15 @@ def body(judgement: Judgement) -> None:
     html.draw(f'<div class="sb-claim">{escape(judgement.statement)}</div>')
     numeric = table.numeric(judgement)
     rows = [
-        [html.number(cell) if i in numeric else html.text(cell) for i, cell in enumerate(row)]
+        [_number(cell) if i in numeric else html.text(cell) for i, cell in enumerate(row)]
         for row in table.cells(judgement)
     ]
     html.draw(html.table(table.head(judgement), rows, numeric))
     guesses = table.guesses(judgement) if judgement.cell.ratios else []  # of others there is a button
     for remark in [*guesses, *table.remarks(judgement)]:
         st.caption(remark)
+
+
+def _number(cell: str) -> html.Cell:
+    figure = cell.removesuffix(f" {SIGN}")
+    return html.number(figure, own=figure != cell)

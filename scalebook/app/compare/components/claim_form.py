@@ -8,9 +8,10 @@ from streamlit.delta_generator import DeltaGenerator
 
 from scalebook.app.compare.services import claim_plans
 from scalebook.app.compare.services.claim_plans import FIELDS, FIGURES, ClaimPlan
-from scalebook.app.shared.components import number_box, press
+from scalebook.app.shared.components import better, number_box, press
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.notebook.claim_body import OF
+from scalebook.training.tracking import directions
 from scalebook.training.tracking.names import AXES
 
 SAVE = "claim-form-save"
@@ -20,7 +21,7 @@ RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
 OWN = "A bound on the figure itself."
 TARGET = "The value of the metric to reach."
 RATIOS = "Whether something costs one model more than another: each ratio may have its own metric, target and search."
-WORDS = {OF: "Of", "against": "Against"}
+WORDS = {OF: "Experiment", "against": "Baseline"}
 
 
 def draw(plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem]]) -> tuple[str, dict[str, Any], bool]:
@@ -34,7 +35,8 @@ def draw(plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem
     slots["name"] = st.empty()
     wrong: list[Problem] = []
     said = _ratios(plan, key, slots, wrong) if of_ratios else _sides(plan, key, slots, wrong)
-    said |= _figure(plan, key, slots, bool(said["against"]), of_ratios)
+    sides = [*said["runs"], said["against"]]
+    said |= _figure(plan, key, slots, sides, of_ratios)
     if plan.searches and not of_ratios:
         said |= _search(plan.searches, written, key, slots)
     problems = wrong or check(said, name)
@@ -69,7 +71,7 @@ def _ratios(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: 
                 text = claim_plans.side_text(before[word]) if before.get(word) is not None else NOTHING
                 sides[word] = _side(plan, WORDS[word], text, f"{key}-{at}-{word}", "Choose one")
                 slots[f"{at}.{word}"] = st.empty()
-            measured: dict[str, Any] = {"metric": _metric(plan, claim_plans.metric_of(before), f"{key}-{at}-metric")}
+            measured: dict[str, Any] = {"metric": _metric(plan, before, f"{key}-{at}-metric", list(sides.values()))}
             slots[f"{at}.metric"] = st.empty()
             measured["target"] = number_box.draw(
                 FIELDS["target"], before.get("target"), f"{key}-{at}-target", hint=TARGET
@@ -97,17 +99,24 @@ def _read(text: str, key: str, wrong: list[Problem]) -> Any:
         return None
 
 
-def _metric(plan: ClaimPlan, metric: str, key: str) -> str:
+def _metric(plan: ClaimPlan, before: Mapping[str, Any], key: str, sides: Sequence[Any], curve: bool = True) -> Any:
+    """As YAML, with what is better of it where a person says so. `curve`: whether the figure depends on that."""
+    metric = claim_plans.metric_of(before)
     metrics = list(dict.fromkeys([*plan.metrics, metric]))
     chosen = st.selectbox(FIELDS["metric"], metrics, metrics.index(metric), key=key, accept_new_options=True,
                           help="Or type another name.")  # fmt: skip
-    return (chosen or "").strip()
+    name = (chosen or "").strip()
+    if not name or not curve:
+        return name
+    said = claim_plans.goal_of(before) if name == metric else None
+    told = better.choose(plan.better(sides, name), said, f"{key}-better-{name}")
+    return directions.written(name, None if told.source != "said" else "min" if told.lower else "max")
 
 
 def _figure(
-    plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], is_ratio: bool, of_ratios: bool
+    plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], sides: Sequence[Any], of_ratios: bool
 ) -> dict[str, Any]:
-    """With bounds; of two ratios each has a metric and a target of its own."""
+    """With bounds; of two ratios each has a metric and a target of its own. `sides`: the baseline last, or None."""
     written, options = plan.written, list(FIGURES)
     left, right = st.columns(2)
     with left:
@@ -118,13 +127,13 @@ def _figure(
     said: dict[str, Any] = {"figure": figure}
     if not of_ratios:
         with right:
-            said["metric"] = _metric(plan, plan.metric, f"{key}-metric")
+            said["metric"] = _metric(plan, written, f"{key}-metric", sides, figure in (*AXES, "best"))
             slots["metric"] = st.empty()
     aims, hints = figure in AXES, {"target": TARGET}
     fields = ("at_least", "at_most") if of_ratios else ("target", "at_least", "at_most")
     for place, field in zip(st.columns(len(fields)), fields, strict=True):
         with place:  # always all three: what moves on a page forgets what is being typed into it
-            hint, off = hints.get(field, RATIO if is_ratio else OWN), field == "target" and not aims
+            hint, off = hints.get(field, RATIO if sides[-1] else OWN), field == "target" and not aims
             empty = "" if field == "target" else "no bound"
             said[field] = number_box.draw(
                 FIELDS[field], written.get(field), f"{key}-{field}", empty=empty, hint=hint, disabled=off

@@ -72,7 +72,7 @@ def table(comparison: Comparison) -> None:
     shades, best = colours(comparison), winner(comparison)
     rows = [_row(row, comparison, shades[row.experiment], row is best, stale) for row in comparison.rows]
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
-    own = f"{SIGN} {WORDS}" if any(row.of_one_worker for row in comparison.rows) else ""
+    own = f"{SIGN} {WORDS}" if any(row.is_own for row in comparison.rows) else ""
     for remark in (own, resolution(comparison), time_words([row.is_virtual for row in comparison.rows])):
         if remark:
             st.caption(remark)
@@ -100,8 +100,8 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
         html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_virtual)),
         html.number("" if row.batch_per_worker is None else str(row.batch_per_worker)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
-        html.number(shown(row.best), best=best, own=row.of_one_worker),
-        html.number(shown(row.final), own=row.of_one_worker),
+        html.number(shown(row.best), best=best, own=row.is_own),
+        html.number(shown(row.final), own=row.is_own),
     ]
     if comparison.target is not None:
         cells += [html.number(to_target(row.to_target, axis)) for axis in told(comparison.rows)]

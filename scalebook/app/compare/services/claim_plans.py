@@ -16,6 +16,7 @@ from scalebook.training.notebook.claim_body import KEYS, OF, SHARED, read_claim
 from scalebook.training.notebook.claim_check import claim_problems
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.directions import Direction, Goal
 from scalebook.training.tracking.reading import RunRecord
 
 SUGGESTED: Final = "claim"
@@ -43,6 +44,15 @@ class ClaimPlan:
     editing: str = ""
     """The name that it has so far, "" for a new one."""
     searches: Sequence[str] = field(default_factory=tuple)
+    tags: Sequence[Mapping[str, str]] = ()
+    """Of the runs that say what they log."""
+
+    def better(self, sides: Sequence[Any], metric: str) -> Direction:
+        """What is better of a metric of these sides, where the claim says nothing of it; a part of a search may be of
+        any experiment."""
+        named = [side for side in sides if isinstance(side, str)]
+        known = [cell.name for cell in self.stored.notebook.experiments()]
+        return plans.better(self.stored, self.tags, named or known, metric)
 
     @property
     def sides(self) -> list[str]:
@@ -143,7 +153,9 @@ def new(stored: Stored, description: Description, recorded: Sequence[RunRecord] 
     written: dict[str, Any] = {"runs": [last.name], "figure": "samples", "metric": metric}
     if alike:
         written["against"] = alike[0]
-    return ClaimPlan(stored, edit.unique_name(nb, SUGGESTED), written, metrics, searches=_searches(nb))
+    return ClaimPlan(
+        stored, edit.unique_name(nb, SUGGESTED), written, metrics, searches=_searches(nb), tags=_tags(recorded)
+    )
 
 
 def of_cell(stored: Stored, cell: ClaimCell, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
@@ -151,7 +163,7 @@ def of_cell(stored: Stored, cell: ClaimCell, description: Description, recorded:
     known = plans.metrics(stored.notebook, description, recorded)
     metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *known]))
     written = edit.values_of(cell)
-    return ClaimPlan(stored, cell.name, written, metrics, cell.name, _searches(stored.notebook))
+    return ClaimPlan(stored, cell.name, written, metrics, cell.name, _searches(stored.notebook), _tags(recorded))
 
 
 def side_text(side: Any) -> str:
@@ -169,6 +181,12 @@ def side(text: str) -> Side:
     return read
 
 
+def goal_of(written: Mapping[str, Any]) -> Goal | None:
+    """What the claim or ratio itself says is better of its metric."""
+    found = directions.named(written.get("metric"))
+    return found[1] if found else None
+
+
 def metric_of(written: Mapping[str, Any]) -> str:
     """The name of the metric of a claim or a ratio; "" where it names none."""
     found = directions.named(written.get("metric"))
@@ -177,6 +195,10 @@ def metric_of(written: Mapping[str, Any]) -> str:
 
 def _is_ratio(side: Any) -> bool:
     return isinstance(side, Mapping) and OF in side
+
+
+def _tags(recorded: Sequence[RunRecord]) -> list[Mapping[str, str]]:
+    return [run.tags for run in recorded]
 
 
 def _searches(nb: Notebook) -> list[str]:

@@ -20,6 +20,12 @@ from scalebook.training.workspace import Workspace
 SUGGESTED = "comparison"
 
 
+def better(stored: Stored, tags: Sequence[Mapping[str, str]], now: Sequence[str], metric: str) -> Direction:
+    """What is better of a metric of the experiments `now`, by what runs with these `tags` and the configs say."""
+    configs = [cell.config for cell in stored.notebook.experiments() if cell.name in now]
+    return directions.of_runs(metric, None, tags, configs)
+
+
 @dataclass(frozen=True)
 class ComparisonPlan:
     """A comparison before it is saved into the notebook `stored`, as that was seen."""
@@ -44,8 +50,7 @@ class ComparisonPlan:
 
     def better(self, now: Sequence[str], metric: str) -> Direction:
         """What is better of a metric of the experiments `now`, where the cell says nothing of it."""
-        configs = [cell.config for cell in self.stored.notebook.experiments() if cell.name in now]
-        return directions.of_runs(metric, None, self.tags, configs)
+        return better(self.stored, self.tags, now, metric)
 
     @property
     def offered(self) -> list[str]:

@@ -8,7 +8,7 @@ from scalebook.app.shared.components import chart_view, style
 from scalebook.app.shared.services.words import plural
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.target import TargetAnswer, target_words
-from scalebook.training.planning.words import compared, reliability_words, sentences
+from scalebook.training.planning.words import compared, expectation, reliability_words, sentences
 
 
 def show(answer: Answer, file: str) -> None:
@@ -22,7 +22,9 @@ def show(answer: Answer, file: str) -> None:
     for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
         lines = sentences(curve, answer.reliability, answer.elastic, answer.config_workers)
         st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
-    st.caption(reliability_words(answer.reliability))
+    st.markdown(expectation(answer.reliability))
+    with st.expander("How accurate?"):
+        st.markdown(reliability_words(answer.reliability))
     st.header("By number of workers")
     left, right = st.columns(2)
     with left:

@@ -223,7 +223,7 @@ def _words_columns(dark: bool) -> dict[str, Any]:
         ),
         "state": column.MultiselectColumn("State", options=words, color=colours, width=92),
         "remark": column.TextColumn("Why", width=260, help="Why it waits, failed or was pruned; what it was for."),
-        "own": column.TextColumn(f"{SIGN} Worker 0 only", width="small", help=WORDS),
+        "own": column.TextColumn(f"{SIGN} Per worker", width="small", help=WORDS),
         "metric": column.TextColumn("Metric", width=105),
         "notebook": column.TextColumn("Notebook", width="small"),
         "model": column.TextColumn("Model", width=120),

@@ -122,7 +122,8 @@ def trouble(search: SearchView) -> None:
 def best_line(search: SearchView, best: Best) -> str:
     """`best val/loss 0.1293 at batch 128, rate 0.08, after 60 of 60 trials`"""
     after = f"after {search.done:,} of {plural(search.trials, 'trial')}"
+    value = html.marked(best.value) if best.is_own else escape(best.value)
     return (
-        f'<div class="sb-best"><span>best {escape(search.objective)}</span><b>{escape(best.value)}</b>'
+        f'<div class="sb-best"><span>best {escape(search.objective)}</span><b>{value}</b>'
         f"<span>at</span><b>{escape(best.point)}</b><span>{escape(after)}</span></div>"
     )

@@ -22,7 +22,9 @@ from scalebook.training.search.folder import SearchProgress
 from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.search.study.trials import best as best_of
+from scalebook.training.tracking import own_metrics
 from scalebook.training.tracking.names import time_words
+from scalebook.training.tracking.reading import RunReader
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -58,6 +60,16 @@ def reached(record: TrialRecord, spec: SearchSpec, objective: int = 0) -> str:
     unit = UNITS.get(amount(spec, spec.objectives[objective].name), "")
     half = record.spread if objective == 0 else None
     return f"{interval(known, half)}{f' {unit}' if unit else ''}"
+
+
+def is_own(record: TrialRecord, metric: str, reader: RunReader) -> bool:
+    """Whether the metric of the trial's first run is not computed from all workers' data together."""
+    for run_id in list(record.runs.values())[:1]:
+        try:
+            return own_metrics.is_own(reader.run(run_id).tags, metric)
+        except KeyError:
+            return False  # the run was deleted
+    return False
 
 
 def amount(spec: SearchSpec, name: str) -> str:

@@ -28,6 +28,7 @@ from scalebook.training.search.folder import (
     standing,
 )
 from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 
 LIVE: Final = ("running", "stopping", "waiting")
@@ -40,6 +41,8 @@ class Best:
 
     value: str
     point: str
+    is_own: bool = False
+    """Its objective is not computed from all workers' data together."""
 
 
 @dataclass(frozen=True)
@@ -181,10 +184,13 @@ def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Des
     )
 
 
-def best_of(records: Sequence[TrialRecord], spec: SearchSpec) -> Best | None:
+def best_of(records: Sequence[TrialRecord], spec: SearchSpec, reader: RunReader) -> Best | None:
     """The best trial so far in words; None where none has finished."""
     record = search_view.best(records, spec)
-    return None if record is None else Best(search_view.reached(record, spec), search_view.words(record, spec))
+    if record is None:
+        return None
+    own = search_view.is_own(record, spec.objectives[0].name, reader)
+    return Best(search_view.reached(record, spec), search_view.words(record, spec), own)
 
 
 def space_words(body: Mapping[str, Any]) -> str:
@@ -239,8 +245,7 @@ def with_best(
     ConfigError where the point cannot be resolved.
     """
     config = resolve(spec, record.point, description)
-    stem = search.body.get("preset") or search.name
-    name = edit.unique_name(notebook, f"{stem}-best")
+    name = edit.unique_name(notebook, f"{search.name}-best")
     at, repeats = None, max(1, spec.seeds)
     for index, cell in enumerate(notebook.cells):
         if isinstance(cell, SearchCell) and cell.name == search.request.cell:

@@ -94,7 +94,7 @@ def _best(search: SearchView | None) -> Best | None:
         spec = resources.search_spec(search.folder)
     except ConfigError:
         return None  # the search is of classes that are gone; its own page says so
-    return searches.best_of(resources.search_records(search.folder), spec)
+    return searches.best_of(resources.search_records(search.folder), spec, resources.reader())
 
 
 def _act(intent: str, stored: Stored, index: int, cell: SearchCell, search: SearchView | None) -> bool:

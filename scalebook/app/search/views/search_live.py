@@ -21,6 +21,7 @@ from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchProgress
 from scalebook.training.search.map import landscape
 from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 EVERY_S = 2.0
 CHARTS_EVERY_S = 6.0
@@ -68,6 +69,10 @@ def _head(folder: SearchFolder, was_live: bool) -> None:
 def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchProgress | None, was_live: bool) -> None:
     _pressed(head.draw(records, spec, reported, was_live))
     head.notes(records, spec, reported)
+    if best := search_view.best(records, spec):
+        for objective in spec.objectives:
+            if search_view.is_own(best, objective.name, resources.reader()):
+                st.caption(f"{SIGN} {objective.name}. {WORDS}")
     drawn = resources.drawn(progress.draw, records, spec, style.dark())
     if drawn is not None:
         _picked(

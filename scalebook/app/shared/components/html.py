@@ -23,7 +23,7 @@ def text(content: str, style: str = "") -> Cell:
 
 
 def number(content: str, *, best: bool = False, own: bool = False) -> Cell:
-    """A figure, right-aligned; a dash where there is none. `own`: of one worker alone."""
+    """A figure, right-aligned; a dash where there is none. `own`: not of all workers' data together."""
     return Cell(
         (marked(content) if own else escape(content)) if content else "–",
         "num best" if best else ("num" if content else "num dim"),
@@ -31,7 +31,7 @@ def number(content: str, *, best: bool = False, own: bool = False) -> Cell:
 
 
 def marked(content: str) -> str:
-    """A figure or a name, as safe HTML, with the sign of what one worker alone has logged; its tooltip says so."""
+    """A figure or a name, as safe HTML, with the sign that it is not of all workers' data together, and a tooltip."""
     return f'{escape(content)} <abbr class="sb-own" title="{escape(WORDS)}">{SIGN}</abbr>'
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -37,6 +38,7 @@ from scalebook.training.tracking.directions import of_runs
 
 POLL_S: Final = 0.05
 MEND: Final = "Fix the cause in the experiment, then resume the search."
+MILDER: Final = "Start the search anew with another pruner, or with none."
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3
@@ -79,20 +81,10 @@ class Driver:
             self._submit()
             self._take_stock()
             if not self.running and not self.asking.more():
-                return self._over()
+                return over(self.records, self.asking.why_over())
             self._keep_watched()
             self.leaving.wait(POLL_S)
         return None
-
-    def _over(self) -> SearchResult:
-        """The end of its budget: failed where every trial has."""
-        failed = [record for record in self.records if record.state in ("failed", "infeasible")]
-        if failed and len(failed) == len(self.records):
-            cause = f"none of {len(failed)} trials finished; the last: {failed[-1].cause}"
-            return SearchResult("failed", time.time(), cause, MEND)
-        ran = [record for record in failed if record.runs]
-        some = f", {len(ran)} of them failed; the last: {ran[-1].cause}" if ran else ""
-        return SearchResult("finished", time.time(), f"{self.asking.why_over()}{some}", failed=len(ran))
 
     def finish(self, result: SearchResult) -> None:
         """Write the search's result to its folder and to MLflow."""
@@ -295,6 +287,20 @@ class Driver:
 
     def _note_runs(self, trial: Trial) -> None:
         self.study.note(trial.number, runs={seed: run.id for seed, run in trial.runs.items()})
+
+
+def over(records: Sequence[TrialRecord], why: str) -> SearchResult:
+    """The end of its budget, as `why` says it: failed where no trial has finished."""
+    failed = [record for record in records if record.state in ("failed", "infeasible")]
+    if not any(record.state == "finished" for record in records):
+        pruned = [record for record in records if record.state == "pruned"]
+        counts = f", {len(pruned)} were pruned" if pruned else ""
+        last = next((f"; the last: {record.cause}" for record in reversed(failed or pruned)), "")
+        cause = f"none of {len(records)} trials finished{counts}{last}"
+        return SearchResult("failed", time.time(), cause, MEND if failed else MILDER)
+    ran = [record for record in failed if record.runs]
+    some = f", {len(ran)} of them failed; the last: {ran[-1].cause}" if ran else ""
+    return SearchResult("finished", time.time(), f"{why}{some}", failed=len(ran))
 
 
 def drive(folder: SearchFolder) -> int:

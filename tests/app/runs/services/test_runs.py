@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,14 @@ def test_curves_worth_a_chart_and_shares_of_time(workspace: Workspace) -> None:
     assert runs.shares(one) == runs.shares(one, worker=1) == expected
     assert runs.shares(one, worker=5) == {}
     assert runs.rates(one) == ["worker_0/perf/samples_per_second", "worker_1/perf/samples_per_second"]
+
+
+def test_a_loss_that_the_model_logs_itself_has_one_chart() -> None:
+    metrics = {"train_loss": 0.5, names.TRAIN_LOSS: 0.5, "val_loss": 0.4, names.UPDATES: 9.0}
+    one = RunRecord("0123456789", "a run", "0", "FINISHED", 0.0, 1.0, metrics=metrics)
+    assert runs.curve_metrics(one) == ["val_loss", "train_loss"]
+    bare = replace(one, metrics={name: value for name, value in metrics.items() if name != "train_loss"})
+    assert runs.curve_metrics(bare) == ["val_loss", names.TRAIN_LOSS]
 
 
 def test_artifacts_are_read_back_and_absent_ones_are_none(workspace: Workspace) -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 from scalebook.app.search.services import searches
@@ -97,4 +98,6 @@ def test_the_best_trial_becomes_an_experiment_below_the_search(tmp_path: Path) -
     assert made.remark.startswith(f"Begun from trial {record.number} of batch-size: val/loss ")
     again, second = searches.with_best(notebook, found, record, search, description())
     assert second == "batch-size-best-2"
+    many = replace(found, request=replace(found.request, name="many"), body={**found.body, "preset": "batch-size"})
+    assert searches.with_best(notebook, many, record, search, description())[1] == "many-best"
     assert again.experiment("batch-size-best") is not None

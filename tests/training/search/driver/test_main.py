@@ -13,7 +13,9 @@ from scalebook.training.files.record_folder import forget
 from scalebook.training.jobs import queue, supervising
 from scalebook.training.jobs.process import alive, send
 from scalebook.training.search import launch
+from scalebook.training.search.driver.main import MEND, MILDER, over
 from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.study.trials import State, TrialRecord
 from scalebook.training.supervisor.search_drivers import DRIVER
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
@@ -74,6 +76,25 @@ def test_too_many_failures_end_it_with_the_reason(searches: Range) -> None:
     assert "trials failed (failures: 3); the last: ValueError: a batch of one" in result.cause
     assert len(records) < 8
     assert open_store(searches.bench.workspace).get_run(folder.id).info.status == "FAILED"
+
+
+def ended(*states: State) -> list[TrialRecord]:
+    return [
+        TrialRecord(number, state, {}, cause="" if state == "finished" else f"cause {number}", runs={1: "a run"})
+        for number, state in enumerate(states)
+    ]
+
+
+def test_a_search_of_which_no_trial_has_finished_is_failed() -> None:
+    mixed = over(ended("failed", "pruned", "pruned"), "3 trials")
+    assert (mixed.status, mixed.advice) == ("failed", MEND)
+    assert mixed.cause == "none of 3 trials finished, 2 were pruned; the last: cause 0"
+    pruned = over(ended("pruned", "pruned"), "2 trials")
+    assert (pruned.status, pruned.advice) == ("failed", MILDER)
+    assert pruned.cause == "none of 2 trials finished, 2 were pruned; the last: cause 1"
+    assert over([], "0 trials, within its budget").status == "failed"
+    one = over(ended("finished", "failed", "pruned"), "3 trials")
+    assert (one.status, one.cause, one.failed) == ("finished", "3 trials, 1 of them failed; the last: cause 1", 1)
 
 
 def test_it_is_extended_by_starting_it_with_a_larger_budget(searches: Range) -> None:
