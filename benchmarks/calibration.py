@@ -173,17 +173,21 @@ def _softsync(average: int, gradients: int) -> list[Row]:
     ]
 
 
+FEWEST: Final = 5
+"""Values expected in each bin of a chi-square test, and beyond the last of them."""
+
+
 def _chi_square(seen: Sequence[int], workers: int) -> tuple[float, float]:
     """Of geometric(1 / N), over its degrees of freedom; half of the width that it has by chance, at 95 %."""
-    counts, total = Counter(seen), len(seen)
-    stay, bins, tail = 1 - 1 / workers, [], total
-    for value in range(total):
-        expected = total * stay**value / workers
-        if expected < 5 or total * stay ** (value + 1) < 5:
-            break
-        bins.append((counts[value], expected))
-        tail -= counts[value]
-    bins.append((tail, total * stay ** len(bins)))
+    counts, total, stay = Counter(seen), len(seen), 1 - 1 / workers
+    bins: list[tuple[int, float]] = []
+    begin = 0
+    for end in range(1, max(seen) + 2):  # values from begin to end - 1, as many as make five expected ones
+        expected = total * (stay**begin - stay**end)
+        if expected >= FEWEST and total * stay**end >= FEWEST:
+            bins.append((sum(counts[value] for value in range(begin, end)), expected))
+            begin = end
+    bins.append((sum(count for value, count in counts.items() if value >= begin), total * stay**begin))
     degrees = len(bins) - 1
     return sum((a - b) ** 2 / b for a, b in bins) / degrees, float(stats.chi2.ppf(0.975, degrees)) / degrees - 1
 
