@@ -27,7 +27,7 @@ from scalebook.training.search.study.trials import TrialRecord, at_rest
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.directions import Direction
 from scalebook.training.tracking.own_metrics import is_own
-from scalebook.training.tracking.reading import RunReader, RunRecord
+from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
 
@@ -89,13 +89,15 @@ class Ran:
 
 
 class Witness:
-    """Reads what a claim speaks of. `notebook` is the file's name."""
+    """Reads what claims speak of, for one look: each run and each curve once. `notebook` is the file's name."""
 
     def __init__(
         self, workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, description: Description
     ) -> None:
         self.workspace, self.reader, self.notebook = workspace, reader, notebook
         self.nb, self.description = nb, description
+        self._known_runs: dict[str, RunRecord | None] = {}
+        self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self.direction = Direction(True, "guess")
         """What is better of the metric of the claim whose sides were asked for last, and who says so."""
 
@@ -268,7 +270,7 @@ class Witness:
         if not needs_curve(cell):
             return 0.0
         lower = self.direction.lower
-        value = best(self.reader.curve(run.id, cell.metric), lower)
+        value = best(self._curve(run.id, cell.metric), lower)
         return math.inf if value is None else value if lower else -value
 
     def _runs(self, trial: TrialRecord, seeds: Sequence[int]) -> dict[int, RunRecord]:
@@ -277,13 +279,24 @@ class Witness:
         for seed in seeds:
             if (run_id := trial.runs.get(seed)) is None:
                 continue
-            try:
-                run = self.reader.run(run_id)
-            except KeyError:
-                continue  # it was deleted: said as lacking
-            if run.outcome == "finished":
+            run = self._run(run_id)
+            if run is not None and run.outcome == "finished":
                 found[seed] = run
         return found
+
+    def _run(self, run_id: str) -> RunRecord | None:
+        """None where it was deleted, which is said as lacking."""
+        if run_id not in self._known_runs:
+            try:
+                self._known_runs[run_id] = self.reader.run(run_id)
+            except KeyError:
+                self._known_runs[run_id] = None
+        return self._known_runs[run_id]
+
+    def _curve(self, run_id: str, metric: str) -> MetricCurve:
+        if (run_id, metric) not in self._known_curves:
+            self._known_curves[run_id, metric] = self.reader.curve(run_id, metric)
+        return self._known_curves[run_id, metric]
 
     # --- figures ---------------------------------------------------------------------------------------------------
 
@@ -302,7 +315,7 @@ class Witness:
         if not needs_curve(cell):
             value = run.metrics.get(f"perf/{cell.figure}")
             return None if value is None else Amount(value)
-        curve = self.reader.curve(run.id, cell.metric)
+        curve = self._curve(run.id, cell.metric)
         lower = self.direction.lower
         if cell.figure == "best":
             value = best(curve, lower)

@@ -1,10 +1,12 @@
 """Claims over runs in a real store, of experiments and of parts of a search, and what is printed of them."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
+from typing_extensions import override
 
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import Judgement, judge_all
@@ -18,7 +20,7 @@ from scalebook.training.notebook import store
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
-from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.reading import MetricCurve, RunReader, RunRecord
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app import searches
@@ -46,6 +48,22 @@ LEVELS = (1.0, 1.1, 1.2, 1.05, 0.95)
 """By seed: what all runs with it have in common."""
 
 
+READ: Counter[str] = Counter()
+"""How often the last judgement has read a run, and a curve."""
+
+
+class Counting(RunReader):
+    @override
+    def run(self, run_id: str) -> RunRecord:
+        READ[run_id] += 1
+        return super().run(run_id)
+
+    @override
+    def curve(self, run_id: str, metric: str) -> MetricCurve:
+        READ[f"{run_id}/{metric}"] += 1
+        return super().curve(run_id, metric)
+
+
 @dataclass(frozen=True)
 class Store:
     """A workspace with runs of all experiments and a search that has ended."""
@@ -59,7 +77,8 @@ class Store:
         cells = f"{EXPERIMENTS}{more.get('search', SEARCH)}```yaml claim=c\n{body}```\n{other}"
         path.write_text(cells, encoding="utf-8")
         nb = store.read(path).notebook
-        reader = RunReader(self.workspace.tracking_uri())
+        reader = Counting(self.workspace.tracking_uri())
+        READ.clear()
         return judge_all(Witness(self.workspace, reader, path.name, nb, self.description))["c"]
 
 
@@ -331,6 +350,9 @@ def test_the_claims_of_a_notebook_are_corrected_together(told: Store) -> None:
     assert "Verdicts are corrected for the 2 claims of this notebook (Holm)." in text(clear)
     vague = told.judge(NEVER.format(bound), beside=NEVER.format(3.5))
     assert (vague.alone, vague.verdict) == ("supported", "not resolved")
+    told.judge(f"{PARTS}at_most: 1.8\n", beside=f"{PARTS}at_least: 1.2\n")
+    assert len(READ) > 20
+    assert max(READ.values()) == 1, "two claims of the same runs read each of them once"
     assert "By itself it would be supported; beside the other claims of this notebook, 2 in all" in text(vague)
 
 
