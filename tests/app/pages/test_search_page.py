@@ -371,6 +371,3 @@ def test_what_the_model_logs_is_found_out_before_its_first_run(
     app.run()
     assert "val_zeal" in box(app, "Objective").options
     assert LABEL not in [one.label for one in app.button]
-    box(app, "Objective").set_value("val_los").run()
-    assert "objective: is val_los, which nothing logs" in words(app) + " ".join(one.value for one in app.error)
-    assert app.button(key="search-start").disabled

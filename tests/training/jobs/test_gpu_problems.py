@@ -115,7 +115,7 @@ def test_a_notebook_s_check_says_what_its_experiments_lack(nvml: Put, descriptio
     (tmp_path / "x.md").write_text(f"```yaml experiment=two\n{body}```\n", encoding="utf-8")
     wrong = check(store.read(tmp_path / "x.md").notebook, description, [this_machine()])
     (lacking,) = [one.problem for one in wrong if "GPU" in one.problem.message]
-    assert (lacking.key, lacking.severity) == ("config.trainer.devices", "error")
+    assert (lacking.key, lacking.severity) == ("trainer.devices", "error")
     assert lacking.remedy
 
 

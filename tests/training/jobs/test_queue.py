@@ -172,7 +172,7 @@ def test_a_deleted_experiment_is_brought_back(bench: Bench) -> None:
 
 def test_a_checkpoint_that_is_not_there_is_said_before_anything_is_made(bench: Bench) -> None:
     for told in ("nowhere.ckpt", "/no/such.ckpt", "x" * 5000):
-        with pytest.raises(ConfigError, match=r"ckpt_path: is '.*', which does not exist"):
+        with pytest.raises(ConfigError, match=r"ckpt_path: is '.*, which does not exist"):
             queue.submit(
                 bench.workspace, {**CONFIG, "ckpt_path": told}, seeds=[1], description=DESCRIPTION, start=False
             )
