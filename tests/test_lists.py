@@ -27,3 +27,9 @@ def test_each_test_is_in_one_list(pytester: pytest.Pytester, monkeypatch: pytest
     for one in lists:
         run.update(call.item.name for call in pytester.inline_run(path, "-m", one).getcalls("pytest_runtest_call"))
     assert run == {f"test_{number:02}": 1 for number in range(2 ** len(MARKS))}
+
+
+def test_no_build_of_torch_is_pinned() -> None:
+    """`make run` keeps the one that is there, for CPUs or for CUDA."""
+    pins = MAKEFILE.with_name("constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in pins if re.match(r"(torch|triton|nvidia-cu\w*)[-\w]*==", line)] == []

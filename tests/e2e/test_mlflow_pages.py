@@ -166,9 +166,10 @@ def strategies_are_an_axis(page: Page, mlflow: str, home: str) -> None:
     _, parameters, metrics = (dialog.get_by_role("combobox").nth(place) for place in range(3))
     picked(page, parameters, "lr", "strategy", "workers")
     picked(page, metrics, f"best/{METRIC}")
-    axes(dialog, "lr", "strategy", "workers", *PARAMETERS["strategy"])
     dialog.get_by_role("button", name="Add chart").click()
+    expect(dialog).to_have_count(0)
     expect(page.get_by_text("Parallel Coordinates", exact=True)).to_be_visible()
+    axes(page, "lr", "strategy", "workers", *PARAMETERS["strategy"])
 
 
 def three_are_compared(page: Page, mlflow: str, runs: dict[str, RunRecord]) -> None:
@@ -199,9 +200,6 @@ def a_run_leads_back(page: Page, mlflow: str, run: RunRecord, lab: Served) -> No
         opening.value.wait_for_url(f"{lab.addresses.app}{leads}**")
         expect(opening.value.get_by_text("async" if "runs" in leads else "raten").first).to_be_visible()
         opening.value.close()
-    page.get_by_role("tab", name="System metrics").click()
-    for metric in ("cpu_utilization_percentage", "system_memory_usage_megabytes"):
-        expect(page.get_by_role("heading", name=metric)).to_be_visible()
     page.get_by_role("tab", name="Artifacts").click()
     expect(page.get_by_text(names.MODULES, exact=True)).to_be_visible()
     page.get_by_text(names.MODULES, exact=True).click()
