@@ -42,11 +42,11 @@ def describe(workspace: Workspace) -> Description:
             command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment()
         )
     except subprocess.TimeoutExpired as error:
-        raise ConfigError(
-            SETTINGS,
-            f"names modules whose import took more than {DEADLINE_S:g} s",
-            "Move slow work out of their top level.",
-        ) from error
+        took = f"took more than {DEADLINE_S:g} s"
+        if not workspace.settings.modules:
+            raise ConfigError("describe", took, "Other programs keep this machine busy: try again later.") from error
+        remedy = "Move slow work out of their top level, or try again when the machine is less busy."
+        raise ConfigError(SETTINGS, f"names modules whose import {took}", remedy) from error
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip() or "no message").splitlines()[-1]
         raise ConfigError("describe", f"failed: {last}", "Run `scalebook describe` to see the full message.") from error
