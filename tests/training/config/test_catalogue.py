@@ -70,6 +70,21 @@ def test_a_process_that_fails_is_an_error_in_the_settings(tmp_path: Path, monkey
         catalogue.describe(Workspace(tmp_path))
 
 
+@pytest.mark.parametrize(("settings", "key"), [("", "describe"), ('modules = ["slow"]', "scalebook.toml")])
+def test_a_process_that_takes_too_long_blames_only_modules_that_are_named(
+    settings: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("describe", 120)
+
+    (tmp_path / "scalebook.toml").write_text(settings, encoding="utf-8")
+    trust(Workspace(tmp_path))
+    monkeypatch.setattr(subprocess, "run", late)
+    with pytest.raises(ConfigError, match="took more than 120 s") as refused:
+        catalogue.describe(Workspace(tmp_path))
+    assert refused.value.problem.key == key
+
+
 def test_validation_needs_neither_torch_nor_mlflow(description: Description) -> None:
     program = (
         "import sys;"
