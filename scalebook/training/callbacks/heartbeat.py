@@ -92,6 +92,8 @@ class Heartbeat(Callback):
     def _tell_usage(self, trainer: Trainer, now: float) -> None:
         if self._meter is not None:
             self._meter.look(now)
+        if not self.measure.latest:
+            return  # MLflow's pages begin with the metric that came first: it is to be one of training
         loggers = [logger for logger in trainer.loggers if isinstance(logger, RunLogger)]
         for metrics, step, at in self._system.news():
             for logger in loggers:

@@ -43,10 +43,6 @@ FIGURES_S: Final = 1.0
 """Least time between two points of throughput, shares, staleness and memory."""
 
 
-ABOUT: Final = 0.05
-"""Gradients an update are 1 but for those under way at the end."""
-
-
 class Measure(Callback):
     """Counts and times the steps of this worker; worker 0 also records, for all of them.
 
@@ -360,7 +356,7 @@ class Measure(Callback):
     def _tells(self, metric: str, value: float) -> bool:
         """Whether a figure of ours has ever said something but what it says in most runs."""
         ours = metric.startswith(names.MEASURED) and metric not in names.TOLD
-        if not ours or abs(value - names.QUIET.get(metric, 0.0)) > names.QUIET.get(metric, 0.0) * ABOUT:
+        if not ours or value != 0:
             self._told.add(metric)
         return metric in self._told
 

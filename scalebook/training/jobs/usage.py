@@ -64,6 +64,8 @@ class UsageMeter:
         if taken is None or not taken.memory_mb:  # it ends just now
             return
         before, self._before = self._before, (taken.cpu_s, now)
+        if before is not None and taken.cpu_s < before[0]:  # a worker has ended, and its time is nobody's yet
+            return
         if before is None:
             self._due = now + FIRST_S
             return

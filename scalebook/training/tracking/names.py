@@ -59,11 +59,8 @@ BUFFERS_APART: Final = "ps/buffers_apart"  # largest distance of a worker's from
 DROPPED: Final = "ps/dropped"  # gradients that rule or damping refused
 DUPLICATES: Final = "ps/duplicates"  # pushes that came a second time and were not applied again
 
-QUIET: Final[Mapping[str, float]] = {GRADIENTS_PER_UPDATE: 1.0}
-"""What a figure of `perf/` or `ps/` says where there is nothing to tell; of others 0. It is recorded when it says else.
-"""
 TOLD: Final = frozenset({STALENESS_MEAN})
-"""Recorded whatever they say: 0 is an answer."""
+"""Recorded though it be 0 throughout, which is an answer. Of `perf/` and `ps/` nothing else is."""
 FOLLOWS: Final[Mapping[str, str]] = {
     UPDATES_PER_SECOND: SAMPLES_PER_SECOND,
     PULLED_PER_UPDATE: PUSHED_PER_UPDATE,

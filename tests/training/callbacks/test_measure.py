@@ -27,7 +27,8 @@ def test_the_loss_is_recorded_against_updates_however_many_batches_make_one() ->
     assert kept.points[0][1]["train/weight"] == pytest.approx(10.0)
     last = kept.points[-1][1]
     assert last["best/val/loss"] == pytest.approx(9.6)
-    assert last["final/train/loss"] == pytest.approx(9.7)
+    assert last["train/loss"] == measure.latest["final/train/loss"] == pytest.approx(9.7)
+    assert "final/train/loss" not in last, "it is the last mini-batch's, and there are validations"
     assert measure.counts() == (4, 24)
 
 

@@ -115,7 +115,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     with Image.open(tmp_path / names.STALENESS_PICTURE) as picture:
         assert picture.size == (768, 432)
     last = kept.points[-1][1]
-    assert (last[names.DROPPED], last[names.DUPLICATES], last[names.STALENESS_SECONDS]) == (3, 1, 0.5)
+    assert (last[names.DROPPED], last[names.DUPLICATES]) == (3, 1)
     assert last[names.BUFFERS_APART] == 0.25
     workers = parsed((tmp_path / names.WORKERS_JSONL).read_bytes())
     assert workers.last["worker_1/perf/data_share"] == 0.5
