@@ -121,7 +121,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     assert workers.last["worker_1/perf/data_share"] == 0.5
     assert workers.last["worker_1/ps/staleness_mean"] == 1
     assert workers.last["worker_0/ps/dropped"] == 1
-    assert workers.last["worker_1/perf/peak_memory_mb"] == 5
+    assert workers.last["worker_1/system/peak_memory_megabytes"] == 5
     assert len(workers.points["worker_0/ps/dropped"]) == 1, "by worker only once, at the end"
     assert len(workers.points["worker_0/perf/samples_per_second"]) > 1
     assert not any(name.startswith("worker_") for _, points in kept.points for name in points), "no metrics of MLflow's"
