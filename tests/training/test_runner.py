@@ -45,6 +45,7 @@ def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Work
     assert found[names.UPDATES_PER_SECOND] > 0
     assert found[names.SAMPLES_PER_SECOND] == pytest.approx(found[names.UPDATES_PER_SECOND] * 3 * 128 / updates)
     assert found[names.PEAK_MEMORY_MB] > 100
+    assert found[f"{names.SYSTEM}system_memory_usage_megabytes"] > 100, "no supervisor samples a run in the foreground"
     if strategy != ASYNC:  # there it is counted, which tests/training/ps/test_moved_bytes.py holds against the tensors
         moved = found.get(names.PUSHED_PER_UPDATE, 0) + found.get(names.PULLED_PER_UPDATE, 0)
         assert moved == (0 if strategy == "auto" else 2 * (2 * 4 * WEIGHTS))  # as its hook counts
