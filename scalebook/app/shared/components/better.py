@@ -20,9 +20,9 @@ def draw(metric: str, direction: Direction, key: str, shown: str = "", said: boo
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"direction-{key}"):
         st.caption(f"{metric}: {direction.words}", width="content")
         label = f"{WORDS[direction.other].capitalize()} is better"
-        return (
-            direction.other if press.button(label, key, shown, type="tertiary", icon=":material/swap_vert:") else None
-        )
+        under = f"{shown} {direction.words}"  # turned back it is another click, not the same one again
+        turned = press.button(label, key, under, type="tertiary", icon=":material/swap_vert:")
+        return direction.other if turned else None
 
 
 def choose(known: Direction, said: Goal | None, key: str) -> Direction:
