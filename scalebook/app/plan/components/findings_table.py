@@ -36,7 +36,7 @@ def draw(answer: Answer, file: str) -> None:
                 ]
             )
     html.draw(html.table(HEAD, rows, numeric=range(1, len(HEAD)), label="All figures"))
-    st.caption("Bold: the last number of workers before the knee. Sending: push (with queueing) and pull.")
+    st.caption("Bold: as far as workers help. Sending: push (with queueing) and pull.")
     st.download_button("CSV", findings.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
                        icon=":material/download:", type="tertiary")  # fmt: skip
 
