@@ -13,8 +13,8 @@ from scalebook.training.tracking import names
 
 KEY: Final = "scalebook"
 TAG: Final = f"mlflow.sharedViewState.{KEY}"
-OPEN: Final = ("Model metrics", "train", "best", "final")
-"""The first is what MLflow calls names without a slash."""
+OPEN: Final = ("train", "Model metrics", "best", "final")
+"""The second is what MLflow calls names without a slash: empty where a model has none, so not the first."""
 FOLDED: Final = ("perf", "ps", "System metrics")
 
 
@@ -33,7 +33,7 @@ def model_first() -> str:
     ]
     left_out: list[dict[str, Any]] = [
         {
-            "type": "LINE", "uuid": f"scalebook-{axis}", "metricKey": axis, "metricSectionId": sections[0]["uuid"],
+            "type": "LINE", "uuid": f"scalebook-{axis}", "metricKey": axis, "metricSectionId": sections[1]["uuid"],
             "isGenerated": True, "deleted": True,
         }
         for axis in names.AXES

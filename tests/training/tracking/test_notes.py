@@ -45,7 +45,7 @@ def test_the_order_of_charts_has_ours_folded_up_and_the_axes_left_out() -> None:
     """What MLflow makes of it, a journey through its pages says (tests/e2e/test_mlflow_pages.py)."""
     state = json.loads(views.model_first())
     shown = {section["name"]: section["display"] for section in state["compareRunSections"]}
-    assert list(shown) == ["Model metrics", "train", "best", "final", "perf", "ps", "System metrics"]
+    assert list(shown) == ["train", "Model metrics", "best", "final", "perf", "ps", "System metrics"]
     assert [name for name, is_open in shown.items() if not is_open] == ["perf", "ps", "System metrics"]
     assert {chart["metricKey"] for chart in state["compareRunCharts"] if chart["deleted"]} == {*names.AXES}
     assert len(views.model_first()) < 5000, "the longest tag of an experiment that MLflow takes"
