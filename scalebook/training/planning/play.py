@@ -28,10 +28,14 @@ from scalebook.training.ps.policy.rules import Async, Rule
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
-LEAST: Final = 600
-"""Gradients that are counted, at least; a third more where some wait for the slowest."""
-EACH: Final = 4
-"""Of each worker, at least."""
+LEAST: Final = 500
+"""Gradients that are counted, at least."""
+EACH: Final = 20
+"""Of each worker, at least, up to MANY."""
+MANY: Final = 800
+"""Also at least where some wait for the slowest, so that how far workers are apart changes slowly."""
+ALWAYS: Final = 4
+"""Of each worker in any case."""
 ROUNDS: Final = 2
 """The same where all wait for each other, so that each update begins anew."""
 WARM_UP: Final = 0.5
@@ -182,9 +186,7 @@ def play(
         if saturates(workers, rule, timing, *travels):
             fewer = play(profile, PLAYED, rule, shards, timing, seed, cores, damping=damping)
             return stretched(fewer, workers, timing, *travels, profile.batch_size)
-    drifts = rule.waits and not rule.synchronous  # how far workers are apart changes slowly
-    least, each = (4 * LEAST // 3 if drifts else LEAST), (ROUNDS if rule.synchronous else EACH)
-    counted = gradients or max(least * min(local.every, each), each * workers * local.every)
+    counted = gradients or _enough(workers, rule, local)
     now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
     settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
     run = SharedRun(workers, settings, now)
@@ -209,6 +211,13 @@ def play(
     finally:
         run.close()
     return _point(profile, workers, watch, before, after, watch.push_every)
+
+
+def _enough(workers: int, rule: Rule, local: Local) -> int:
+    """Gradients after which updates/s are known within some 1 %."""
+    many = MANY if rule.waits and not rule.synchronous else min(MANY, max(LEAST, EACH * workers))
+    always = ROUNDS if rule.synchronous else ALWAYS
+    return max(many * min(local.every, ALWAYS), always * workers * local.every)
 
 
 def _step(players: VirtualWorkers, gradients: int) -> None:
