@@ -86,7 +86,9 @@ DESIGNS: Final = (
 )
 
 
-def _k80(name: str, published: float, rate: float, batch: int, nbytes: float, servers: int = 8, machines: int = 8) -> Cell:
+def _k80(
+    name: str, published: float, rate: float, batch: int, nbytes: float, servers: int = 8, machines: int = 8
+) -> Cell:
     return Cell(
         name, published / rate, TENSORFLOW, "10 Gbit/s a machine (p2.8xlarge), from memory",
         rate, batch, nbytes, machines, 8, 10, servers=servers,

@@ -261,10 +261,8 @@ class Scheduler:
             changes = self._changes()
             ready = []
             if changes != self._all_asked:
-                asked = self._asked
-                for worker in sorted(self._waiting):
-                    if asked.get(worker) != self._changes() and self._is_ready(worker):
-                        ready.append(worker)
+                asked, now = self._asked, self._changes
+                ready = [one for one in sorted(self._waiting) if asked.get(one) != now() and self._is_ready(one)]
             if not ready and changes == self._changes():
                 self._all_asked = changes
             self._watch.looked()
