@@ -107,7 +107,8 @@ def _caffe(nodes: int, twenty_s: float) -> Cell:
 
 def _horovod(name: str, servers: int, efficiency: float, rate: float, nbytes: float) -> Cell:
     return Cell(
-        name, efficiency * 4 * servers, HOROVOD, "batch 64; GPUs of a server over PCIe", rate, 64, nbytes, servers, 4, 25,
+        name, efficiency * 4 * servers, HOROVOD, "batch 64; GPUs of a server over PCIe",
+        rate, 64, nbytes, servers, 4, 25,
     )  # fmt: skip
 
 

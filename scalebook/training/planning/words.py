@@ -132,9 +132,9 @@ def reliability_words(reliability: Reliability) -> str:
         )
     return (
         f"In {reliability.cells} runs with real workers, predicted/measured was {_range(rates)} for updates/s and "
-        f"{_range(stale)} for staleness{sharing} ({reliability.command}; {reliability.machine}). A knee and a "
-        "factor have two predictions in them, and the range of both. Hardware that a profile describes wrongly is not "
-        "in these ranges."
+        f"{_range(stale)} for staleness{sharing} ({reliability.command}; {reliability.machine}). How far workers help, "
+        "and each factor, rest on two predictions, and have the range of both. Hardware that a profile describes "
+        "wrongly is not in these ranges."
     )
 
 
@@ -151,6 +151,9 @@ def _reach(curve: Curve, reliability: Reliability) -> str:
     knee = curve.knee
     low, high = rates.likely(knee.samples_per_s / curve.one_per_s)
     at, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
+    if at == 1:
+        helps = "Adding workers makes it slower" if high < 1 else "Adding workers hardly helps"
+        return f"{helps}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one."
     most = max(curve.points, key=lambda point: point.samples_per_s)
     more = ""
     if most.samples_per_s > 1.1 * knee.samples_per_s:
@@ -160,7 +163,7 @@ def _reach(curve: Curve, reliability: Reliability) -> str:
         more += f" {last.workers} are slower than {most.workers}."
     return (
         f"Workers help up to about {at} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
-        f"times as fast as one, and an added one brings less than half of what the first did.{more}"
+        f"times as fast as one, and each further worker adds less than half of what the first did.{more}"
     )
 
 

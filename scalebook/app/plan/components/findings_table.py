@@ -48,7 +48,7 @@ def draw(answer: Answer, file: str) -> None:
             )
     html.draw(html.table(head, rows, numeric=range(1, len(head)), label="All figures"))
     st.caption(
-        "Bold: the last number of workers before the knee. Sending: push (with queueing) and pull. Memory: weights, "
+        "Bold: as far as workers help. Sending: push (with queueing) and pull. Memory: weights, "
         "gradients and optimizer state of one worker, without activations."
     )
     st.download_button("CSV", findings.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",

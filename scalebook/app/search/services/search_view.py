@@ -214,7 +214,7 @@ def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[TrialRow]:
         }
         values = tuple(value(record, i) for i in range(len(spec.objectives)))
         cause = (
-            re.sub(r"^\w+: ", "", record.cause) if record.failure else record.cause
+            re.sub(r"^\w+(Error|Exception): ", "", record.cause) if record.failure else record.cause
         )  # the exception's class says less
         why = ": ".join(part for part in (record.failure or "", cause) if part)
         rows_.append(
