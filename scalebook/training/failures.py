@@ -65,7 +65,7 @@ class Diverged(RuntimeError):
     """The loss became NaN or infinite. `stale`: gradients of several workers were applied as they came."""
 
     def __init__(self, metric: str, value: float, updates: int, stale: bool = False) -> None:
-        super().__init__(f"{metric} became {'NaN' if math.isnan(value) else value} after {updates:,} updates")
+        super().__init__(f"{metric} became {'NaN' if math.isnan(value) else 'infinite'} after {updates:,} updates")
         self.metric, self.value, self.updates, self.stale = metric, value, updates, stale
 
     def __reduce__(self) -> tuple[type["Diverged"], tuple[str, float, int, bool]]:
@@ -104,6 +104,8 @@ class NodeLost(RuntimeError):
 class TimedOut(RuntimeError):
     """A wait inside a run met its deadline; the message says who waited for what."""
 
+
+OURS = (Diverged, ProcessLost, NodeLost, TimedOut, ConfigError)
 
 MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to allocate", "bad_alloc")
 """Of torch's allocators for CPU and GPU, the operating system, NumPy and C++, in lower case."""
@@ -177,8 +179,9 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 
 def _one_line(error: BaseException) -> str:
-    first = (str(error).strip() or "no message").splitlines()[0]
-    return f"{type(error).__name__}: {BYTES.sub(_readable, first)}"
+    """Its message, after the name of its class, unless that is ours: `FailureClass` says the same."""
+    first = BYTES.sub(_readable, (str(error).strip() or "no message").splitlines()[0])
+    return first if isinstance(error, OURS) else f"{type(error).__name__}: {first}"
 
 
 def _readable(match: re.Match[str]) -> str:

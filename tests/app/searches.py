@@ -88,11 +88,11 @@ def _ended(search: SearchSpec, number: int, point: dict[str, Any], rng: random.R
     if apart > 1.9 + 0.2 * rng.random():
         curve = _curve(3.0, 0.1, rng)[:2]
         return TrialRecord(
-            state="infeasible", failure=FailureClass.DIVERGED, cause="Diverged: train/loss became nan after 90 updates",
+            state="infeasible", failure=FailureClass.DIVERGED, cause="train/loss became nan after 90 updates",
             curve=curve, seconds=seconds * 0.2, **common,
         )  # fmt: skip
     if rng.random() < 0.01:
-        cause = "WorkerLost: worker 1 died: pid 4711, SIGKILL"
+        cause = "worker 1 died: pid 4711, SIGKILL"
         return TrialRecord(state="failed", failure=FailureClass.WORKER_LOST, cause=cause, seconds=seconds, **common)
     value = _loss(apart, batch) * math.exp(rng.gauss(0, 0.03))
     curve = _curve(value, 0.6 + 0.3 * rng.random(), rng)

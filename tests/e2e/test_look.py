@@ -10,6 +10,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect
 
 from scalebook.app.navigation import PLACES
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.e2e.audit import SERIOUS, findings
 from tests.e2e.conftest import Served, end_supervisor, serve
@@ -186,11 +188,11 @@ def test_run_stays_in_reach_and_the_focus_is_seen(shown: tuple[Page, str, Galler
     page.wait_for_timeout(200)
     expect(run).to_be_in_viewport(ratio=1)
     page.get_by_role("textbox", name="Name", exact=True).focus()
-    names: list[str] = []
-    while "Run" not in names and len(names) < 80:
+    reached: list[str] = []
+    while "Run" not in reached and len(reached) < 80:
         page.keyboard.press("Tab")
-        names.append(page.evaluate(NAME))
-    assert [one for one in names if one in ORDER] == list(ORDER)
+        reached.append(page.evaluate(NAME))
+    assert [one for one in reached if one in ORDER] == list(ORDER)
     for scheme in THEMES:
         page.emulate_media(color_scheme=scheme)
         page.wait_for_timeout(300)
@@ -202,6 +204,144 @@ def test_run_stays_in_reach_and_the_focus_is_seen(shown: tuple[Page, str, Galler
     page.set_viewport_size({"width": 400, "height": 860})
     page.reload()
     expect(run).to_be_in_viewport(ratio=1)
+
+
+def test_the_field_that_has_the_focus_has_one_ring(shown: tuple[Page, str, Gallery]) -> None:
+    """Around all of it: a select's own input ends before its arrow, where a ring of its own would draw a line."""
+    page, address, found = shown
+    page.goto(address + found.addresses()["compose-cell"])
+    settle(page)
+    accent = page.locator(".stApp").evaluate("one => getComputedStyle(one).getPropertyValue('--sb-accent')")
+    assert accent
+    for label in ("Model", "Name"):
+        field = page.get_by_label(label, exact=True).and_(page.locator("input"))
+        field.focus()
+        page.keyboard.press("Shift")  # from now on the keyboard is at work
+        assert field.evaluate("one => getComputedStyle(one).outlineStyle") == "none"
+        border = "one => getComputedStyle(one).borderRightColor"
+        around = field.locator("xpath=..")
+        other = page.get_by_label("Data", exact=True).and_(page.locator("input")).locator("xpath=..")
+        assert around.evaluate(border) != other.evaluate(border)
+        inside, outside = (
+            around.bounding_box(),
+            page.locator(".stSelectbox, .stTextInput").filter(has=field).bounding_box(),
+        )
+        assert inside is not None
+        assert outside is not None
+        assert abs(inside["width"] - outside["width"]) <= 2, "the border is that of the whole field"
+
+
+def test_help_that_is_opened_by_keys_hides_nothing_that_stands_above_it(shown: tuple[Page, str, Gallery]) -> None:
+    """Neither what the field above says is wrong; where there is room, nor the field that it is about."""
+    page, address, found = shown
+    for width, beside in ((1280, True), (400, False)):
+        page.set_viewport_size({"width": width, "height": 860})
+        page.goto(address + found.addresses()["compose-cell"])
+        settle(page)
+        page.get_by_role("textbox", name="Reach", exact=True).focus()
+        page.keyboard.press("Shift+Tab")
+        sign = page.get_by_role("button", name="Help for Reach")
+        expect(sign).to_be_focused()
+        help_ = page.get_by_role("tooltip")
+        expect(help_).to_be_visible()
+        box, at = help_.bounding_box(), sign.bounding_box()
+        assert box is not None
+        assert at is not None
+        assert box["y"] >= at["y"]
+        assert (box["x"] >= at["x"] + at["width"]) == beside
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        page.keyboard.press("Escape")
+        expect(help_).to_have_count(0)
+
+
+def boxes(page: Page, selector: str) -> list[dict[str, float]]:
+    """Of what is seen of it, in pixels."""
+    found = page.locator(f"{selector}:visible")
+    assert found.count() > 0, selector
+    return [dict(box) for one in found.all() if (box := one.bounding_box())]  # type: ignore[arg-type]
+
+
+def meet(one: dict[str, float], other: dict[str, float]) -> bool:
+    return (
+        one["x"] < other["x"] + other["width"]
+        and other["x"] < one["x"] + one["width"]
+        and one["y"] < other["y"] + other["height"]
+        and other["y"] < one["y"] + one["height"]
+    )
+
+
+def test_why_a_run_failed_is_in_sight_beside_runs_of_other_models(
+    shown: tuple[Page, str, Gallery], gallery: tuple[Served, Gallery]
+) -> None:
+    """At 1280 pixels, among all runs and among those that failed. Where a column is, its help says while the pointer is
+    on its head: the table is a picture."""
+    page, address, found = shown
+    client = open_store(gallery[0].workspace)
+    for name in ("failed", "stopped"):
+        client.set_tag(found.runs[name], names.TAG_MODEL, f"Model of {name}")
+    for asked in ("/runs", "/runs?state=failed"):
+        page.goto(address + asked)
+        settle(page)
+        grid = boxes(page, "[data-testid=stDataFrame]")[0]
+        assert grid["x"] + grid["width"] <= 1280
+        seen = []
+        for x in range(300, int(grid["width"]) - 10, 60):
+            page.mouse.move(grid["x"] + x - 3, grid["y"] + 18)
+            page.mouse.move(grid["x"] + x, grid["y"] + 18)
+            page.wait_for_timeout(900)
+            if page.get_by_text("Why it waits, failed or was pruned").count():
+                seen.append(x)
+        assert len(seen) >= 4, "240 of its 260 pixels"
+
+
+@pytest.mark.parametrize(("name", "actions"), [("runs", "table-actions"), ("search-table", "trial-actions")])
+def test_a_tables_own_buttons_cover_nothing(shown: tuple[Page, str, Gallery], name: str, actions: str) -> None:
+    """They appear above its upper right corner while the pointer is over it; also once a row is ticked."""
+    page, address, found = shown
+    page.goto(address + found.addresses()[name])
+    settle(page)
+    table = page.locator("[data-testid=stDataFrame]:visible").last
+    table.scroll_into_view_if_needed()
+    for ticked in (False, True):
+        box = table.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 60, box["y"] + 50)
+        page.mouse.move(box["x"] + 18, box["y"] + 52)
+        if ticked:
+            page.wait_for_timeout(300)
+            page.mouse.click(box["x"] + 18, box["y"] + 52)
+            settle(page)
+        page.wait_for_timeout(500)
+        own = boxes(page, "[data-testid=stElementToolbarButton]")
+        ours = boxes(page, f".st-key-{actions} :is(button, a, p)")
+        assert [(one, other) for one in own for other in ours if meet(one, other)] == []
+
+
+def test_enter_in_the_title_of_a_new_notebook_makes_it(
+    shown: tuple[Page, str, Gallery], gallery: tuple[Served, Gallery]
+) -> None:
+    """Once; an empty title makes none."""
+    page, address, found = shown
+    root = gallery[0].workspace.root
+    before = set(root.glob("*.md"))
+    try:
+        page.goto(address + found.addresses()["notebook-empty"])
+        page.get_by_role("button", name="New notebook").click()
+        dialog = page.get_by_role("dialog")
+        box = dialog.get_by_role("textbox")
+        box.press("Enter")
+        page.wait_for_timeout(1000)
+        expect(dialog).to_be_visible()
+        assert set(root.glob("*.md")) == before
+        box.press_sequentially("By Enter alone")
+        box.press("Enter")
+        expect(dialog).to_have_count(0)
+        expect(page).to_have_title("By Enter alone · Scalebook")
+        assert {one.name for one in set(root.glob("*.md")) - before} == {"by-enter-alone.md"}
+    finally:
+        for one in set(root.glob("*.md")) - before:
+            one.unlink()
 
 
 def test_keys_save_and_close(shown: tuple[Page, str, Gallery]) -> None:

@@ -241,7 +241,7 @@ def test_a_loss_that_is_no_number_ends_the_run_as_diverged(strategy: Any, worksp
     result = job.result()
     assert result is not None
     assert (code, result.status, result.failure) == (1, "failed", FailureClass.DIVERGED)
-    assert result.cause.startswith("Diverged: train/loss became ")
+    assert result.cause.startswith("train/loss became ")
     assert record.status == "FAILED"
     assert record.tags[names.TAG_FAILURE] == "diverged"
     assert record.tags[names.TAG_CAUSE] == result.cause

@@ -54,7 +54,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
             blocks.append(CellHead(cell.kind, cell.name, ["cannot be read"]))
             blocks += [Remark(cell.message, trouble=True), SourceText("Text", cut(cell.source), "", folded=False)]
         else:
-            blocks += search_blocks(workspace, name, nb, cell, description)
+            blocks += search_blocks(workspace, reader, name, nb, cell, description)
     blocks += environment_blocks(runs, nb, name, workspace.settings.modules)
     document = Document(nb.title, name, nb.text, moment(time.time()), blocks)
     return published(document, {str(workspace.root.resolve()): ".", str(Path.home()): "~"})

@@ -1,7 +1,7 @@
 """A search of the document: its plan, the best point, the best trials, the map."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from scalebook.training.config.description import Description
@@ -17,8 +17,11 @@ from scalebook.training.notebook import figures
 from scalebook.training.notebook.cells import Notebook, SearchCell
 from scalebook.training.search import launch
 from scalebook.training.search.folder import ENDED, SearchFolder
+from scalebook.training.search.study.own_values import Tags, logging_own, own_values
 from scalebook.training.search.study.reading import read
 from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
+from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 
 BEST: Final = 10
@@ -26,7 +29,7 @@ BEST: Final = 10
 
 
 def search_blocks(
-    workspace: Workspace, notebook: str, nb: Notebook, cell: SearchCell, description: Description
+    workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, cell: SearchCell, description: Description
 ) -> list[Block]:
     """Of the newest search of the cell. `notebook` is the file's name. What cannot be read is said in its place."""
     folder = launch.of_cell(workspace, notebook, cell.name)
@@ -39,7 +42,7 @@ def search_blocks(
         blocks.append(Remark(f"Stale: {stale}.", trouble=True))
     try:
         spec = folder.spec(description)
-        blocks += [*_plan(spec, folder), *_found(_trials(folder, spec), spec)]
+        blocks += [*_plan(spec, folder), *_found(_trials(folder, spec), spec, logging_own(reader, folder.id))]
     except ConfigError as error:
         blocks.append(Remark(f"This search cannot be read: {error}", trouble=True))
     return [*blocks, config_of(cell.source)]
@@ -71,7 +74,8 @@ def _plan(spec: SearchSpec, folder: SearchFolder) -> list[Block]:
     return [Facts([(name, value) for name, value in pairs if value]), space]
 
 
-def _found(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Block]:
+def _found(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[Block]:
+    """`tags`: of those runs that have logged a metric which is not computed from all workers' data together."""
     many = Counter(str(record.state) for record in records)
     counted = ", ".join(f"{many[state]:,} {state}" for state in STATES if many[state])
     winner = best(records, spec)
@@ -79,15 +83,18 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Block]:
         return [Remark(f"No trial has finished within reach yet. Trials: {counted or 'none'}.")]
     goal = spec.objectives[0]
     value = figures.metric(Estimate(winner.values[0], winner.spread, spec.seeds))
+    value += f" {SIGN}" if 0 in own_values(winner, spec, tags) else ""
     words = f"Best: {goal.name} {value} at {summary(spec, winner.point)} (trial {winner.number}). Trials: {counted}."
     sign = 1 if goal.lower else -1
     ranked = sorted(
         (record for record in records if record.state == "finished"), key=lambda record: sign * record.values[0]
     )
     head = ["trial", *(column.name for column in spec.space), *(column.name for column in spec.objectives), "took"]
-    rows = [_row(record, spec) for record in ranked[:BEST]]
+    rows = [_row(record, spec, own_values(record, spec, tags)) for record in ranked[:BEST]]
     numeric = [0, *range(1 + len(spec.space), len(head))]
     blocks: list[Block] = [Remark(words), DataTable(head, rows, numeric, 0)]
+    if any(own_values(record, spec, tags) for record in [winner, *ranked[:BEST]]):
+        blocks.append(Remark(f"{SIGN} {WORDS}"))
     if chart := map_chart(records, spec, winner.number):
         blocks.append(Chart(chart, f"{goal.name} over the search's space"))
         if len(records) > MOST_MARKS:
@@ -95,11 +102,12 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec) -> list[Block]:
     return blocks
 
 
-def _row(record: TrialRecord, spec: SearchSpec) -> list[str]:
-    """The spread is the first objective's."""
+def _row(record: TrialRecord, spec: SearchSpec, own: Collection[int]) -> list[str]:
+    """The spread is the first objective's. `own`: the objectives whose values have the sign."""
     point = [each.label(record.point[each.name]) if each.name in record.point else "" for each in spec.space]
     values = [
         figures.metric(Estimate(value, record.spread if i == 0 else None, spec.seeds))
+        + (f" {SIGN}" if i in own else "")
         for i, value in enumerate(record.values)
     ]
     return [str(record.number), *point, *values, duration(record.seconds) or figures.NOTHING]

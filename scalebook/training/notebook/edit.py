@@ -20,6 +20,7 @@ from scalebook.training.notebook.cells import (
     Kind,
     Note,
     Notebook,
+    Ratio,
     SearchCell,
 )
 from scalebook.training.notebook.claim_body import OF
@@ -107,12 +108,39 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) ->
 
 
 def say_better(nb: Notebook, cell: ComparisonCell | ClaimCell, metric: str, goal: Goal) -> Notebook:
-    """The cell with `{metric: goal}` for its metric: what a person says is better of it."""
+    """The cell with `{metric: goal}` for this metric: what a person says is better of it. `cell` names the metrics that
+    it is judged by, also where nobody has written them; a claim of ratios says it in each of them."""
     index = _index(nb, _kind(cell), cell.name)
     assert index is not None, f"no cell {cell.name}"
     written = _told(nb.cells[index])
-    values = {**written, "metric": directions.written(metric, goal)}
+    if isinstance(cell, ClaimCell) and cell.ratios:
+        values = _ratios_say(written, cell, metric, goal)
+    else:
+        values = {**written, "metric": directions.written(metric, goal)}
     return _changed(nb, index, written, values, "".join(f"{key}: {flow(value)}\n" for key, value in values.items()))
+
+
+def _ratios_say(written: Mapping[str, Any], cell: ClaimCell, metric: str, goal: Goal) -> dict[str, Any]:
+    """The YAML of a claim of ratios, with what is better of the metric at each place that names it; in a ratio that is
+    judged by it where neither it nor its claim names one."""
+    said = directions.written(metric, goal)
+
+    def told(says: Mapping[str, Any], missing: bool) -> dict[str, Any]:
+        named = directions.named(says.get("metric"))
+        return {**says, "metric": said} if missing or (named is not None and named[0] == metric) else dict(says)
+
+    def ratio(side: Mapping[str, Any], judged: Ratio) -> dict[str, Any]:
+        return told(side, "metric" not in side and "metric" not in written and judged.metric == metric)
+
+    values, ratios = told(written, missing=False), list(cell.ratios)
+    if cell.against is not None:
+        values["against"] = ratio(written["against"], ratios.pop(0))
+    runs = written["runs"]
+    if isinstance(runs, list):
+        values["runs"] = [ratio(side, judged) for side, judged in zip(runs, ratios, strict=True)]
+    else:
+        values["runs"] = ratio(runs, ratios[0])
+    return values
 
 
 def put_search(nb: Notebook, name: str, body: Mapping[str, Any], at: int | None = None) -> Notebook:

@@ -133,6 +133,8 @@ def profile_of(told: StepMeasures, title: str, cores: int | None, accumulate: in
         shard_shares={int(shards): share for shards, share in told.shard_shares.items()},
         sparse=told.sparse,
         node=None if link is None else SharedNode(MOST_WORKERS, link),
+        weights=told.weights,
+        state=told.state,
         ready=ready_of(told, accumulate),
         overlap=link is None,
         all_reduce="fastest" if link is None else "ring",

@@ -7,6 +7,8 @@ from streamlit.testing.v1 import AppTest
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
 from scalebook.training.notebook import store
+from scalebook.training.tracking import names
+from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import TEXT, Open, html
 from tests.app.recorded import record
@@ -216,3 +218,38 @@ def test_results_are_written_into_a_note_by_a_button(open_page: Open, workspace:
     assert "| pixelcnn-async-2 | 3 | 2.1" in path.read_text(encoding="utf-8")
     assert not any(one.label == "Write results" for one in app.button)
     assert not any("<!--" in one.value for one in app.markdown)
+
+
+def better(app: AppTest) -> Any:
+    return next(one for one in app.button_group if one.label == "Better")
+
+
+def test_the_form_guesses_from_what_the_claim_is_about_alone(open_page: Open, workspace: Workspace) -> None:
+    """Not from another experiment of the notebook, nor from another search; and it follows what is chosen."""
+    path = workspace.root / "first-steps.md"
+    of_other = SEARCH.replace("batch\n", "of-other\n").replace("pixelcnn-async-2", "other")
+    other = f"\n```yaml{SINGLE.replace('=single', '=other')}"
+    path.write_text(f"{TEXT}{other}\n{SEARCH}\n{of_other}", encoding="utf-8")
+    job = record(workspace, cell="other")
+    client = open_store(workspace)
+    client.set_tag(job.id, names.TAG_DIRECTIONS, '{"zeal": "max"}')
+    for name in ("zeal", names.best("zeal")):
+        client.log_metric(job.id, name, 1.0)
+    app = press(open_page(), "Add a claim")
+    select(app, "Compared with").set_value("").run()
+    select(app, "Claim about").set_value(["pixelcnn-async-2"]).run()
+    select(app, "Figure").set_value("best").run()
+    select(app, "Metric").set_value("zeal").run()
+    assert better(app).value == "min"
+    assert "A guess: neither config nor metric says so." in [one.value for one in app.caption]
+    select(app, "Claim about").set_value(["other"]).run()
+    assert better(app).value == "max", "as its runs have recorded"
+    box(app, "At most").set_value("1").run()
+    select(app, "Claim about").set_value(["batch_size: 64"]).run()
+    select(app, "Search").set_value("of-other").run()
+    assert better(app).value == "max"
+    select(app, "Search").set_value("batch").run()
+    assert better(app).value == "min"
+    app.button(key="claim-form-save").click().run()
+    assert not app.exception
+    assert "metric: zeal\n" in path.read_text(encoding="utf-8"), "nobody has said what is better"

@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
+from scalebook.training.config.search.types import Objective
 from scalebook.training.export.gather import gather
 from scalebook.training.export.html_file import as_html
 from scalebook.training.notebook import store
@@ -70,7 +71,41 @@ def test_the_best_of_a_search_is_marked_on_its_card_and_its_page(open_page: Open
     assert WORDS not in words(open_page("search", search=search.id))
     open_store(workspace).set_tag(run, names.TAG_OWN, "val/loss")
     assert signs(open_page("", notebook="first-steps")) == 1
-    assert f"{SIGN} val/loss. {WORDS}" in words(open_page("search", search=search.id))
+    page = open_page("search", search=search.id)
+    assert f"{SIGN} val/loss. {WORDS}" in words(page)
+
+
+def test_a_search_s_table_and_its_export_mark_the_trials_by_name(open_page: Open, workspace: Workspace) -> None:
+    """Also what it took to bring such a metric to the target; trials of other strategies are not marked."""
+    path = workspace.root / "first-steps.md"
+    body = "experiment: pixelcnn-async-2\nobjective: [val/loss, seconds]\ntarget: 2\nspace: {batch_size: [16, 32]}\n"
+    path.write_text(f"{TEXT}\n```yaml search=batch-size\n{body}```\n", encoding="utf-8")
+    objectives = (Objective("val/loss", True), Objective("seconds", True))
+    spec = searches.spec((searches.BATCH, searches.RATE), trials=8)
+    spec = replace(spec, objectives=objectives, target=2.0, pruner="none")
+    told = [replace(one, runs={1: record(workspace).id}, values=(0.5 + one.number, 10.0))
+            for one in searches.records(spec, 2)]  # fmt: skip
+    told = [replace(one, state="finished") for one in told]
+    search = searches.folder(workspace, spec, told)
+    first, client = told[0].runs[1], open_store(workspace)
+    for one in told:
+        client.set_tag(one.runs[1], names.TAG_PARENT, search.id)
+
+    def table() -> list[str]:
+        (found,) = [one.value for one in open_page("search", search=search.id, view="Table").dataframe]
+        return list(found["own"])
+
+    def exported() -> str:
+        return as_html(gather(workspace, resources.reader(), store.read(path), resources.description()))
+
+    assert table() == ["", ""]
+    assert WORDS not in exported()
+    client.set_tag(first, names.TAG_OWN, "other, val/loss")
+    assert table() == ["val/loss, seconds", ""]
+    text = exported()
+    assert f"{SIGN} {WORDS}" in text
+    assert text.count(f" {SIGN}</td>") == 2
+    assert text.count(f"Best: val/loss 0.5000 {SIGN} at") == 1
 
 
 def test_the_export_marks_them(workspace: Workspace, open_page: Open, own: str) -> None:

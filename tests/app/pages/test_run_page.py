@@ -41,7 +41,7 @@ def test_a_failed_run_names_cause_and_remedy(open_page: Open, workspace: Workspa
     job = record(workspace, seed=3, state="failed")
     app = open_page("runs", run=job.id)
     assert "Worker lost." in app.error[0].value
-    assert "worker 1 died: pid 4711, SIGKILL." in app.error[0].value
+    assert "Worker 1 died: pid 4711, SIGKILL." in app.error[0].value
     assert "Find the cause in the log" in app.error[0].value
     assert buttons(app) == ["Run again", "Duplicate"]
     with zipfile.ZipFile(job.path / "last.ckpt", "w") as checkpoint:

@@ -29,7 +29,7 @@ def test_runs_stand_in_a_table_newest_first(open_page: Open, workspace: Workspac
     assert table["name"][0] == f"/runs?called=a+%C2%B7+seed+2&run={last.id}"
     assert run_names(table) == ["a · seed 2", "a · seed 1"]
     assert [list(one) for one in table["state"]] == [["failed"], ["finished"]]
-    assert table["remark"][0].startswith("worker lost: WorkerLost: worker 1 died")
+    assert table["remark"][0].startswith("worker lost: worker 1 died")
     assert round(table["best"][1], 3) == 2.047
 
 

@@ -144,7 +144,7 @@ def test_a_config_is_planned_as_it_is_written(
     shop: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(play, "LEAST", 50)
-    monkeypatch.setattr(play, "LEAST_CONSTANT", 50)
+    monkeypatch.setattr(play, "LEAST", 50)
     written = {
         "rule": "sync",
         "push_codec": "int8",

@@ -58,8 +58,8 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
     assert heading(CURVE) == "async, 2 shards, 10 Gbit/s Ethernet"
     assert sentences(CURVE, WITHIN) == [
         (
-            "Workers help up to about 5 (3 to 8): 8 train 4 to 6.25 times as fast as one, and an added one brings less "
-            "than half of what the first did."
+            "Workers help up to about 5 (3 to 8): 8 train 4 to 6.25 times as fast as one, and each further worker "
+            "adds less than half of what the first did."
         ),
         (
             "The limit is the servers' time: without that, 8 workers train 1.6 times as fast (1 to 2.5). Then: the "
@@ -110,6 +110,16 @@ def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
     last = compared(replace(answer, curves=[replace(sync, own=True), ddp, fsdp, replace(own, own=False)]))
     assert last[-1].startswith("With 8 workers, 4 of 4: sync, 2 shards, 10 Gbit/s Ethernet (the config's): 300")
     assert compared(replace(answer, curves=[own])) == []
+
+
+@pytest.mark.parametrize(
+    ("samples_per_s", "said"),
+    [(95.0, "hardly helps: 2 train 0.76 to 1.19"), (50.0, "makes it slower: 2 train 0.4 to 0.625")],
+)
+def test_workers_that_do_not_help(samples_per_s: float, said: str) -> None:
+    """Not that they help up to 1, and that 1 is so many times as fast as 1."""
+    curve = replace(CURVE, knee=Knee(1.0, samples_per_s, 2, 1.0, 1.2))
+    assert sentences(curve, WITHIN)[0] == f"Adding workers {said} times as fast as one."
 
 
 def test_workers_that_help_up_to_the_last() -> None:

@@ -28,7 +28,7 @@ def test_an_exception_keeps_its_type_and_says_where_it_was_raised() -> None:
         time.sleep(60)
 
     started = time.monotonic()
-    with pytest.raises(Diverged, match="train/loss became inf after 12 updates") as caught:
+    with pytest.raises(Diverged, match="train/loss became infinite after 12 updates") as caught:
         run_workers(2, body)
     assert time.monotonic() - started < 30  # others sleep for 60
     assert isinstance(caught.value.__cause__, WorkerTraceback)

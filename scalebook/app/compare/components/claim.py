@@ -28,8 +28,7 @@ def body(judgement: Judgement) -> None:
         for row in table.cells(judgement)
     ]
     html.draw(html.table(table.head(judgement), rows, numeric))
-    guesses = table.guesses(judgement) if judgement.cell.ratios else []  # of others there is a button
-    for remark in [*guesses, *table.remarks(judgement)]:
+    for remark in table.remarks(judgement):
         st.caption(remark)
 
 

@@ -36,9 +36,9 @@ def draw(plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem
     wrong: list[Problem] = []
     said = _ratios(plan, key, slots, wrong) if of_ratios else _sides(plan, key, slots, wrong)
     sides = [*said["runs"], said["against"]]
-    said |= _figure(plan, key, slots, sides, of_ratios)
     if plan.searches and not of_ratios:
         said |= _search(plan.searches, written, key, slots)
+    said |= _figure(plan, key, slots, sides, of_ratios, said.get("search", NOTHING))
     problems = wrong or check(said, name)
     _tell(problems, slots)
     return name, said, not any(problem.severity == "error" for problem in problems)
@@ -71,17 +71,15 @@ def _ratios(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: 
                 text = claim_plans.side_text(before[word]) if before.get(word) is not None else NOTHING
                 sides[word] = _side(plan, WORDS[word], text, f"{key}-{at}-{word}", "Choose one")
                 slots[f"{at}.{word}"] = st.empty()
-            measured: dict[str, Any] = {"metric": _metric(plan, before, f"{key}-{at}-metric", list(sides.values()))}
+            parts = {word: _read(text, f"{at}.{word}", wrong) if text else None for word, text in sides.items()}
+            chosen = _search(plan.searches, before, f"{key}-{at}", slots, f"{at}.") if plan.searches else {}
+            both = [*parts.values()]
+            metric = _metric(plan, before, f"{key}-{at}-metric", both, chosen.get("search", NOTHING))
             slots[f"{at}.metric"] = st.empty()
-            measured["target"] = number_box.draw(
-                FIELDS["target"], before.get("target"), f"{key}-{at}-target", hint=TARGET
-            )
+            target = number_box.draw(FIELDS["target"], before.get("target"), f"{key}-{at}-target", hint=TARGET)
             slots[f"{at}.target"] = st.empty()
-            if plan.searches:
-                measured |= _search(plan.searches, before, f"{key}-{at}", slots, f"{at}.")
             slots[at] = st.empty()
-        parts = {word: _read(text, f"{at}.{word}", wrong) if text else None for word, text in sides.items()}
-        said[at] = {**parts, **measured}
+        said[at] = {**parts, "metric": metric, "target": target, **chosen}
     return plan.ratios(said)
 
 
@@ -99,7 +97,9 @@ def _read(text: str, key: str, wrong: list[Problem]) -> Any:
         return None
 
 
-def _metric(plan: ClaimPlan, before: Mapping[str, Any], key: str, sides: Sequence[Any], curve: bool = True) -> Any:
+def _metric(
+    plan: ClaimPlan, before: Mapping[str, Any], key: str, sides: Sequence[Any], search: str, curve: bool = True
+) -> Any:
     """As YAML, with what is better of it where a person says so. `curve`: whether the figure depends on that."""
     metric = claim_plans.metric_of(before)
     metrics = list(dict.fromkeys([*plan.metrics, metric]))
@@ -109,13 +109,14 @@ def _metric(plan: ClaimPlan, before: Mapping[str, Any], key: str, sides: Sequenc
     if not name or not curve:
         return name
     said = claim_plans.goal_of(before) if name == metric else None
-    told = better.choose(plan.better(sides, name), said, f"{key}-better-{name}")
+    told = better.choose(plan.better(sides, search, name), said, f"{key}-better-{name}")
     return directions.written(name, None if told.source != "said" else "min" if told.lower else "max")
 
 
 def _figure(
-    plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], sides: Sequence[Any], of_ratios: bool
-) -> dict[str, Any]:
+    plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], sides: Sequence[Any], of_ratios: bool,
+    search: str,
+) -> dict[str, Any]:  # fmt: skip
     """With bounds; of two ratios each has a metric and a target of its own. `sides`: the baseline last, or None."""
     written, options = plan.written, list(FIGURES)
     left, right = st.columns(2)
@@ -127,7 +128,7 @@ def _figure(
     said: dict[str, Any] = {"figure": figure}
     if not of_ratios:
         with right:
-            said["metric"] = _metric(plan, written, f"{key}-metric", sides, figure in (*AXES, "best"))
+            said["metric"] = _metric(plan, written, f"{key}-metric", sides, search, figure in (*AXES, "best"))
             slots["metric"] = st.empty()
     aims, hints = figure in AXES, {"target": TARGET}
     fields = ("at_least", "at_most") if of_ratios else ("target", "at_least", "at_most")

@@ -44,15 +44,13 @@ class ClaimPlan:
     editing: str = ""
     """The name that it has so far, "" for a new one."""
     searches: Sequence[str] = field(default_factory=tuple)
-    tags: Sequence[Mapping[str, str]] = ()
-    """Of the runs that say what they log."""
+    tags: plans.Tags = field(default_factory=dict)
 
-    def better(self, sides: Sequence[Any], metric: str) -> Direction:
-        """What is better of a metric of these sides, where the claim says nothing of it; a part of a search may be of
-        any experiment."""
+    def better(self, sides: Sequence[Any], search: str, metric: str) -> Direction:
+        """What is better of a metric of these sides, where the claim says nothing of it. Parts are of `search`."""
         named = [side for side in sides if isinstance(side, str)]
-        known = [cell.name for cell in self.stored.notebook.experiments()]
-        return plans.better(self.stored, self.tags, named or known, metric)
+        parts = [search] if any(isinstance(side, Mapping) for side in sides) else []
+        return plans.better(self.stored, self.tags, [*named, *parts], metric)
 
     @property
     def sides(self) -> list[str]:
@@ -154,7 +152,7 @@ def new(stored: Stored, description: Description, recorded: Sequence[RunRecord] 
     if alike:
         written["against"] = alike[0]
     return ClaimPlan(
-        stored, edit.unique_name(nb, SUGGESTED), written, metrics, searches=_searches(nb), tags=_tags(recorded)
+        stored, edit.unique_name(nb, SUGGESTED), written, metrics, searches=_searches(nb), tags=plans.tags_of(recorded)
     )
 
 
@@ -163,7 +161,9 @@ def of_cell(stored: Stored, cell: ClaimCell, description: Description, recorded:
     known = plans.metrics(stored.notebook, description, recorded)
     metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *known]))
     written = edit.values_of(cell)
-    return ClaimPlan(stored, cell.name, written, metrics, cell.name, _searches(stored.notebook), _tags(recorded))
+    return ClaimPlan(
+        stored, cell.name, written, metrics, cell.name, _searches(stored.notebook), plans.tags_of(recorded)
+    )
 
 
 def side_text(side: Any) -> str:
@@ -195,10 +195,6 @@ def metric_of(written: Mapping[str, Any]) -> str:
 
 def _is_ratio(side: Any) -> bool:
     return isinstance(side, Mapping) and OF in side
-
-
-def _tags(recorded: Sequence[RunRecord]) -> list[Mapping[str, str]]:
-    return [run.tags for run in recorded]
 
 
 def _searches(nb: Notebook) -> list[str]:

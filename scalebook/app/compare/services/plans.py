@@ -20,10 +20,34 @@ from scalebook.training.workspace import Workspace
 SUGGESTED = "comparison"
 
 
-def better(stored: Stored, tags: Sequence[Mapping[str, str]], now: Sequence[str], metric: str) -> Direction:
-    """What is better of a metric of the experiments `now`, by what runs with these `tags` and the configs say."""
-    configs = [cell.config for cell in stored.notebook.experiments() if cell.name in now]
-    return directions.of_runs(metric, None, tags, configs)
+Tags = Mapping[str, Sequence[Mapping[str, str]]]
+"""Of the runs that say what they log, by the cell that they are of."""
+
+
+def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Direction:
+    """What is better of a metric, by what runs and configs of these experiments and searches say. A search is of its
+    experiment too."""
+    nb = stored.notebook
+    configs: list[Mapping[str, object]] = []
+    runs: list[Mapping[str, str]] = []
+    for name in sides:
+        experiment, search = nb.experiment(name), nb.search(name)
+        runs += tags.get(name, ())
+        if search is not None:
+            own = search.body.get("config")
+            configs += [own] if isinstance(own, Mapping) else []
+            experiment = nb.experiment(search.experiment or "")
+            runs += tags.get(search.experiment or "", ())
+        configs += [experiment.config] if experiment is not None else []
+    return directions.of_runs(metric, None, runs, configs)
+
+
+def tags_of(runs: Sequence[RunRecord]) -> dict[str, list[Mapping[str, str]]]:
+    """By cell."""
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for run in runs:
+        found.setdefault(run.cell or "", []).append(run.tags)
+    return found
 
 
 @dataclass(frozen=True)
@@ -45,8 +69,7 @@ class ComparisonPlan:
     """Of a new one that was begun from chosen runs: their experiments. Another choice is another draft."""
     left_at: float | None = None
     """When it was left, in seconds since the epoch, where it begins with a draft."""
-    tags: Sequence[Mapping[str, str]] = ()
-    """Of the runs that say what they log."""
+    tags: Tags = field(default_factory=dict)
 
     def better(self, now: Sequence[str], metric: str) -> Direction:
         """What is better of a metric of the experiments `now`, where the cell says nothing of it."""
@@ -88,7 +111,7 @@ def new(
     metric = metrics(stored.notebook, description, recorded, runs)[0]
     name = edit.unique_name(stored.notebook, SUGGESTED)
     cell = ComparisonCell("", name, runs, metric)
-    return ComparisonPlan(stored, cell, known, at, tags=[run.tags for run in recorded])
+    return ComparisonPlan(stored, cell, known, at, tags=tags_of(recorded))
 
 
 def of_cell(
@@ -96,7 +119,7 @@ def of_cell(
 ) -> ComparisonPlan:
     """The plan for editing a comparison that the notebook has."""
     known = metrics(stored.notebook, description, recorded)
-    return ComparisonPlan(stored, cell, known, editing=cell.name, tags=[run.tags for run in recorded])
+    return ComparisonPlan(stored, cell, known, editing=cell.name, tags=tags_of(recorded))
 
 
 def of_runs(
@@ -120,7 +143,9 @@ def of_runs(
         if chosen:
             cell = replace(shown, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
             left = [run.name or run.id[:8] for run in runs if not of[run.id]]
-            told = [run.tags for run in runs]
+            told: dict[str, list[Mapping[str, str]]] = {}
+            for run in runs:
+                told.setdefault(of[run.id], []).append(run.tags)
             plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen), tags=told))
     return sorted(plans, key=lambda plan: len(plan.left_out))
 

@@ -42,15 +42,14 @@ def show(stored: Stored, index: int, cell: ClaimCell) -> None:
             placing.act(intent, stored, index)
             st.rerun()
         claim.body(judgement)
-        if needs_curve(cell) and not cell.ratios:
-            _better(stored, cell, judgement)
+        for metric in dict.fromkeys(plain.metric for plain in judgement.cell.plain if needs_curve(plain)):
+            _better(stored, cell, judgement, metric)
 
 
-def _better(stored: Stored, cell: ClaimCell, judgement: Judgement) -> None:
-    key = f"better-{cell.name}"
-    metric = judgement.cell.metric
+def _better(stored: Stored, cell: ClaimCell, judgement: Judgement, metric: str) -> None:
+    key = f"better-{cell.name}-{metric}" if cell.ratios else f"better-{cell.name}"
     if goal := better.draw(metric, judgement.directions[metric], key, stored.stamp):
-        done = write(stored, lambda notebook: edit.say_better(notebook, cell, metric, goal))
+        done = write(stored, lambda notebook: edit.say_better(notebook, judgement.cell, metric, goal))
         state.clicks().settle(key, done=done is not None)
         st.rerun()
 

@@ -24,6 +24,7 @@ from scalebook.training.errors import Problem
 from scalebook.training.notebook.bodies import MOST_REPEATS
 
 MOST_WORKERS = 1024
+WORKERS_KEY = "trainer.devices"
 WORKERS = "Processes that compute gradients, each with a copy of the model and its own core (or GPU)."
 SEEDS = "Number of runs, each with the next seed. Three give an interval."
 SEED = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
@@ -173,12 +174,13 @@ class ConfigForm:
         with middle:
             key = self.key(f"workers.{'single' if single else 'several'}")
             said = number_box.draw("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
-            form.assign_workers(self.config, self._read("trainer.devices", said, MOST_WORKERS))
+            form.assign_workers(self.config, self._read(WORKERS_KEY, said, MOST_WORKERS))
         with right:
             data = form.chosen(self.config, "data", "data", self.description)
             batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
             if batch is not None:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
+        self._slot(WORKERS_KEY)  # what is said of them is long, and their column narrow
         if self.gpus:
             st.caption(self.gpus)
         machines.draw(self.config, self.description, info, self.key, self._field, self._slot)
@@ -307,7 +309,8 @@ class ConfigForm:
                 homeless.append(problem)
             else:
                 show = slot.error if problem.severity == "error" else slot.warning
-                show(f"{sentence(problem.message)} {problem.remedy}")
+                label = "Workers: " if slot is self.slots.get(WORKERS_KEY) else ""
+                show(f"{sentence(label + problem.message)} {problem.remedy}")
         return homeless
 
     def _home(self, path: str) -> DeltaGenerator | None:

@@ -15,8 +15,8 @@ OWN_WIDTH = 4
 """Of the config's own strategy."""
 IDEAL = "ideal"
 READING = (
-    "Dotted: linear speed-up. Diamond: the knee, beyond which an added worker brings less than half of what the "
-    "first did. Its line and the bands: the range of the prediction. Dashed: the 95th percentile."
+    "Dotted: linear speed-up. Diamond: how far workers help; each further one adds less than half of what the first "
+    "did. Its line and the bands: the range of the prediction. Dashed: the 95th percentile."
 )
 
 
@@ -117,7 +117,7 @@ def _knee(knee: Knee, colour: str, dark: bool) -> go.Scatter:
                  "color": colour, "thickness": 1.6, "width": 5},
         marker={"symbol": "diamond", "size": 12, "color": colour,
                 "line": {"width": 1.6, "color": "#14181b" if dark else "#fbfbfa"}},
-        hovertemplate=f"knee at %{{x:.3~g}} workers ({knee.low:.3g} to {knee.high:.3g})",
+        hovertemplate=f"Workers help up to about %{{x:.3~g}} ({knee.low:.3g} to {knee.high:.3g})<extra></extra>",
     )  # fmt: skip
 
 

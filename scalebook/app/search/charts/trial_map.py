@@ -19,7 +19,9 @@ from scalebook.training.search.study.trials import TrialRecord
 
 PAD = 0.045  # beyond the lowest and the highest value, so that no marker is cut
 ACROSS = 3  # panels side by side
-ROW, HEAD = 400, 74  # pixels
+ROW, HEAD = 400, 96  # pixels
+LEGEND = 66  # its two rows, which it needs on a phone
+TITLE = 18
 GAP = (0.025, 0.1)  # between panels, of the whole: across and upwards
 FINE, COARSE = 96, 56  # cells of a field along each axis: of one panel, of several
 MOST_PANELS = 9
@@ -94,7 +96,7 @@ def _layout(
         "template": charts.template(dark),
         "hovermode": "closest",
         "height": HEAD + ROW * rows,
-        "margin": {"t": 62 if titled else 40, "r": 8},
+        "margin": {"t": LEGEND + (TITLE if titled else 0), "r": 8},
         "legend": {"y": 1, "yref": "container", "yanchor": "top", "itemsizing": "constant"},
         "shapes": [],
         "annotations": [],

@@ -12,6 +12,7 @@ from scalebook.app.search.services.search_view import TrialRow
 from scalebook.app.shared.components import style
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 READING = "Click a column's head to sort; tick a trial to select it."
 HEIGHT = 470
@@ -28,13 +29,19 @@ ORDERS = ("by number", "best first")
 
 
 def draw(
-    records: Sequence[TrialRecord], spec: SearchSpec, order: str, key: str, factors: Mapping[int, float]
+    records: Sequence[TrialRecord],
+    rows: Sequence[TrialRow],
+    spec: SearchSpec,
+    order: str,
+    key: str,
+    factors: Mapping[int, float],
 ) -> TrialRecord | None:
     """The table, and the trial whose row is ticked. `factors`: what a trial's learning rate was multiplied with."""
-    rows = search_view.rows(records, spec)
     if order == ORDERS[1]:
         lower = spec.objectives[0].lower
-        rows.sort(key=lambda row: (row.values[0] is None, (row.values[0] or 0.0) * (1 if lower else -1), row.number))
+        rows = sorted(
+            rows, key=lambda row: (row.values[0] is None, (row.values[0] or 0.0) * (1 if lower else -1), row.number)
+        )
         key += "-" + hashlib.sha256(str([row.number for row in rows]).encode()).hexdigest()[:8]
     event: Any = st.dataframe(
         pd.DataFrame([_cells(row, spec, factors) for row in rows]),
@@ -45,7 +52,11 @@ def draw(
         on_select="rerun",
         selection_mode="single-row",
         column_config=_columns(spec),
-        column_order=[name for name in _columns(spec) if name != "why" or any(row.why for row in rows)],
+        column_order=[
+            name
+            for name in _columns(spec)
+            if name not in ("why", "own") or any((row.why if name == "why" else row.own) for row in rows)
+        ],
         alt="all trials",
     )
     ticked = [rows[i].number for i in event.selection.rows if i < len(rows)]
@@ -63,7 +74,7 @@ def _cells(row: TrialRow, spec: SearchSpec, factors: Mapping[int, float]) -> dic
         point[APPLIED] = asked * factor if isinstance(asked, int | float) and factor is not None else None
     return {
         "number": row.number, "state": [row.state], **point, **values, "spread": row.spread, "seconds": row.seconds,
-        "why": row.why,
+        "why": row.why, "own": row.own,
     }  # fmt: skip
 
 
@@ -100,6 +111,7 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
             )
     for i, objective in enumerate(spec.objectives):
         columns[f"value.{i}"] = column.NumberColumn(objective.name, format="%.5g", width=108)
+    columns["own"] = column.TextColumn(f"{SIGN} Per worker", width="small", help=WORDS)
     if spec.seeds > 1:
         columns["spread"] = column.NumberColumn(
             "±", format="%.2g", width=70, help="Half of the 95 % interval over seeds."

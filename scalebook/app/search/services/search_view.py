@@ -20,9 +20,9 @@ from scalebook.training.durations import duration
 from scalebook.training.errors import ConfigError
 from scalebook.training.search.folder import SearchProgress
 from scalebook.training.search.map.landscape import value
+from scalebook.training.search.study.own_values import Tags, own_words
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.search.study.trials import best as best_of
-from scalebook.training.tracking import own_metrics
 from scalebook.training.tracking.names import time_words
 from scalebook.training.tracking.reading import RunReader
 
@@ -62,14 +62,15 @@ def reached(record: TrialRecord, spec: SearchSpec, objective: int = 0) -> str:
     return f"{interval(known, half)}{f' {unit}' if unit else ''}"
 
 
-def is_own(record: TrialRecord, metric: str, reader: RunReader) -> bool:
-    """Whether the metric of the trial's first run is not computed from all workers' data together."""
-    for run_id in list(record.runs.values())[:1]:
+def own(record: TrialRecord, spec: SearchSpec, reader: RunReader) -> list[str]:
+    """The objectives whose values in this trial are not computed from all workers' data together."""
+    tags = {}
+    for run_id in record.runs.values():
         try:
-            return own_metrics.is_own(reader.run(run_id).tags, metric)
+            tags[run_id] = reader.run(run_id).tags
         except KeyError:
-            return False  # the run was deleted
-    return False
+            continue  # the run was deleted
+    return own_words([record], spec, tags)
 
 
 def amount(spec: SearchSpec, name: str) -> str:
@@ -202,10 +203,13 @@ class TrialRow:
     spread: float | None
     seconds: float | None
     why: str
+    own: str
+    """Objectives whose values are not computed from all workers' data together, with commas between."""
 
 
-def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[TrialRow]:
-    """The rows of the table: all trials by number, as short texts and plain figures."""
+def rows(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[TrialRow]:
+    """The rows of the table: all trials by number, as short texts and plain figures. `tags`: of those runs that have
+    logged a metric which is not computed from all workers' data together."""
     rows_ = []
     for record in sorted(records, key=lambda trial: trial.number):
         point = {
@@ -214,11 +218,21 @@ def rows(records: Sequence[TrialRecord], spec: SearchSpec) -> list[TrialRow]:
         }
         values = tuple(value(record, i) for i in range(len(spec.objectives)))
         cause = (
-            re.sub(r"^\w+: ", "", record.cause) if record.failure else record.cause
+            re.sub(r"^\w+(Error|Exception): ", "", record.cause) if record.failure else record.cause
         )  # the exception's class says less
         why = ": ".join(part for part in (record.failure or "", cause) if part)
         rows_.append(
-            TrialRow(record.number, record.state, point, record.point, values, record.spread, record.seconds, why)
+            TrialRow(
+                record.number,
+                record.state,
+                point,
+                record.point,
+                values,
+                record.spread,
+                record.seconds,
+                why,
+                ", ".join(own_words([record], spec, tags)),
+            )
         )
     return rows_
 

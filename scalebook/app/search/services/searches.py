@@ -189,7 +189,7 @@ def best_of(records: Sequence[TrialRecord], spec: SearchSpec, reader: RunReader)
     record = search_view.best(records, spec)
     if record is None:
         return None
-    own = search_view.is_own(record, spec.objectives[0].name, reader)
+    own = spec.objectives[0].name in search_view.own(record, spec, reader)
     return Best(search_view.reached(record, spec), search_view.words(record, spec), own)
 
 

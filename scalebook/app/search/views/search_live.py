@@ -20,6 +20,7 @@ from scalebook.app.shared.services.words import spoken
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchProgress
 from scalebook.training.search.map import landscape
+from scalebook.training.search.study import own_values
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
@@ -70,9 +71,8 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
     _pressed(head.draw(records, spec, reported, was_live))
     head.notes(records, spec, reported)
     if best := search_view.best(records, spec):
-        for objective in spec.objectives:
-            if search_view.is_own(best, objective.name, resources.reader()):
-                st.caption(f"{SIGN} {objective.name}. {WORDS}")
+        for name in search_view.own(best, spec, resources.reader()):
+            st.caption(f"{SIGN} {name}. {WORDS}")
     drawn = resources.drawn(progress.draw, records, spec, style.dark())
     if drawn is not None:
         _picked(
@@ -191,7 +191,8 @@ def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
 def _table(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     bar = st.container(horizontal=True, vertical_alignment="center", key="trial-actions")
     order = str(state.widget("trial-order") or trial_table.ORDERS[0])
-    chosen = trial_table.draw(records, spec, order, f"trials-{folder.id}", resources.search_factors(folder))
+    rows = search_view.rows(records, spec, own_values.logging_own(resources.reader(), folder.id))
+    chosen = trial_table.draw(records, rows, spec, order, f"trials-{folder.id}", resources.search_factors(folder))
     with bar:
         st.segmented_control(
             "Order", trial_table.ORDERS, default=trial_table.ORDERS[0], required=True, key="trial-order",

@@ -20,15 +20,18 @@ def draw(metric: str, direction: Direction, key: str, shown: str = "", said: boo
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"direction-{key}"):
         st.caption(f"{metric}: {direction.words}", width="content")
         label = f"{WORDS[direction.other].capitalize()} is better"
-        return (
-            direction.other if press.button(label, key, shown, type="tertiary", icon=":material/swap_vert:") else None
-        )
+        under = f"{shown} {direction.words}"  # turned back it is another click, not the same one again
+        turned = press.button(label, key, under, type="tertiary", icon=":material/swap_vert:")
+        return direction.other if turned else None
 
 
 def choose(known: Direction, said: Goal | None, key: str) -> Direction:
-    """As a form has it: what is known, or what the form says."""
+    """As a form has it: what is known, or what the form says. Where something else becomes known, by another choice
+    in the form, it begins with that."""
     before: Goal = said or ("min" if known.lower else "max")
-    goal = st.segmented_control("Better", GOALS, default=before, required=True, key=key, format_func=WORDS.__getitem__)
+    goal = st.segmented_control(
+        "Better", GOALS, default=before, required=True, key=f"{key}-{known.other}", format_func=WORDS.__getitem__
+    )
     if said is None and known.source != "said" and (goal == "min") == known.lower:
         if known.guessed:
             st.caption("A guess: neither config nor metric says so.")

@@ -1,6 +1,6 @@
 """Columns of figures in Streamlit's tables, as wide as their figures: a number that does not fit is cut on its left."""
 
-import math
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -27,12 +27,16 @@ def draw(
     """The column's config, and what stands in it: the values, or as text where one of them is NaN or infinite, which a
     column of numbers leaves empty. `format`: as `st.column_config.NumberColumn` has it, where that holds all digits."""
     known = [float(one) for one in values if one is not None]
-    if not all(math.isfinite(one) for one in known):
-        texts = ["" if one is None else f"{one:.5g}" if math.isfinite(one) else figure(one) for one in values]
+    if not all(map(_is_finite, known)):
+        texts = ["" if one is None else f"{one:.5g}" if _is_finite(one) else figure(one) for one in values]
         return text(title, texts, help=help), texts
     chosen = format if format and _holds(format, known) else fitting(known)
     width = _width(title, (shown(chosen, one) for one in known))
     return st.column_config.NumberColumn(title, format=chosen, help=help, width=width), list(values)
+
+
+def _is_finite(value: float) -> bool:
+    return abs(value) < sys.float_info.max  # MLflow's infinity
 
 
 def text(title: str, values: Sequence[str], *, help: str | None = None) -> Any:

@@ -1,18 +1,27 @@
 """Figures and times as a person reads them."""
 
 import math
+import sys
 import time
+from typing import Final
+
+LONG: Final = 15
+"""Powers of ten from which a figure is written with an exponent."""
 
 
 def figure(value: float | None, digits: int = 4) -> str:
     """`digits` significant digits with trailing zeros, thousands apart: `0.03100`, `2.103`, `12,400`; "" for None."""
     if value is None:
         return ""
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("∞" if value > 0 else "−∞")
+    if math.isnan(value):
+        return "NaN"
+    if abs(value) >= sys.float_info.max:  # MLflow keeps the largest number there is in place of infinity
+        return "∞" if value > 0 else "−∞"
     if value == 0:
         return "0"
     size = math.floor(math.log10(abs(value)))
+    if size >= LONG:
+        return f"{value:.{max(digits - 2, 0)}e}"
     if size >= digits - 1:
         return f"{value:,.0f}"
     if size < -4:

@@ -25,12 +25,13 @@ from scalebook.training.files.room import EXIT_NO_ROOM, NoRoom
 from scalebook.training.jobs.folder import ENDED, JobFolder
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervising import Keeper
-from scalebook.training.search.driver.outcome import PRUNED, TrialEnd, judge, quality, trial_end, value
+from scalebook.training.search.driver.outcome import PRUNED, TrialEnd, judge, trial_end, value
 from scalebook.training.search.driver.record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.telling import Telling
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, side_by_side
 from scalebook.training.search.driver.trial_source import TrialSource
 from scalebook.training.search.folder import Driving, SearchFolder, SearchResult
+from scalebook.training.search.study.own_values import quality
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study
 from scalebook.training.search.study.trials import TrialRecord

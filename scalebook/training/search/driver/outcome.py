@@ -10,6 +10,7 @@ from scalebook.training.estimate import estimate
 from scalebook.training.failures import FailureClass
 from scalebook.training.jobs.folder import STOPPED, UNWATCHED, JobFolder
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
+from scalebook.training.search.study.own_values import quality
 from scalebook.training.tracking import names
 
 PRUNED: Final = "pruned"
@@ -135,13 +136,6 @@ def to_target(curve: Sequence[Mapping[str, Any]], axis: str, spec: SearchSpec) -
         if reached is not None and (reached <= spec.target if lower else reached >= spec.target):
             return float(point[axis])
     return None
-
-
-def quality(spec: SearchSpec) -> tuple[str, bool]:
-    """The metric that curves, pruning and the target are about, and whether less of it is better; "" where the search
-    names amounts alone, which have no curve."""
-    found = next((objective for objective in spec.objectives if objective.name not in names.AXES), None)
-    return ("", True) if found is None else (found.name, found.lower)
 
 
 def unlogged_words(metric: str, jobs: Sequence[JobFolder]) -> str:

@@ -38,7 +38,7 @@ def test_a_run_is_what_its_folder_says(workspace: Workspace) -> None:
         "a · seed 1": "finished", "a · seed 2": "failed", "b · seed 1": "stopped", "b · seed 2": "waiting",
     }  # fmt: skip
     failed = found["a · seed 2"]
-    assert (failed.failure, failed.cause) == ("worker lost", "WorkerLost: worker 1 died: pid 4711, SIGKILL")
+    assert (failed.failure, failed.cause) == ("worker lost", "worker 1 died: pid 4711, SIGKILL")
     assert failed.advice == "Find the cause in the log, then run again."
     assert found["b · seed 2"].reason == "waits for 2 cores"
     assert found["b · seed 2"].seconds is None

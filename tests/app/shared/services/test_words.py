@@ -1,4 +1,5 @@
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from scalebook.app.shared.services import words
 @pytest.mark.parametrize(
     ("value", "said"),
     [(None, ""), (0.0, "0"), (2.1034, "2.103"), (0.031, "0.03100"), (12400.0, "12,400"), (999.96, "1000.0"),
-     (0.00000123, "1.23e-06"), (math.nan, "NaN"), (-math.inf, "−∞"), (-0.5, "-0.5000")],
+     (0.00000123, "1.23e-06"), (math.nan, "NaN"), (-math.inf, "−∞"), (-0.5, "-0.5000"),
+     (sys.float_info.max, "∞"), (2.5e20, "2.50e+20")],
 )  # fmt: skip
 def test_figures_have_four_digits(value: float | None, said: str) -> None:
     assert words.figure(value) == said
