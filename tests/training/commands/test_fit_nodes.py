@@ -19,7 +19,7 @@ from tests.training.strategies.machines import Machine, by_hand, together
 pytestmark = pytest.mark.long
 
 SAME = (
-    names.UPDATES, names.SAMPLES, names.BYTES, names.final(names.TRAIN_LOSS), names.final(names.VAL_LOSS),
+    names.UPDATES, names.SAMPLES, names.BYTES, names.TRAIN_LOSS, names.final(names.VAL_LOSS),
     names.final(names.VAL_ACCURACY),
 )  # fmt: skip
 
