@@ -154,12 +154,12 @@ def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description
             "2.0 is out of bounds",
         ),
         ({"rule": "Pickey"}, "rule", "unknown class 'Pickey'"),
-        ({"rule": "Picky", "overlap": True, "host": "process"}, "overlap", "does not go with Picky, which may refuse"),
+        ({"rule": "Picky", "overlap": True, "host": "process"}, "overlap", "cannot be combined with Picky, which"),
         ({"rule": "Quorum", "damping": "delay_compensation"}, "damping", "corrects single gradients, which Quorum"),
         (
             {"rule": {"class_path": "Quorum", "init_args": {"absent": 2}}},
             "rule.init_args.absent",
-            "is 2, which leaves nobody to wait for among 2 workers",
+            "is 2, which leaves no worker to wait for among 2",
         ),
     ],
 )

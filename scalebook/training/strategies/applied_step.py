@@ -146,7 +146,7 @@ class Pushing:
         """
         if others:
             raise ValueError(
-                f"optimizer: a step with {', '.join(others)} does not work with a parameter server: it makes the step "
+                f"optimizer: a step with {', '.join(others)} is not possible with a parameter server, which steps "
                 "with a gradient alone. Call step without, or use strategy ddp."
             )
         output = None

@@ -27,7 +27,7 @@ def older_names(init: Init) -> Init:
         for name in kwargs.keys() - given.keys():
             now, _ = OLDER_ARGUMENTS["AsyncPS"][name]
             rank_zero_warn(
-                f"AsyncPS: {name} is called {now} now, and the next version will not know the older name. "
+                f"AsyncPS: {name} is now called {now}; the next version will reject the old name. "
                 f"Write {now}={given[now]!r}."
             )
         init(self, *args, **given)
@@ -54,7 +54,7 @@ class AsyncArguments:
             check(type(arguments), vars(arguments), ARGUMENTS)
         if self.buffers is not None and self.buffers not in get_args(BufferPolicy):
             known = ", ".join(get_args(BufferPolicy))
-            raise ValueError(f"{ARGUMENTS}.buffers: {self.buffers!r} is none of {known}. Write one, or remove it.")
+            raise ValueError(f"{ARGUMENTS}.buffers: {self.buffers!r} is unknown. Use one of {known}.")
 
     @property
     def elastic(self) -> WorkerRange | None:

@@ -87,7 +87,7 @@ class Buffers:
         letters = list(meetings.before(own, "the first buffers").values())
         if any(len(letter) != len(own) for letter in letters):
             raise ValueError(
-                "model: workers have made different numbers of buffers. Make the model the same in every worker, "
+                "model: workers have created different numbers of buffers. Create the same model in every worker, "
                 "whatever its rank."
             )
         digests = [struct.unpack(f"{len(self._all)}I", letter) for letter in letters]
@@ -283,8 +283,8 @@ class Buffers:
             buffer = self._all[number]
             if not buffer.is_cache and self._policy != "per_worker":
                 raise ValueError(
-                    f"model: buffer {buffer.name} was {buffer.first} and is {buffer} now, and workers share buffers "
-                    "that keep shape and type. Give it in __init__ what it will have, or set "
+                    f"model: buffer {buffer.name} was {buffer.first} and is {buffer} now, but shared buffers must keep "
+                    "their shape and type. Create it in __init__ with its final shape and type, or set "
                     "trainer.strategy.init_args.buffers to per_worker."
                 )
         if odd & self._members:

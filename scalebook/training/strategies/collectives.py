@@ -115,7 +115,7 @@ class Collectives:
         shapes = {worker: list(value.shape) for worker, value in values.items()}
         if any(shape != list(tensor.shape) for shape in shapes.values()):
             raise ValueError(
-                f"collectives: at {call} workers came with shapes {shapes}. Make them the same, or drop the last batch."
+                f"collectives: workers called {call} with shapes {shapes}. Make them the same, or drop the last batch."
             )
         return {worker: value.to(tensor.device) for worker, value in values.items()}
 
@@ -134,7 +134,7 @@ class Collectives:
         calls = {worker: other.call for worker, other in letters.items() if other.call != letter.call}
         if calls:
             raise RuntimeError(
-                f"collectives: worker {self.worker} came to {letter.call}, others at the same place to {calls}. "
+                f"collectives: worker {self.worker} called {letter.call} where others called {calls}. "
                 "Call the same collectives in the same order in every worker."
             )
         return letters

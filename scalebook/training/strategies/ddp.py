@@ -71,7 +71,9 @@ class DDP(AroundFork, DDPStrategy):
         self.deadline_s = deadline_s
         self.codec = make_codec(read_object(codec, CodecName | Codec, KEY), KEY)
         if self.codec.codes and kwargs.get("ddp_comm_hook") is not None:
-            raise ValueError(f"{KEY}: {self.codec.name} does not go with a ddp_comm_hook. Write fp32, or remove it.")
+            raise ValueError(
+                f"{KEY}: {self.codec.name} cannot be combined with a ddp_comm_hook. Write fp32, or remove it."
+            )
         if self.codec.codes and not in_halves(self.codec):
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)
         super().__init__(start_method="popen", **kwargs)
@@ -132,8 +134,8 @@ class DDP(AroundFork, DDPStrategy):
                 self.exchange.restore(found["workers"][self.global_rank])
             else:
                 rank_zero_warn(
-                    f"ckpt_path: what the codec of {len(found['workers'])} workers kept ({found['codec']}) is lost: "
-                    f"here are {self.world_size} with {self.codec!r}."
+                    f"ckpt_path: the residuals of {len(found['workers'])} workers' codec ({found['codec']}) are lost: "
+                    f"this run has {self.world_size} workers with {self.codec!r}."
                 )
 
     @override
@@ -181,9 +183,9 @@ class DDP(AroundFork, DDPStrategy):
             shapes = exchange(list(tensor.shape), self.root_device)
             if any(shape != shapes[0] for shape in shapes):
                 raise ValueError(
-                    f"all_gather: workers came with shapes {shapes}: of a validation or test set each has its own "
-                    "part, and no sample is repeated to make parts equal. Gather with a torchmetric (CatMetric), or "
-                    "write trainer.use_distributed_sampler: false and a DistributedSampler of your own."
+                    f"all_gather: workers have shapes {shapes}: each validates or tests its own part of the set, and "
+                    "no sample is repeated to make the parts equal. Gather with a torchmetric (CatMetric), or write "
+                    "trainer.use_distributed_sampler: false and a DistributedSampler of your own."
                 )
         return super().all_gather(tensor, group, sync_grads)
 
@@ -192,8 +194,8 @@ class DDP(AroundFork, DDPStrategy):
         """Bind the port where the workers will meet."""
         if self.world_size > 1 and getattr(trainer, "_val_check_time_interval", None) is not None:
             raise ValueError(
-                "trainer.val_check_interval: a time is told by each worker's own clock, and under ddp those who "
-                "validate would wait for those who train. Write a number of batches, or use AsyncPS: its worker 0 "
+                "trainer.val_check_interval: each worker measures a time by its own clock, and under ddp a worker that "
+                "validates would wait for one that trains. Write a number of batches, or use AsyncPS: its worker 0 "
                 "validates alone."
             )
         here = self.num_processes // (1 if self._place is None else self._place.tasks)

@@ -163,7 +163,7 @@ def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
     if in_halves(codec):  # added up as such
         return HalfExchange(_HALVES[type(codec)])
     if on_gpu:
-        raise ValueError(f"{KEY}: {codec.name} is made on a CPU. Write bf16, fp16 or fp32, or accelerator: cpu.")
+        raise ValueError(f"{KEY}: {codec.name} works on a CPU only. Write bf16, fp16 or fp32, or accelerator: cpu.")
     return FrameExchange(codec, parameters)
 
 

@@ -53,5 +53,5 @@ def _make(path: Path) -> None:
     except FileExistsError:
         return  # by another process, at this moment
     except OSError as error:
-        raise ConfigError(KEY_FILE, f"{path} cannot be made ({error.strerror})", "Name another file.") from error
+        raise ConfigError(KEY_FILE, f"{path} cannot be created ({error.strerror})", "Name another file.") from error
     log.warning("A key was made for the machines of your runs: %s. Copy it to the same place on each of them.", path)

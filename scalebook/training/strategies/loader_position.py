@@ -71,7 +71,7 @@ class LoaderPosition:
         if position["batches"] != batches:
             rank_zero_warn(
                 f"data: the checkpoint was written in an epoch of {position['batches']} batches; now it has "
-                f"{batches}. The epoch begins anew, so some of its samples are seen twice."
+                f"{batches}. The epoch starts over, so some of its samples are seen twice."
             )
             return
         if position["left"] and not position["known"]:

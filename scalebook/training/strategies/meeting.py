@@ -81,7 +81,7 @@ class Meeting:
                     break
             except OSError as error:
                 if _left(until) <= 0 or self.given_up:
-                    raise TimedOut(f"nobody listens at {self.place.where} ({error})") from error
+                    raise TimedOut(f"nothing listens at {self.place.where} ({error})") from error
                 time.sleep(KNOCK_S)
         store = TCPStore(
             self.place.address,

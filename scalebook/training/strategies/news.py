@@ -62,7 +62,7 @@ def refuse_unlike(first: Came, other: Came, first_name: str, other_name: str) ->
     if keys:
         more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
         besides = f", and so {'are' if keys[2:] else 'is'} {', '.join(keys[1:SHOWN])}{more}" if keys[1:] else ""
-        raise ConfigError(keys[0], f"is another on {other_name} than on {first_name}{besides}", ALIKE)
+        raise ConfigError(keys[0], f"differs between {first_name} and {other_name}{besides}", ALIKE)
 
 
 def end_of(error: BaseException) -> NodeEnd:

@@ -213,8 +213,8 @@ class ProcessWatch:
         first = min(arrivals[number] for number in workers)
         missing = {number: worker for number, worker in workers.items() if arrivals[number] == first}
         raise TimedOut(
-            f"worker {' and '.join(map(str, missing))} did not come to the start of training, and for "
-            f"{stillness.LIMIT_S:g} s no process of the run did anything. What has to wait for long belongs before the "
+            f"worker {' and '.join(map(str, missing))} did not reach the start of training, and for "
+            f"{stillness.LIMIT_S:g} s no process of the run made progress. Do what takes long before the "
             "start."
             + "".join(f"\n\nworker {n} (process {p.process.pid}) stands in:\n{p.stack()}" for n, p in missing.items())
         )

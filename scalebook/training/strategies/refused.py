@@ -34,9 +34,9 @@ from scalebook.training.strategies.tuners import is_finder
 WORTH_SAYING: Final = 100_000_000  # bytes
 _WRITES: Final = (
     "writes into parameters that all workers share. "
-    "Set workers to 1, without push_every, pull_every, overlap and trace, leave it out"
+    "Set workers to 1, without push_every, pull_every, overlap and trace, remove it"
 )
-_SEARCHES: Final = "is not Lightning's own, and may search while workers train. Leave it out"
+_SEARCHES: Final = "is not Lightning's own, and may search while workers train. Remove it"
 WRITING: Final = (StochasticWeightAveraging, WeightAveraging, ModelPruning)
 CALLBACKS: Final[dict[type[Callback], str]] = {
     StochasticWeightAveraging: _WRITES,
@@ -44,7 +44,7 @@ CALLBACKS: Final[dict[type[Callback], str]] = {
     ModelPruning: _WRITES,
     BaseFinetuning: (
         "adds param groups to an optimizer that the workers have divided already. "
-        "Set workers to 1 and host to inline, without push_every, pull_every, overlap and trace, leave it out"
+        "Set workers to 1 and host to inline, without push_every, pull_every, overlap and trace, remove it"
     ),
     LearningRateFinder: _SEARCHES,
     BatchSizeFinder: _SEARCHES,
@@ -71,7 +71,7 @@ def refuse_settings(trainer: Trainer, workers: int, settings: Settings) -> None:
         raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see buffers)")
     plugin = trainer.precision_plugin
     if isinstance(plugin, BitsandbytesPrecision | TransformerEnginePrecision):
-        raise _refused(f"trainer.precision: {type(plugin).__name__} has parameters of its own kind. Use bf16-mixed")
+        raise _refused(f"trainer.precision: {type(plugin).__name__} uses parameters of its own kind. Use bf16-mixed")
 
 
 def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
@@ -110,7 +110,7 @@ def refuse_playing(trainer: Trainer) -> None:
     """ValueError for what a process that plays all workers cannot do."""
     if not trainer.lightning_module.automatic_optimization:
         raise _refused(
-            "model: with manual optimization it steps when it likes, and virtual workers push once a batch. Use "
+            "model: with manual optimization it steps at any time, but virtual workers push once a batch. Use "
             "automatic optimization, host: inline"
         )
     if trainer.accumulate_grad_batches != 1:
@@ -177,11 +177,11 @@ def refuse_optimizers(optimizers: Sequence[Optimizer], writable: bool) -> None:
             if is_lazy(parameter):
                 raise _refused(
                     "model: a parameter has no shape before the first forward pass, and workers lay out shared memory "
-                    "before that. Make such a pass in configure_model, as DDP asks too"
+                    "before that. Make such a pass in configure_model, as DDP requires too"
                 )
             if owner.setdefault(id(parameter), number) != number and not writable:
                 raise _refused(
-                    "model: two optimizers have the same parameter. Give each parameter to one optimizer, set workers "
+                    "model: two optimizers share a parameter. Give each parameter to one optimizer, set workers "
                     "to 1, without push_every, pull_every, overlap and trace"
                 )
 

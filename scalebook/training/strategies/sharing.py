@@ -95,14 +95,14 @@ class SharedData(Uncopied):
         stream |= sized_len(dataloader) is None
         if self._turn is not None and (divided or stream):
             raise ValueError(
-                "data: virtual workers take the batches of one loader in turn, and this one has no length, or is "
-                "divided already. Use a DataLoader over a data set with a length and use_distributed_sampler: true, "
+                "data: virtual workers take the batches of one loader in turn, and this one has no length or is "
+                "already divided. Use a DataLoader over a data set with a length and use_distributed_sampler: true, "
                 "or host: inline."
             )
         if self._is_elastic and (divided or stream):
             raise ValueError(
-                "data: machines may join and leave, and these data have no length, or are divided already, so that "
-                "what is of a worker that is not there would be used by nobody. Use a DataLoader over a data set with "
+                "data: machines may join and leave, but these data have no length or are already divided, so "
+                "the part of an absent worker would never be used. Use a DataLoader over a data set with "
                 "a length and use_distributed_sampler: true, or a number of workers."
             )
         if divided:

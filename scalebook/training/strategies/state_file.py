@@ -57,14 +57,17 @@ class StateFile:
                 raise
             os.ftruncate(self._descriptor, 0)
             cause = "It cannot be written" if isinstance(error, _UNPICKLED) else "There is no room"
-            rank_zero_warn(f"The end of this fit is not kept for a checkpoint after it. {cause}: {error}.")
+            rank_zero_warn(
+                f"The state at the end of this fit was not saved, so no checkpoint can be written after it. "
+                f"{cause}: {error}."
+            )
 
     def read(self) -> dict[str, Any]:
         """What was written, after `close`. RuntimeError if nothing was, or it is more than plain values and tensors."""
         if not self._mapped.numel():
             raise RuntimeError(
-                "the end of this fit was not kept, so that no checkpoint can be made of it now. Give the Trainer a "
-                "ModelCheckpoint, or save with weights_only=True."
+                "the state at the end of this fit was not saved, so no checkpoint can be written now. Give the Trainer "
+                "a ModelCheckpoint, or save with weights_only=True."
             )
         with tempfile.TemporaryFile() as file:
             self._mapped.numpy().tofile(file)
@@ -73,8 +76,8 @@ class StateFile:
                 state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
             except pickle.UnpicklingError as error:
                 raise RuntimeError(
-                    "the end of this fit has settings of an optimizer, or states of callbacks, that are objects, and "
-                    "those are not read. Give the Trainer a ModelCheckpoint, or save in on_train_end."
+                    "the state at the end of this fit holds objects in optimizer settings or callback states, and "
+                    "objects are not loaded. Give the Trainer a ModelCheckpoint, or save in on_train_end."
                 ) from error
         return state
 

@@ -38,8 +38,8 @@ def check_fork(device: torch.device) -> None:
         )
     if "PTThreadPool" in names:
         rank_zero_warn(
-            "torch.jit.fork has been used in this process, and its threads do not live in forked workers: a worker "
-            "that uses it as well would wait without end. If one does, start this run in a fresh process."
+            "torch.jit.fork has been used in this process, and its threads do not survive the fork of the workers: one "
+            "that uses it too would hang. If one does, start this run in a fresh process."
         )
 
 

@@ -81,8 +81,9 @@ def test_a_search_s_table_and_its_export_mark_the_trials_by_name(open_page: Open
     body = "experiment: pixelcnn-async-2\nobjective: [val/loss, seconds]\ntarget: 2\nspace: {batch_size: [16, 32]}\n"
     path.write_text(f"{TEXT}\n```yaml search=batch-size\n{body}```\n", encoding="utf-8")
     objectives = (Objective("val/loss", True), Objective("seconds", True))
-    spec = searches.spec((searches.BATCH, searches.RATE), trials=8)
-    spec = replace(spec, objectives=objectives, target=2.0, pruner="none")
+    spec = replace(
+        searches.spec((searches.BATCH, searches.RATE), trials=8), objectives=objectives, pruner="none", target=2.0
+    )
     told = [replace(one, runs={1: record(workspace).id}, values=(0.5 + one.number, 10.0))
             for one in searches.records(spec, 2)]  # fmt: skip
     told = [replace(one, state="finished") for one in told]

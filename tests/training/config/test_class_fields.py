@@ -272,8 +272,8 @@ def test_settings_without_effect_warn(args: Any, expected: list[tuple[str, str]]
     [
         ({"overlap": True}, "overlap", "needs a server that applies meanwhile"),
         ({"overlap": True, "host": "process", "rule": "softsync"}, "overlap", "does not go with softsync, which waits"),
-        ({"overlap": True, "host": "process", "damping": "drop_above"}, "overlap", "does not go with drop_above"),
-        ({"overlap": True, "host": "process", "norms": True}, "overlap", "does not go with norms"),
+        ({"overlap": True, "host": "process", "damping": "drop_above"}, "overlap", "be combined with drop_above"),
+        ({"overlap": True, "host": "process", "norms": True}, "overlap", "cannot be combined with norms"),
         (
             {"damping": "delay_compensation", "rule": "sync"},
             "damping",

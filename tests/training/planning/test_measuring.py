@@ -110,6 +110,8 @@ def test_a_config_is_measured_and_planned_for(
     assert (profile.batch_size, profile.title) == (16, "MLPClassifier")
     parameters = (64 * 32 + 32) + (32 * 32 + 32) + 2 * 2 * 32 + (32 * 10 + 10)  # three layers, two of BatchNorm
     assert profile.push_bytes == profile.pull_bytes == 4 * parameters
+    assert profile.weights == 4 * parameters
+    assert profile.state in (0.0, *range(8 * parameters, 8 * parameters + 200)), "none, or Adam's two and its steps"
     assert 1e-4 < profile.gradient_mean_s < 1
     assert isinstance(profile.server_s, float)
     assert 1e-5 < profile.server_s < 0.1

@@ -20,6 +20,7 @@ from scalebook.training.planning.words import (
     compared,
     expectation,
     heading,
+    million_price,
     printed,
     reliability_words,
     sentences,
@@ -98,17 +99,17 @@ def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
     own = replace(CURVE, own=True, at=8)
     answer = Answer({}, [sync, ddp, fsdp, own], WITHIN, at=8, alone_per_s=100.0)
     assert compared(answer) == [
-        "With 8 workers, 1 of 4: ddp, 10 Gbit/s Ethernet: 700 samples/s, 5.6 to 8.75 times one process.",
-        "With 8 workers, 2 of 4: fsdp, 10 Gbit/s Ethernet: 600 samples/s, 4.8 to 7.5 times one process.",
+        "With 8 workers, best of 4: ddp, 10 Gbit/s Ethernet: 700 samples/s, 5.6 to 8.75 times one process.",
+        "With 8 workers, 2nd of 4: fsdp, 10 Gbit/s Ethernet: 600 samples/s, 4.8 to 7.5 times one process.",
         (
-            "With 8 workers, 3 of 4: async, 2 shards, 10 Gbit/s Ethernet (the config's): 500 samples/s, 4 to 6.25 "
+            "With 8 workers, 3rd of 4: async, 2 shards, 10 Gbit/s Ethernet (the config's): 500 samples/s, 4 to 6.25 "
             "times one process, limited by the servers' time."
         ),
     ]
     slow = compared(replace(answer, alone_per_s=800.0))
     assert slow[0] == "One process is faster: 800 samples/s."
     last = compared(replace(answer, curves=[replace(sync, own=True), ddp, fsdp, replace(own, own=False)]))
-    assert last[-1].startswith("With 8 workers, 4 of 4: sync, 2 shards, 10 Gbit/s Ethernet (the config's): 300")
+    assert last[-1].startswith("With 8 workers, 4th of 4: sync, 2 shards, 10 Gbit/s Ethernet (the config's): 300")
     assert compared(replace(answer, curves=[own])) == []
 
 
@@ -148,6 +149,17 @@ def test_the_table_stands_below_its_head() -> None:
     assert head == HEADER
     assert [len(row) for row in rows] == [len(HEADER)] * 4
     assert rows[3].split() == ["8", "50", "500", "62%", "50%", "40%", "10%", "7.0", "3", "100%", "20%"]
+
+
+def test_a_row_has_a_worker_s_memory_and_with_a_price_what_a_million_samples_cost() -> None:
+    """8 workers at 2.5 an hour, 500 samples a second: 2,000 s of 20 an hour."""
+    known = replace(CURVE, points=[replace(point, memory=4e8) for point in CURVE.points])
+    head, *rows = table(known, price=2.5)
+    assert head == HEADER + "   per 1M samples"
+    assert [len(row) for row in rows] == [len(head)] * 4
+    assert rows[3].split()[-3:] == ["400", "MB", "11.1"]
+    assert million_price(CURVE.points[3], 2.5) == pytest.approx(8 * 2.5 * 2000 / 3600)
+    assert table(known)[1:] == [row.removesuffix(row.split()[-1]).rstrip() for row in rows]
 
 
 def test_one_prediction_over_another_has_the_range_of_both() -> None:

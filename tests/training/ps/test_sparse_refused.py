@@ -62,7 +62,7 @@ class TestRefused:
                 return F.embedding(input, self.weight, sparse=True)
 
         for module, says in (
-            (Own(3, 2, sparse=True), "0 is a Own, whose forward is its own"),
+            (Own(3, 2, sparse=True), "0 is a Own, which overrides forward"),
             (nn.Embedding(3, 2, sparse=True, max_norm=1.0), "0 has max_norm"),
         ):
             with pytest.raises(ValueError, match=says):

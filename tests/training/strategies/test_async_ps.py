@@ -238,7 +238,7 @@ def test_the_name_is_registered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("optimizer", "reason"),
     [
-        (two_optimizers, "model: two optimizers have the same parameter"),
+        (two_optimizers, "model: two optimizers share a parameter"),
         (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS does not work"),
         (
             lambda model: torch.optim.SGD(torch.nn.LazyLinear(1).parameters(), 0.1),

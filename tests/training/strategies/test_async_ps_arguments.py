@@ -178,7 +178,7 @@ def test_when_the_fit_begins_the_callbacks_are_the_users(tmp_path: Path) -> None
 
 
 def test_an_argument_of_an_earlier_version_is_read_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"batch_norm is called buffers now.*Write buffers='per_worker'\."):
+    with pytest.warns(UserWarning, match=r"batch_norm is now called buffers.*Write buffers='per_worker'\."):
         assert AsyncPS(batch_norm="per_worker").arguments.buffers == "per_worker"  # type: ignore[call-arg]
     with pytest.warns(UserWarning, match=r"Write buffers=None\."):
         assert AsyncPS(batch_norm="averaged").arguments.buffers is None  # type: ignore[call-arg]

@@ -229,7 +229,7 @@ class Odd(Told):
 
 
 def test_different_shapes_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"collectives: at all_gather workers came with shapes \{0: \[2\], 1: \[3\]\}"):
+    with pytest.raises(ValueError, match=r"collectives: workers called all_gather with shapes \{0: \[2\], 1: \[3\]\}"):
         run(Odd(tmp_path))
 
 

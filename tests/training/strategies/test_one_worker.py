@@ -88,7 +88,7 @@ def test_two_optimizers_may_have_the_same_parameters(pair: Pair, arguments: dict
 
 @pytest.mark.parametrize("arguments", [{"workers": 2}, {"trace": True}], ids=str)
 def test_otherwise_they_are_refused(arguments: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model: two optimizers have the same parameter.*set workers to 1, without"):
+    with pytest.raises(ValueError, match=r"model: two optimizers share a parameter.*set workers to 1, without"):
         fit(trainer(tmp_path, AsyncPS(**arguments)), Twice(equal_sgd))
 
 

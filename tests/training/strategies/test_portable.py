@@ -157,7 +157,7 @@ class Locked(Callback):
         return {"lock": Lock()}
 
 
-@pytest.mark.filterwarnings("ignore:The end of this fit is not kept")
+@pytest.mark.filterwarnings("ignore:The state at the end of this fit was not saved")
 def test_a_fit_whose_end_no_file_can_hold_ends_all_the_same(tmp_path: Path) -> None:
     made = trainer(tmp_path, AsyncPS(workers=2), max_epochs=1, callbacks=[Locked()])
     fit(made)

@@ -66,12 +66,12 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
     ("arguments", "settings", "reason"),
     [
         ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: its workers have no common batch"),
-        ({"rule": Sync(backup_workers=2)}, {}, "backup_workers: is 2, which leaves nobody to wait for among 2 workers"),
+        ({"rule": Sync(backup_workers=2)}, {}, "backup_workers: is 2, which leaves no worker to wait for among 2"),
         ({"overlap": True}, {}, "overlap: needs a server that applies meanwhile"),
         (
             {"overlap": True, "host": "process", "rule": "sync"},
             {},
-            "overlap: does not go with sync, which waits for others anyway",
+            "overlap: has no use with sync, which waits for others anyway",
         ),
         (
             {"damping": "delay_compensation", "rule": Softsync(2)},
@@ -101,7 +101,7 @@ def test_a_model_that_differs_between_workers(tmp_path: Path) -> None:
             given = [p for p in self.parameters() if self.global_rank == 0 or p.ndim > 1]
             return SGD(given, lr=0.1)
 
-    with pytest.raises(ValueError, match="have made different parameters or optimizers"):
+    with pytest.raises(ValueError, match="have created different parameters or optimizers"):
         fit(trainer(tmp_path, AsyncPS(workers=2)), ByRank())
 
 
@@ -123,7 +123,7 @@ class StepsItsOwnWay(Plain):
 
 
 def test_arguments_of_a_step(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="optimizer: a step with how does not work with a parameter server"):
+    with pytest.raises(ValueError, match="optimizer: a step with how is not possible with a parameter server"):
         fit(trainer(tmp_path, AsyncPS()), StepsItsOwnWay())
 
 

@@ -28,7 +28,7 @@ REFUSING: Final = (
     "ps/optimizer/tables.py",
     "ps/channel/remote_tables.py",
 )
-REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Call|Send)\b")
+REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Create|Remove|Call|Send)\b")
 
 
 def said(path: Path) -> Iterator[str]:

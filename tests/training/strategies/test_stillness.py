@@ -68,7 +68,7 @@ def test_the_worker_that_does_not_come_is_named_with_its_stack(
     tmp_path: Path, strategy: Callable[[], Strategy]
 ) -> None:
     started = time.monotonic()
-    with pytest.raises(TimedOut, match=r"^worker 1 did not come to the start of training") as caught:
+    with pytest.raises(TimedOut, match=r"^worker 1 did not reach the start of training") as caught:
         fit(trainer(tmp_path, strategy(), devices=2), HangingSetup({1}))
     assert time.monotonic() - started < 30
     assert "in hang\n" in str(caught.value)
@@ -81,7 +81,7 @@ def test_all_may_hang_where_an_optimizer_is_tried_out(tmp_path: Path) -> None:
     def hanging(model: LightningModule) -> Any:
         return HangingSGD(model.parameters(), lr=0.1)
 
-    with pytest.raises(TimedOut, match=r"^worker 0 and 1 did not come") as caught:
+    with pytest.raises(TimedOut, match=r"^worker 0 and 1 did not reach") as caught:
         fit(trainer(tmp_path, asynchronous()), Small(hanging))
     assert str(caught.value).count("in hang\n") == 2
 

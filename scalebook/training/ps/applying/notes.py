@@ -105,7 +105,7 @@ def refuse_changes(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> 
 def outgrown(optimizer: Optimizer) -> TypeError:
     """Of what its first steps did not show."""
     return TypeError(
-        f"optimizer: {type(optimizer).__name__} keeps more in its param groups during the run than in its first steps, "
+        f"optimizer: {type(optimizer).__name__} added to its param groups after its first steps, "
         "which a parameter server cannot follow. Use another optimizer, or strategy ddp."
     )
 

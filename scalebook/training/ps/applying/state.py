@@ -174,6 +174,6 @@ class SharedState:
 
     def _changed(self, name: str) -> TypeError:
         return TypeError(
-            f"optimizer: {type(self._optimizer).__name__} changed type or shape of its state {name!r} during the run, "
-            "which a parameter server cannot follow. Use another optimizer, or strategy ddp."
+            f"optimizer: {type(self._optimizer).__name__} changed the type or shape of its state {name!r} during the "
+            "run, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
         )

@@ -94,8 +94,8 @@ class EngineCalls:
     def _join(self, digest: int) -> Any:
         if digest != plan_digest(self._plans, self._run.settings):
             raise ValueError(
-                f"model: worker {self._end.worker} has made other parameters or optimizers than this machine. Make the "
-                "model the same in every worker, whatever its rank or machine."
+                f"model: worker {self._end.worker} has created other parameters or optimizers than this machine. "
+                "Create the same model in every worker, whatever its rank or machine."
             )
         if self._end.worker == 0:
             for plan, flats, optimizer in zip(self._plans, self._first, self._optimizers, strict=True):

@@ -64,7 +64,7 @@ class Secret:
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
-            raise ValueError(f"key: {len(key)} bytes, where {KEY_BYTES} are needed.")
+            raise ValueError(f"key: has {len(key)} bytes, not {KEY_BYTES}.")
         self._key = key
 
     def __repr__(self) -> str:
@@ -93,12 +93,12 @@ class Secret:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno())
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-                raise ValueError(f"key: others may read or own {path}. Write: chmod 600 {path}")
+                raise ValueError(f"key: other users can read {path}, or own it. Run: chmod 600 {path}")
             text = file.read(2 * KEY_BYTES + 2)
         try:
             return cls(bytes.fromhex(text.decode("ascii")))
         except ValueError as error:
-            raise ValueError(f"key: {path} has none of ours. Remove it, and a new one is made.") from error
+            raise ValueError(f"key: {path} holds no key of Scalebook. Remove it; a new one is created.") from error
 
 
 def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> Greeted:

@@ -119,7 +119,7 @@ class RemoteMeetings:
     ) -> dict[int, bytes]:
         if len(letter) > LETTER:
             raise ValueError(
-                f"all_gather: {len(letter):,} bytes of a worker, where {LETTER:,} go between machines. Gather less."
+                f"all_gather: a worker sent {len(letter):,} bytes; at most {LETTER:,} go between machines. Gather less."
             )
         come: dict[int, bytearray] = {}
 

@@ -27,7 +27,7 @@ def refuse_first(worker: int, optimizers: Sequence[Optimizer]) -> None:
     neither travels. A run over several machines has it beside the shards."""
     tables = any(is_table(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer))
     if worker == 0 and tables:
-        raise ValueError("model: has sparse tables, and worker 0 is not on the machine that has them.")
+        raise ValueError("model: has sparse tables, but worker 0 is on another machine than they are.")
 
 
 class RemoteTableReads(TableReads):
@@ -78,9 +78,9 @@ class RemoteTableReads(TableReads):
             return
         name = self._client.names[place]
         raise ValueError(
-            f"model: {name} is a table with sparse gradients, whose values are on the first machine while it trains, "
-            f"and {operation} on another one would have zeros. Write sparse=False, or do that where "
-            "trainer.is_global_zero, or after fit."
+            f"model: {name} is a table with sparse gradients; its values are on the first machine during training, "
+            f"and {operation} on another machine would read zeros. Write sparse=False, or do it where "
+            "trainer.is_global_zero is true, or after fit."
         )
 
     def fetch(self, places: Iterable[int] | None = None) -> None:

@@ -153,8 +153,8 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
     same = all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
     if not same or not all(_notes_alike(optimizer, one, part, cut) for part, cut in zip(made, shards, strict=True)):
         raise ValueError(
-            f"trainer.strategy.init_args.shards: {type(optimizer).__name__} keeps something across layers, or draws "
-            f"random numbers, so {len(shards)} shards would not do what one does. Write shards: 1."
+            f"trainer.strategy.init_args.shards: {type(optimizer).__name__} keeps state across layers, or draws "
+            f"random numbers: {len(shards)} shards would not train as one does. Write shards: 1."
         )
 
 

@@ -26,11 +26,13 @@ def mark_tables(model: nn.Module) -> None:
         kind = nn.Embedding if isinstance(module, nn.Embedding) else nn.EmbeddingBag
         if type(module).forward is not kind.forward and not hasattr(type(module), "reads_rows"):
             raise ValueError(
-                f"model: {name} is a {type(module).__name__}, whose forward is its own, so that nobody knows which "
-                f"rows it reads. Use {kind.__name__} itself, or sparse=False."
+                f"model: {name} is a {type(module).__name__}, which overrides forward, so the rows that it reads "
+                f"are unknown. Use {kind.__name__} itself, or sparse=False."
             )
         if module.max_norm is not None:
-            raise ValueError(f"model: {name} has max_norm, which writes into its table. Leave it out, or sparse=False.")
+            raise ValueError(
+                f"model: {name} has max_norm, which writes into its table. Remove it, or write sparse=False."
+            )
         setattr(module.weight, _MARK, True)
 
 

@@ -53,21 +53,21 @@ class Distribution:
             return
         if self.kind not in get_args(DistributionName):
             known = ", ".join((*get_args(DistributionName), RECORDED))
-            raise ValueError(f"{key}.kind: there is no {self.kind!r}. Use one of {known}.")
+            raise ValueError(f"{key}.kind: {self.kind!r} is unknown. Use one of {known}.")
         for name in ("run", "worker", "values"):
             if getattr(self, name) not in (None, (), []):
-                raise ValueError(f"{key}.{name}: {self.kind} has none. Leave it out, or write kind: recorded.")
+                raise ValueError(f"{key}.{name}: has no effect on {self.kind}. Remove it, or write kind: recorded.")
         if math.isnan(self.mean):
-            raise ValueError(f"{key}.mean: is missing. Write it, as 0.05.")
+            raise ValueError(f"{key}.mean: is missing. Write a number such as 0.05.")
         check(type(self), vars(self), key)
         if self.kind == "exponential":
             if self.cv not in (None, 1):
-                raise ValueError(f"{key}.cv: an exponential distribution has 1. Leave cv out, or use gamma.")
+                raise ValueError(f"{key}.cv: is always 1 for exponential. Remove it, or write kind: gamma.")
         elif self.cv is None:
-            raise ValueError(f"{key}.cv: {self.kind} needs a coefficient of variation. Write one, as 0.2.")
+            raise ValueError(f"{key}.cv: {self.kind} needs a coefficient of variation. Write one, such as 0.2.")
         if self.kind == "uniform" and self.cv is not None and self.cv > WIDEST:
             raise ValueError(
-                f"{key}.cv: {self.cv} would make it negative at times. Use {WIDEST:.3g} or less, or gamma."
+                f"{key}.cv: {self.cv} would give negative times. Use {WIDEST:.3g} or less, or kind: gamma."
             )
 
     def _check_recorded(self, key: str, is_read: bool) -> None:
@@ -79,13 +79,15 @@ class Distribution:
         if not self.values:
             if is_read:
                 raise ValueError(
-                    f"{key}.values: what run {self.run} measured has not been read. Submit the config to Scalebook, "
-                    "which reads it, or write the values."
+                    f"{key}.values: the measurements of run {self.run} have not been read. Submit the config to "
+                    "Scalebook, which reads them, or write the values."
                 )
             if not math.isnan(self.mean) or self.cv is not None:
-                raise ValueError(f"{key}.mean: the recorded run has its own. Leave mean and cv out.")
+                raise ValueError(f"{key}.mean: the recorded run has its own mean. Remove mean and cv.")
         elif not math.isclose(self.mean, math.fsum(self.values) / len(self.values), rel_tol=1e-3):
-            raise ValueError(f"{key}.mean: is not that of the values. Leave mean, cv and values out, to be read again.")
+            raise ValueError(
+                f"{key}.mean: is not the mean of the values. Remove mean, cv and values; they are read again."
+            )
 
 
 Seconds = Annotated[float, AtLeast(0), _FINITE] | Distribution
@@ -109,7 +111,7 @@ class Link:
         for name, value in vars(self).items():
             if isinstance(value, Distribution) and value.kind == RECORDED:
                 raise ValueError(
-                    f"{key}.{name}.kind: no run records links, since real workers hand over in memory. Use one of "
+                    f"{key}.{name}.kind: runs do not record links: real workers pass gradients in memory. Use one of "
                     f"{', '.join(get_args(DistributionName))}, or record gradient_s and server_s."
                 )
         _check(self, key)
@@ -185,11 +187,12 @@ class ClockSettings:
             _known(death.worker, workers, key)
             if death.at_s < until.get(death.worker, 0.0):
                 raise ValueError(
-                    f"{key}: worker {death.worker} dies at {death.at_s:g} s, when it is dead. Let it be back before."
+                    f"{key}: worker {death.worker} dies at {death.at_s:g} s, but is dead by then. Bring it back "
+                    "earlier."
                 )
             if death.back_s is not None and death.back_s < death.at_s:
                 raise ValueError(
-                    f"{key}: worker {death.worker} is back at {death.back_s:g} s, before its death at "
+                    f"{key}: worker {death.worker} comes back at {death.back_s:g} s, before it dies at "
                     f"{death.at_s:g} s. Write a later back_s, or null."
                 )
             until[death.worker] = math.inf if death.back_s is None else death.back_s
@@ -206,4 +209,4 @@ def _check(given: ClockSettings | Link, key: str, is_read: bool = True) -> None:
 
 def _known(worker: int, workers: int, key: str) -> None:
     if not 0 <= worker < workers:
-        raise ValueError(f"{key}: there is no worker {worker} among {workers}. Use numbers from 0 to {workers - 1}.")
+        raise ValueError(f"{key}: worker {worker} does not exist. Use numbers from 0 to {workers - 1}.")

@@ -256,7 +256,9 @@ class PowerSgd(Codec):
 
 def _check_share(share: float, shapes: Sequence[Shape], key: str) -> None:
     if (count := numel(shapes)) and round(share * count) == 0:
-        raise ValueError(f"{key}.init_args.share: {share} of {count} values is none. Write {1 / count:.1g} or more.")
+        raise ValueError(
+            f"{key}.init_args.share: {share} of {count} values is less than one. Write {1 / count:.1g} or more."
+        )
 
 
 CODECS: Final[dict[str, type[Codec]]] = {
@@ -269,7 +271,7 @@ def make_codec(codec: CodecName | Codec, key: str = Codec.KEY) -> Codec:
     if isinstance(codec, Codec):
         return codec
     if codec not in CODECS:
-        raise ValueError(f"{key}: there is no codec {codec!r}. Use one of {', '.join(CODECS)}.")
+        raise ValueError(f"{key}: {codec!r} is unknown. Use one of {', '.join(CODECS)}.")
     return CODECS[codec]()
 
 

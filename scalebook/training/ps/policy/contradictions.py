@@ -83,32 +83,32 @@ TABLE: Final = (
     _Row(
         "overlap",
         lambda a: a.overlap and a.rule.gathers,
-        "does not go with {rule.name}, which waits for others anyway",
+        "has no use with {rule.name}, which waits for others anyway",
         "Write false.",
     ),
     _Row(
         "overlap",
         lambda a: a.overlap and a.rule.refuses,
-        "does not go with {rule.name}, which may refuse a gradient",
+        "cannot be combined with {rule.name}, which may refuse a gradient",
         "Write false, or use another rule.",
     ),
     _Row(
         "overlap",
         lambda a: a.overlap and (a.damping.compensates or a.damping.drops),
-        "does not go with {damping.name}",
-        "Write false, or leave {damping.name} out.",
+        "cannot be combined with {damping.name}",
+        "Write false, or remove {damping.name}.",
     ),
     _Row(
         "clock",
         lambda a: a.host == "virtual" and not a.has_clock,
-        "is missing, and virtual workers have no time but what it says",
+        "is missing, and virtual workers take only the time that it says",
         "Write how long a gradient takes, as clock: {{gradient_s: 0.05}}.",
     ),
     _Row(
         "clock",
         lambda a: a.host != "virtual" and a.has_clock,
-        "is for virtual workers; those of host {host} take the time they take",
-        "Write host: virtual, or leave clock out.",
+        "is for virtual workers; those of host {host} run in real time",
+        "Write host: virtual, or remove clock.",
     ),
     _Row(
         "pull_delta",
@@ -125,14 +125,14 @@ TABLE: Final = (
     _Row(
         "overlap",
         lambda a: a.overlap and a.local.steps,
-        "does not go with {local.name}, whose workers go on from the newest parameters",
+        "cannot be combined with {local.name}, whose workers go on from the newest parameters",
         "Write false, or local: none.",
     ),
     _Row(
         "local",
         lambda a: a.local.steps and a.sums,
-        "is {local.name}, which says itself when workers push and pull",
-        "Write none, or leave push_every and pull_every out.",
+        "is {local.name}, which decides itself when workers push and pull",
+        "Write none, or remove push_every and pull_every.",
     ),
     _Row(
         "damping",
@@ -152,7 +152,7 @@ TABLE: Final = (
         "is {local.name}, whose workers would lose the steps of their own by the rule's cancel",
         "Write none, or cancel: false.",
     ),
-    _Row("overlap", lambda a: a.overlap and a.norms, "does not go with norms", "Write false, or leave norms out."),
+    _Row("overlap", lambda a: a.overlap and a.norms, "cannot be combined with norms", "Write false, or remove norms."),
 )
 
 
@@ -175,6 +175,6 @@ def nobody_left(rule: RuleFacts, settings: Mapping[str, Any], workers: int) -> C
     value = settings[taken[0]]
     return Contradiction(
         f"rule.init_args.{taken[0]}",
-        f"is {value}, which leaves nobody to wait for among {workers} workers",
+        f"is {value}, which leaves no worker to wait for among {workers}",
         f"Write at most {max(0, value + left - 1)}, or use more workers.",
     )

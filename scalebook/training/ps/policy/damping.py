@@ -170,5 +170,5 @@ def make_damping(damping: DampingName | Damping) -> Damping:
     if isinstance(damping, Damping):
         return damping
     if damping not in DAMPINGS:
-        raise ValueError(f"{Damping.KEY}: there is no damping {damping!r}. Use one of {', '.join(DAMPINGS)}.")
+        raise ValueError(f"{Damping.KEY}: {damping!r} is unknown. Use one of {', '.join(DAMPINGS)}.")
     return DAMPINGS[damping]()

@@ -278,7 +278,7 @@ def make_local(local: LocalName | Local) -> Local:
     if isinstance(local, Local):
         return local
     if local not in LOCALS:
-        raise ValueError(f"{Local.KEY}: there is no {local!r}. Use one of {', '.join(LOCALS)}.")
+        raise ValueError(f"{Local.KEY}: {local!r} is unknown. Use one of {', '.join(LOCALS)}.")
     return LOCALS[local]()
 
 

@@ -190,8 +190,8 @@ class Sync(Rule):
     Args:
         backup_workers: Workers (b) that an update does not wait for. More: stragglers cost less, more gradients are
             wasted.
-        cancel: Late workers stop when the update is made, and begin anew with the same batch from the new parameters;
-            a gradient that is on its way arrives and is dropped. With host virtual alone: a process cannot be stopped
+        cancel: Late workers stop as soon as the update is made, and start again with the same batch from the new
+            parameters; a gradient already on its way is dropped. Only with host virtual: a process cannot be stopped
             within a backward pass.
     """
 
@@ -241,5 +241,5 @@ def make_rule(rule: RuleName | Rule) -> Rule:
     if isinstance(rule, Rule):
         return rule
     if rule not in RULES:
-        raise ValueError(f"{Rule.KEY}: there is no rule {rule!r}. Use one of {', '.join(RULES)}.")
+        raise ValueError(f"{Rule.KEY}: {rule!r} is unknown. Use one of {', '.join(RULES)}.")
     return RULES[rule]()

@@ -77,7 +77,7 @@ class Settings:
         self.rule.check(workers)
         if self.host not in get_args(HostName):
             known = ", ".join(get_args(HostName))
-            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is none of {known}. Write inline.")
+            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is unknown. Use one of {known}.")
         check(type(self), vars(self), ARGUMENTS)
         if self.clock is not None:
             self.clock.check(workers)

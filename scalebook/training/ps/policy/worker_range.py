@@ -52,7 +52,7 @@ def misfit(
     if nodes == 1:
         return Contradiction(
             "workers",
-            "is {min, max}, and trainer.num_nodes is 1, so that nobody can join",
+            "is {min, max}, and trainer.num_nodes is 1, so no worker can join",
             "Write a number, or the machines that may take part as num_nodes.",
         )
     if elastic.max != on_each * nodes:

@@ -299,7 +299,7 @@ class WorkerEnd(Protocol):
         replica. `announce` is told by worker 0 what the run needs, before it takes it, and may raise. `model`: whose
         embeddings with sparse gradients are shared by rows, each read as of the version pulled. ValueError for
         what cannot be shared, TypeError for an optimizer that cannot, OSError where memory is too small, RuntimeError
-        when worker 0 died before it had made the parameters.
+        when worker 0 died before it had created the parameters.
         """
 
     def living(self) -> list[int]:

@@ -81,7 +81,7 @@ def join_steps(
         control.head[ALLOCATED] = 1
     yield from membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
     if not control.head[ALLOCATED]:
-        raise RuntimeError("worker 0 died before it had made the parameters, so there is nothing to train.")
+        raise RuntimeError("worker 0 died before it had created the parameters, so there is nothing to train.")
     if not late:
         _compare(control, worker)
     if not sections:
@@ -152,6 +152,6 @@ def _compare(control: Control, worker: int) -> None:
     different = [other for other in control.living() if control.counter(other, DIGEST) != mine]
     if different:
         raise ValueError(
-            f"model: workers {[worker, *different]} have made different parameters or optimizers. "
-            "Make the model the same in every worker, whatever its rank."
+            f"model: workers {[worker, *different]} have created different parameters or optimizers. "
+            "Create the same model in every worker, whatever its rank."
         )

@@ -108,7 +108,7 @@ def test_what_makes_no_sense_is_refused_with_key_and_remedy(make: object, messag
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"there is no damping 'half'\. Use one of none, inverse, drop_above, delay"):
+    with pytest.raises(ValueError, match=r"'half' is unknown\. Use one of none, inverse, drop_above, delay"):
         make_damping("half")  # type: ignore[arg-type]  # as a YAML file may
 
 

@@ -93,7 +93,7 @@ def test_an_argument_that_leaves_nobody_is_named_with_the_most_that_it_may_be() 
     assert found is not None
     assert (found.key, found.remedy) == ("rule.init_args.spared", "Write at most 4, or use more workers.")
     assert nobody_left(HalfOf.facts(), {"spared": 4}, 4) is None
-    with pytest.raises(ValueError, match=r"rule\.init_args\.spared: is 6, which leaves nobody"):
+    with pytest.raises(ValueError, match=r"rule\.init_args\.spared: is 6, which leaves no worker"):
         HalfOf(6).check(4)
 
 

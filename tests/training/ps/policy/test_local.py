@@ -99,7 +99,7 @@ def test_gradients_of_an_update() -> None:
         (lambda: Elastic(alpha=1.0), r"local\.init_args\.alpha: 1\.0 is not below 1\. Use null"),
         (lambda: Significance(0.0), r"local\.init_args\.share: 0\.0 is not above 0\. Use 0\.01"),
         (lambda: Significance(most=0), r"local\.init_args\.most: 0 is less than 1\. Use 64"),
-        (lambda: make_local("easgd"), r"local: there is no 'easgd'\. Use one of none, local_sgd, diloco, elastic, "),  # type: ignore[arg-type]
+        (lambda: make_local("easgd"), r"local: 'easgd' is unknown\. Use one of none, local_sgd, diloco, elastic, "),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_out_of_bounds_names_key_and_remedy(make: Callable[[], Local], message: str) -> None:
@@ -112,10 +112,10 @@ def test_what_is_out_of_bounds_names_key_and_remedy(make: Callable[[], Local], m
     [
         (
             Settings(Async(push_every=2)),
-            r"local: is local_sgd, which says itself when workers push and pull\. Write none",
+            r"local: is local_sgd, which decides itself when workers push and pull\. Write none",
         ),
-        (Settings(Async(pull_every=2)), r"local: is local_sgd, which says itself"),
-        (Settings(host="process", overlap=True), r"overlap: does not go with local_sgd, whose workers go on from"),
+        (Settings(Async(pull_every=2)), r"local: is local_sgd, which decides itself"),
+        (Settings(host="process", overlap=True), r"overlap: cannot be combined with local_sgd, whose workers"),
         (Settings(damping=DelayCompensation()), r"damping: corrects gradients, and with local: local_sgd what workers"),
     ],
 )

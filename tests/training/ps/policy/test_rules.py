@@ -125,7 +125,7 @@ def test_softsync_takes_the_rest_when_nobody_is_left_to_give_more() -> None:
         (lambda: Softsync(0), r"rule\.init_args\.average: 0 is less than 1"),
         (
             lambda: Sync(2).check(2),
-            r"backup_workers: is 2, which leaves nobody to wait for among 2 workers\. Write at most 1",
+            r"backup_workers: is 2, which leaves no worker to wait for among 2\. Write at most 1",
         ),
     ],
 )
@@ -136,7 +136,7 @@ def test_what_makes_no_sense_is_refused_with_key_and_remedy(make: object, messag
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"there is no rule 'hogwild'\. Use one of async, bounded, sync, softsync"):
+    with pytest.raises(ValueError, match=r"'hogwild' is unknown\. Use one of async, bounded, sync, softsync"):
         make_rule("hogwild")  # type: ignore[arg-type]  # as a YAML file may
 
 

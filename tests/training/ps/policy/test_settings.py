@@ -12,23 +12,23 @@ from scalebook.training.ps.policy.rules import Async, Softsync, Sync
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (Settings(host="thread"), "host: 'thread' is none of inline, process, virtual. Write inline."),  # type: ignore[arg-type]
+        (Settings(host="thread"), "host: 'thread' is unknown. Use one of inline, process, virtual."),  # type: ignore[arg-type]
         (Settings(shards=0), "shards: 0 is less than 1. Use 1 or more."),
         (Settings(warmup_updates=-1), "warmup_updates: -1 is less than 0. Use 0 or more."),
         (Settings(overlap=True), "overlap: needs a server that applies meanwhile. Write host: process, or false."),
         (
             Settings(overlap=True, host="process", rule=Sync()),
-            "overlap: does not go with sync, which waits for others anyway. Write false.",
+            "overlap: has no use with sync, which waits for others anyway. Write false.",
         ),
-        (Settings(overlap=True, host="process", norms=True), "overlap: does not go with norms. Write false"),
+        (Settings(overlap=True, host="process", norms=True), "overlap: cannot be combined with norms. Write false"),
         (
             Settings(overlap=True, host="process", damping=DropAbove(2)),
-            "overlap: does not go with drop_above. Write false",
+            "overlap: cannot be combined with drop_above. Write false",
         ),
         (Settings(rule=Sync(), damping=DelayCompensation()), "damping: corrects single gradients"),
         (
             Settings(rule=Sync(3)),
-            "backup_workers: is 3, which leaves nobody to wait for among 3 workers. Write at most 2",
+            "backup_workers: is 3, which leaves no worker to wait for among 3. Write at most 2",
         ),
         (
             Settings(rule=Sync(1, cancel=True)),

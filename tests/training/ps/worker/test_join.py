@@ -71,7 +71,7 @@ def test_several_optimizers_have_shards_of_their_own() -> None:
 
 def test_workers_with_different_models_are_told_so() -> None:
     run = SharedRun(2)
-    with pytest.raises(ValueError, match=r"model: workers .* have made different parameters"):
+    with pytest.raises(ValueError, match=r"model: workers .* have created different parameters"):
         run_workers(2, lambda worker: joined(run, worker, Adam([Parameter(torch.zeros(3 + worker))])))
 
 
