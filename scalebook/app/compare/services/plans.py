@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from scalebook.app.shared.services import notebooks
 from scalebook.training.config.description import Description
@@ -27,7 +28,9 @@ Tags = Mapping[str, Sequence[Mapping[str, str]]]
 def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Direction:
     """What is better of a metric, by what runs and configs of these experiments and searches say. A search is of its
     experiment too."""
-    nb, configs, runs = stored.notebook, [], []
+    nb = stored.notebook
+    configs: list[Mapping[str, Any]] = []
+    runs: list[Mapping[str, str]] = []
     for name in sides:
         experiment, search = nb.experiment(name), nb.search(name)
         runs += tags.get(name, ())
