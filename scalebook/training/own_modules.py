@@ -2,7 +2,7 @@
 
 Their content is recorded with each run, and tells later whether the code is another one by now. A module is a person's
 own where it lies in the workspace, or where `scalebook.toml` names it and it was installed from a folder (`pip install
--e`). What code imports by a name that it makes at run time is not found.
+-e`). What code imports by a name that it makes at run time is not found; nor are files that it reads.
 """
 
 import ast
@@ -174,6 +174,18 @@ def _imports(content: bytes, name: str) -> Iterator[str]:
             around = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*around, *([node.module] if node.module else [])])
             yield from (f"{module}.{alias.name}" for alias in node.names if module)
+        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__") and node.args:
+            told = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+            if isinstance(told, str) and told:
+                level = len(told) - len(told.lstrip("."))
+                around = package[: len(package) - level + 1] if level else ()
+                yield ".".join([*around, *filter(None, [told.lstrip(".")])])
+
+
+def _called(node: ast.Call) -> str:
+    """The last part of a function's name."""
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _content(base: Path, name: str) -> bytes | None:

@@ -85,7 +85,7 @@ def test_a_blank_form_becomes_a_run_with_progress_curves_and_what_each_worker_do
     assert sum(applied) == found.metrics[names.UPDATES]
     assert min(applied) > 0
     assert names.DROPPED not in found.metrics  # it is 0
-    assert 0 < found.metrics[names.STALENESS_SECONDS] < 60
+    assert 0 < found.metrics[names.STALENESS_MEAN] < 60
     assert worker_files.in_store(reader, run).last["worker_1/perf/compute_share"] > 0
 
 

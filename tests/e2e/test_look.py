@@ -274,7 +274,7 @@ def meet(one: dict[str, float], other: dict[str, float]) -> bool:
 def test_why_a_run_failed_is_in_sight_beside_runs_of_other_models(
     shown: tuple[Page, str, Gallery], gallery: tuple[Served, Gallery]
 ) -> None:
-    """At 1280 pixels, among all runs and among those that failed. Where a column is, its help says, as the pointer is
+    """At 1280 pixels, among all runs and among those that failed. Where a column is, its help says while the pointer is
     on its head: the table is a picture."""
     page, address, found = shown
     client = open_store(gallery[0].workspace)

@@ -92,10 +92,12 @@ def journey(page: Page, lab: Served, pictures: Path) -> None:
     page.get_by_role("button", name="Close", exact=True).click()  # the Assistant, which opens once in each browser
     steps: dict[str, Callable[[], None]] = {
         "list": lambda: own_runs_are_not_buried(page, mlflow, home),
+        "order": lambda: what_the_model_logs_comes_first(page, mlflow, home, pictures),
         "chart": lambda: strategies_are_an_axis(page, mlflow, home),
         "compare": lambda: three_are_compared(page, mlflow, runs),
         "workers": lambda: workers_filter(page, mlflow, home),
         "run": lambda: a_run_leads_back(page, mlflow, runs["async"], lab),
+        "system": lambda: a_short_run_says_what_it_took(page, mlflow, runs["single"]),
         "trials": lambda: a_search_leads_to_its_trials(page, mlflow, runs["raten"]),
     }
     for name, step in steps.items():
@@ -158,6 +160,25 @@ def workers_filter(page: Page, mlflow: str, home: str) -> None:
     lists(page, "async seed 1", "ddp seed 1")
 
 
+def what_the_model_logs_comes_first(page: Page, mlflow: str, home: str, pictures: Path) -> None:
+    """By the link in the experiment's description. MLflow itself orders by name, and has `perf` before `train`."""
+    opened(page, links.experiment(mlflow, home), "raten")
+    with page.context.expect_page() as opening:
+        page.get_by_role("link", name="Charts, what the model logs first").click()
+    charts = opening.value
+    expect(charts.get_by_text("train/loss", exact=True).first).to_be_visible()
+    sections = charts.locator("[role=button][aria-expanded]")
+    shown = [text.split("\n")[0] for text in sections.all_inner_texts()]
+    known = ["train", "Model metrics", "best", "final", "perf", "ps", "System metrics"]
+    assert [name for name in shown if name in known] == known
+    for name, is_open in (("train", "true"), ("perf", "false"), ("ps", "false")):
+        section = sections.filter(has_text=name).first
+        expect(section).to_have_attribute("aria-expanded", is_open)
+    expect(charts.get_by_text("samples", exact=True)).to_have_count(0)
+    charts.screenshot(path=pictures / "mlflow-order-charts.png")
+    charts.close()
+
+
 def strategies_are_an_axis(page: Page, mlflow: str, home: str) -> None:
     opened(page, f"{links.experiment(mlflow, home)}&compareRunsMode=CHART", METRIC)
     page.get_by_role("button", name="Add chart").first.click()
@@ -205,6 +226,13 @@ def a_run_leads_back(page: Page, mlflow: str, run: RunRecord, lab: Served) -> No
     page.get_by_text(names.MODULES, exact=True).click()
     page.get_by_text("punkte.py", exact=True).click()
     expect(page.get_by_text("class Punkte").first).to_be_visible()
+
+
+def a_short_run_says_what_it_took(page: Page, mlflow: str, run: RunRecord) -> None:
+    opened(page, links.run(mlflow, run.experiment_id, run.id), "Description")
+    page.get_by_role("tab", name="System metrics").click()
+    for metric in ("cpu_utilization_percentage", "system_memory_usage_megabytes", "peak_memory_megabytes"):
+        expect(page.get_by_text(metric, exact=True).first).to_be_visible()
 
 
 def a_search_leads_to_its_trials(page: Page, mlflow: str, search: RunRecord) -> None:

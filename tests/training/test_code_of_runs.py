@@ -169,8 +169,8 @@ def test_trials_lie_apart_and_are_found_from_the_notebooks_own_runs(lab: Lab) ->
     assert sorted(run.info.run_name for run in trials) == ["raten trial 0 seed 1", "raten trial 1 seed 1"]
     parent = client.get_run(lab.search().id).data.tags[names.TAG_NOTE]
     assert f"#/experiments/{apart.experiment_id}/runs?workflowType=machine_learning" in parent
-    assert home.tags[names.TAG_NOTE] == notes.of_experiment(NOTEBOOK)
-    assert apart.tags[names.TAG_NOTE] == notes.of_experiment(NOTEBOOK, "raten")
+    assert home.tags[names.TAG_NOTE] == notes.of_experiment(home.experiment_id, NOTEBOOK)
+    assert apart.tags[names.TAG_NOTE] == notes.of_experiment(apart.experiment_id, NOTEBOOK, "raten")
     assert notes.parted(lab.run().tags[names.TAG_NOTE], lab.run().id) == ("", notes.of_run(lab.run().id, NOTEBOOK))
 
 

@@ -45,6 +45,29 @@ def test_what_a_config_names_and_what_that_imports(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_imports_by_a_function_whose_name_is_written_out(tmp_path: Path) -> None:
+    """One that the code makes is not known without running it."""
+    workspace = lab(
+        tmp_path,
+        lab__models="""
+            import importlib
+            def net(name):
+                importlib.import_module("lab.late")
+                importlib.import_module(".near", __package__)
+                __import__("beside")
+                importlib.import_module(f"lab.{name}")
+                importlib.import_module(name)
+        """.replace("\n            ", "\n"),
+        lab__late="",
+        lab__near="",
+        lab__made="",
+        beside="",
+    )
+    assert names(workspace, "lab.models.Net") == [
+        "lab/models.py", "lab/late.py", "lab/near.py", "beside.py",
+    ]  # fmt: skip
+
+
 def test_a_package_with_what_stands_around_it(tmp_path: Path) -> None:
     workspace = lab(tmp_path, mein_paket__netze__größe="", mein_paket__daten="import mein_paket.netze.größe")
     for package in ("mein_paket", "mein_paket/netze"):

@@ -40,18 +40,16 @@ def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Work
     assert 0 < found[names.SECONDS] < 60
     assert sum(found.get(share, 0) for share in names.SHARES) == pytest.approx(1)
     assert 0 not in (value for name, value in found.items() if name.startswith("perf/")), "no constant zeros"
-    assert (
-        len([name for name in found if not name.removeprefix("best/").removeprefix("final/").startswith("val/")]) <= 20
-    )
     assert found[names.COMPUTE_SHARE] > 0
     assert found[names.DATA_SHARE] > 0
     assert found[names.UPDATES_PER_SECOND] > 0
     assert found[names.SAMPLES_PER_SECOND] == pytest.approx(found[names.UPDATES_PER_SECOND] * 3 * 128 / updates)
     assert found[names.PEAK_MEMORY_MB] > 100
+    assert found[f"{names.SYSTEM}system_memory_usage_megabytes"] > 100, "no supervisor samples a run in the foreground"
     if strategy != ASYNC:  # there it is counted, which tests/training/ps/test_moved_bytes.py holds against the tensors
         moved = found.get(names.PUSHED_PER_UPDATE, 0) + found.get(names.PULLED_PER_UPDATE, 0)
         assert moved == (0 if strategy == "auto" else 2 * (2 * 4 * WEIGHTS))  # as its hook counts
-        assert found[names.BYTES] == updates * moved
+        assert found.get(names.BYTES, 0) == updates * moved
     for metric in (names.VAL_LOSS, names.VAL_ACCURACY):
         curve = reader(workspace).curve(job.id, metric)
         assert len(curve.values) == 3
@@ -61,7 +59,7 @@ def test_a_run_records_all_that_every_run_records(strategy: Any, workspace: Work
         assert curve.updates == sorted(curve.updates)
         assert curve.samples[-1] <= 3 * 128
     losses = reader(workspace).curve(job.id, names.TRAIN_LOSS)
-    assert losses.values[-1] == found[names.final(names.TRAIN_LOSS)]
+    assert losses.values[-1] == found[names.TRAIN_LOSS]
     assert losses.updates[-1] == updates
     assert losses.updates[0] <= (updates / 2 if strategy == ASYNC else 4)  # worker 1 may be ahead of worker 0's first
 
@@ -87,7 +85,7 @@ def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Worksp
     workers = parsed(found[names.WORKERS_JSONL].read_bytes())
     assert found[names.WORKERS_JSONL].read_bytes() == (job.path / names.WORKERS_JSONL).read_bytes()
     assert not [name for name in record.metrics if name.startswith("worker_")]
-    assert 0 < record.metrics[names.STALENESS_SECONDS] < record.metrics[names.SECONDS]
+    assert all(0 < one["age_s"] < record.metrics[names.SECONDS] for one in pushes["shards"])
     assert names.DRIFT not in record.metrics, "norms are not measured unless asked for"
     for part in names.SHARES:
         assert 0 <= workers.last[names.per_worker(part, 1)] <= 1
@@ -140,7 +138,7 @@ def test_the_config_that_ran_and_the_log_are_artifacts(
 
 def losses(workspace: Workspace, job: JobFolder) -> tuple[float, float]:
     metrics = reader(workspace).run(job.id).metrics
-    return metrics[names.final(names.TRAIN_LOSS)], metrics[names.final(names.VAL_LOSS)]
+    return metrics[names.TRAIN_LOSS], metrics[names.final(names.VAL_LOSS)]
 
 
 def ours(metrics: dict[str, float]) -> list[str]:

@@ -72,18 +72,6 @@ def test_progress_is_in_both_times_and_a_stopped_run_goes_on_to_its_end(workspac
     assert found[names.REAL_SECONDS] < found[names.SECONDS] / 100
 
 
-def test_sixteen_workers_have_as_few_metrics_as_one(workspace: Workspace) -> None:
-    """Of ours: what the model logs of its validations apart. Figures of each worker stand in `workers.jsonl`."""
-    given = virtual(3)
-    given["trainer"]["strategy"]["init_args"]["workers"] = 16
-    job = submitted(workspace, given)
-    assert run_job(job.path) == 0
-    found = reader(workspace).run(job.id).metrics
-    ours = [name for name in found if not name.removeprefix("best/").removeprefix("final/").startswith("val/")]
-    assert len(ours) <= 20, sorted(ours)
-    assert [name for name in found if name.startswith("worker_")] == []
-
-
 @pytest.mark.parametrize("updates", [12, 14])
 def test_its_seconds_go_on_from_a_checkpoint(workspace: Workspace, updates: int) -> None:
     """After 12 updates all four workers have pushed, and the next gradient ends a day later; after 14 at once."""

@@ -123,10 +123,11 @@ def moved(moved_bytes: MovedBytes, updates: int) -> dict[str, float]:
 
 
 def gradients(times: Sequence[WorkerTimes], updates: int) -> dict[str, float]:
-    """What all workers have computed for an update: 1 under `async`, more where gradients are averaged, summed or
-    dropped, or where workers make steps of their own; empty where nobody counts them."""
+    """What all workers have computed for an update, where gradients are averaged, summed or dropped, or where workers
+    make steps of their own; empty where nobody counts them, and where each is an update, as under `async`, but for one
+    of each worker that is under way."""
     computed = sum(time.gradients for time in times)
-    return {names.GRADIENTS_PER_UPDATE: computed / max(1, updates)} if computed else {}
+    return {names.GRADIENTS_PER_UPDATE: computed / max(1, updates)} if computed - updates > len(times) else {}
 
 
 class PeakMemory:

@@ -11,7 +11,9 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.jobs.folder import JobFolder, Progress
+from scalebook.training.jobs.usage import SystemMetrics, UsageMeter
 from scalebook.training.tracking import names
+from scalebook.training.tracking.logger import RunLogger
 
 EVERY_S: Final = 1.0
 FIRST_LINE_S: Final = 2.0
@@ -22,7 +24,8 @@ SHOWN: Final = 3
 
 
 class Heartbeat(Callback):
-    """Worker 0 writes `progress.json` every second between batches, and a line to the log ever more rarely.
+    """Worker 0 writes `progress.json` every second between batches, and a line to the log ever more rarely. It tells
+    MLflow what the job takes of its machine, which it samples itself where no supervisor does.
 
     `lines` is off where a progress bar is shown.
     """
@@ -32,11 +35,16 @@ class Heartbeat(Callback):
         self._next = 0.0
         self._next_line = 0.0
         self._begun = monotonic()
+        self._system = SystemMetrics(job)
+        self._meter: UsageMeter | None = None
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._begun = monotonic()
         self._next_line = self._begun + FIRST_LINE_S
+        started = self.job.started()
+        if started is not None and started.inline and trainer.is_global_zero:
+            self._meter = UsageMeter(self.job, started)
         self._beat(trainer, "starting")
 
     @override
@@ -76,9 +84,20 @@ class Heartbeat(Callback):
             return
         progress = self._progress(trainer, phase)
         self.job.write(progress)
+        self._tell_usage(trainer, now)
         if now >= self._next_line and phase != "ending":
             self._next_line = now + min(LONGEST_LINE_S, max(FIRST_LINE_S, (now - self._begun) / 5))
             self._say(progress)
+
+    def _tell_usage(self, trainer: Trainer, now: float) -> None:
+        if self._meter is not None:
+            self._meter.look(now)
+        if not self.measure.latest:
+            return  # MLflow's pages begin with the metric that came first: it is to be one of training
+        loggers = [logger for logger in trainer.loggers if isinstance(logger, RunLogger)]
+        for metrics, step, at in self._system.news():
+            for logger in loggers:
+                logger.log_system(metrics, step, at)
 
     def _progress(self, trainer: Trainer, phase: Phase) -> Progress:
         counts, seconds = self.measure.counts(), self.measure.seconds()

@@ -43,10 +43,6 @@ FIGURES_S: Final = 1.0
 """Least time between two points of throughput, shares, staleness and memory."""
 
 
-ABOUT: Final = 0.05
-"""Gradients an update are 1 but for those under way at the end."""
-
-
 class Measure(Callback):
     """Counts and times the steps of this worker; worker 0 also records, for all of them.
 
@@ -114,6 +110,7 @@ class Measure(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         for logger in _ours(trainer):
             logger.axes = self.axes
+            logger.logged = lambda: trainer._logger_connector._logged_metrics  # `logged_metrics` computes them anew
             logger.start()
 
     @override
@@ -233,7 +230,9 @@ class Measure(Callback):
         trained_s = self._training_seconds(now) - self._begun
         points = self._training_loss(trainer)
         last = self._own_metrics(trainer, everything=True) | points
-        points |= {names.final(metric): value for metric, value in last.items()} | self.summary.points()
+        last_values = {names.final(metric): value for metric, value in last.items()}
+        self.latest.update(last_values)  # a search may be over the loss of training
+        points |= self.summary.points() or last_values
         if counts.updates > 0:
             total = Window()
             total.begin(0.0, Counts(0, 0), {})
@@ -345,15 +344,19 @@ class Measure(Callback):
         axes = self.axes()
         if self.workers is not None and of_workers:
             self.workers.add(axes.points(), of_workers, last)
-        points = {metric: value for metric, value in points.items() if self._tells(metric, value)}
+        points = {
+            metric: value
+            for metric, value in points.items()
+            if metric not in names.UNRECORDED and self._tells(metric, value)
+        }
         if points:
             for logger in trainer.loggers:
                 logger.log_metrics(points, step=axes.updates)
 
     def _tells(self, metric: str, value: float) -> bool:
         """Whether a figure of ours has ever said something but what it says in most runs."""
-        ours = metric.startswith(("perf/", "ps/")) and metric not in names.TOLD
-        if not ours or abs(value - names.QUIET.get(metric, 0.0)) > names.QUIET.get(metric, 0.0) * ABOUT:
+        ours = metric.startswith(names.MEASURED) and metric not in names.TOLD
+        if not ours or value != 0:
             self._told.add(metric)
         return metric in self._told
 

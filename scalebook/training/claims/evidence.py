@@ -8,6 +8,7 @@ from typing import Any
 from scalebook.training.claims.choosing import Shown, best_of, by_others, tried
 from scalebook.training.claims.crossing import crossing
 from scalebook.training.claims.intervals import Amount
+from scalebook.training.claims.locks import Recorded, recorded
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import read_search
@@ -100,6 +101,10 @@ class Witness:
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self.direction = Direction(True, "guess")
         """What is better of the metric of the claim whose sides were asked for last, and who says so."""
+
+    def said(self, hashed: str) -> Recorded:
+        """What the runs of a config or search say of claims."""
+        return recorded(self.reader, self.notebook, hashed)
 
     def sides(self, cell: ClaimCell) -> list[Evidence]:
         """Of all sides of a claim whose sides are no ratios, `against` first."""

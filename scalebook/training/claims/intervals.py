@@ -141,7 +141,7 @@ def ratio_interval(
     """How many times the `others` (by seed) `these` take: the ratio of geometric means, its interval made on logs.
 
     Both sides by themselves (Welch 1947), or the ratios of pairs with the same seed where the pairs are seen to
-    correlate (Student's t of the correlation, one-sided, 5 %): with few seeds a pair that does not correlate only
+    correlate (Student's t of the correlation, one-sided, 2 %): with few seeds a pair that does not correlate only
     costs degrees of freedom. None for fewer than FEWEST, and for values that are not above 0. Censored runs as in
     `mean_interval`: among `these` they leave the ratio without an upper end, among the `others` without a lower one.
 
@@ -195,7 +195,7 @@ def _error(values: Sequence[float]) -> float:
 
 
 def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
-    """Whether they rise and fall together, more than one in twenty unrelated pairs of sides seem to."""
+    """Whether they rise and fall together, more than one in fifty unrelated pairs of sides seem to."""
     seeds = sorted(mine)
     x, y = [mine[seed] for seed in seeds], [theirs[seed] for seed in seeds]
     if not (_error(x) and _error(y)):
@@ -204,7 +204,7 @@ def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
     degrees = len(seeds) - 2
     if abs(r) >= 1 or r <= 0:
         return r > 0
-    return r * math.sqrt(degrees / (1 - r * r)) > quantile(0.95, degrees)
+    return r * math.sqrt(degrees / (1 - r * r)) > quantile(0.98, degrees)
 
 
 def _welch(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:

@@ -6,7 +6,7 @@ come back with an older copy of the notebook.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -38,9 +38,9 @@ class Entry:
     """A claim as one run has recorded it."""
 
     name: str
-    says: Mapping[str, Any]
+    says: dict[str, Any]
     """Its YAML."""
-    cells: Mapping[str, Known]
+    cells: dict[str, Known]
     began: float
     """When the run did, unix s."""
 
@@ -72,8 +72,8 @@ class Locks:
 
 
 @dataclass
-class _Recorded:
-    """What is known of one cell's runs."""
+class Recorded:
+    """What the runs of one cell say of claims."""
 
     first: float | None = None
     silent: bool = False
@@ -97,15 +97,10 @@ def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
     return found
 
 
-def read(reader: RunReader, notebook: str, nb: Notebook, description: Description) -> Locks:
-    """What the runs of this workspace say of the claims of a notebook; `notebook` is the file's name."""
-    known = {
-        name: one
-        for claim in nb.claims()
-        for name in names_of(claim)
-        if (one := _known(nb, name, description)) is not None
-    }
-    recorded = {name: _recorded(reader, notebook, one.hash) for name, one in known.items()}
+def read(said: Callable[[str], Recorded], nb: Notebook, description: Description) -> Locks:
+    """What runs say of the claims of a notebook. `said`: those of the config or search with this hash; `recorded`."""
+    known = known_cells(nb, description)
+    recorded = {name: said(one.hash) for name, one in known.items()}
     present = {claim.name for claim in nb.claims()}
     taken: set[str] = set()
     by_claim: dict[str, Lock | None] = {}
@@ -117,6 +112,16 @@ def read(reader: RunReader, notebook: str, nb: Notebook, description: Descriptio
     return Locks(by_claim, tuple(sorted(locked - taken)))
 
 
+def known_cells(nb: Notebook, description: Description) -> dict[str, Known]:
+    """By name: the experiments and searches that the claims of a notebook speak of."""
+    return {
+        name: one
+        for claim in nb.claims()
+        for name in names_of(claim)
+        if (one := _known(nb, name, description)) is not None
+    }
+
+
 def names_of(claim: ClaimCell) -> list[str]:
     """The experiments and searches that it speaks of."""
     experiments = [side for side in claim.sides if isinstance(side, str)]
@@ -124,7 +129,7 @@ def names_of(claim: ClaimCell) -> list[str]:
 
 
 def _lock(
-    nb: Notebook, claim: ClaimCell, recorded: Mapping[str, _Recorded], known: Mapping[str, Known], present: set[str]
+    nb: Notebook, claim: ClaimCell, recorded: Mapping[str, Recorded], known: Mapping[str, Known], present: set[str]
 ) -> tuple[Lock | None, Entry | None]:
     begun = {name: one for name, one in recorded.items() if one.first is not None}
     deleted = tuple(name for name, one in recorded.items() if one.deleted)
@@ -227,14 +232,15 @@ def _known(nb: Notebook, name: str, description: Description) -> Known | None:
     return Known(identity(spec, description), spec.seeds)
 
 
-def _recorded(reader: RunReader, notebook: str, hashed: str) -> _Recorded:
+def recorded(reader: RunReader, notebook: str, hashed: str) -> Recorded:
+    """What the runs of a store say; `notebook` is the file's name."""
     found = reader.runs(notebook=notebook, config_hash=hashed, limit=FIRST_RUNS, order_by=OLDEST_FIRST)
     there = [run for run in found if names.TAG_PARENT not in run.tags]
     gone = reader.deleted(notebook, hashed, FIRST_RUNS)
     first = there[0].started if there else None
     deleted = any(run.tags.get(names.TAG_CLAIMS) and (first is None or run.started < first) for run in gone)
     silent = bool(there) and names.TAG_CLAIMS not in there[0].tags
-    return _Recorded(first, silent, deleted, [entry for run in there for entry in _entries(run)])
+    return Recorded(first, silent, deleted, [entry for run in there for entry in _entries(run)])
 
 
 def _entries(run: RunRecord) -> list[Entry]:

@@ -114,7 +114,7 @@ def lock_words(judgement: Judgement) -> list[str]:
     lock, locked = judgement.lock, judgement.locked
     if lock is None:
         return []
-    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(lock.began))
+    day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(lock.began))  # the same wherever an archive is verified
     said = []
     if locked is not None:
         changes = ", ".join(lock.changes)

@@ -74,7 +74,8 @@ def verified(path: Path) -> int:
     """Print what an archive claims, and in what that differs from what its curves say; 1 where it does."""
     archived, differences = verify(path)
     for name, claim in archived.items():
-        print(one_line(f"{name}: {claim.verdict}: {claim.statement}"))
+        locked = f" (as locked by its first run: {claim.locked})" if claim.locked else ""
+        print(one_line(f"{name}: {claim.verdict}{locked}: {claim.statement}"))
     for difference in differences:
         print(one_line(f"DIFFERS: {difference}", 2000))
     count = f"{len(archived)} claim{'' if len(archived) == 1 else 's'}"

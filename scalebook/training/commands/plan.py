@@ -38,11 +38,11 @@ from scalebook.training.workspace import Workspace
 CELL: Final = "--cell"
 OPTIONS: Final = (
     "--profile", "--save-profile", "--workers", "--strategies", "--shards", "--links", "--seed", "--json", "--figure",
-    "--target", "--metric", "--seeds",
+    "--target", "--metric", "--seeds", "--price",
 )  # fmt: skip
 HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--strategies {COMPARED}]
                       [--shards 1] [--links own,{",".join(NETWORKS)}] [--save-profile FILE] [--json FILE]
-                      [--figure FILE] [--target VALUE [--metric NAME] [--seeds 1]] [--KEY VALUE ...]
+                      [--figure FILE] [--price HOUR] [--target VALUE [--metric NAME] [--seeds 1]] [--KEY VALUE ...]
        scalebook plan FILE.md --cell NAME [the same options], of an experiment of a notebook
        scalebook plan --profile PROFILE.yaml [the same options]
 
@@ -54,6 +54,9 @@ They are compared for the config's number of workers. Rule, shards, codecs, damp
 the config's where nothing else is asked; what cannot be planned is refused. Links: `own` are the profile's; after a
 measurement workers are processes of this machine and share its cores. Any other link puts each worker on a machine of
 its own.
+
+Each row also has the bytes of a worker's weights, gradients and optimizer state (activations are not counted) and, with
+--price (of a worker's hour, in any currency), what a million samples cost.
 
 With --target the config is also trained, with up to {MOST_TRAINED} virtual workers (or all that --workers names), under
 the first rule, link and number of shards: updates to the target, times the seconds of an update, is the time to it."""
@@ -197,8 +200,9 @@ def _question(options: Mapping[str, str | None], of_config: bool = False) -> Que
 
 
 def _answered(profile: Profile, question: Question, options: Mapping[str, str | None], out: TextIO) -> int:
+    price = number(options, "--price", None, 0.0)
     found = answer(profile, question, _Progress(out))
-    for line in printed(found, profile):
+    for line in printed(found, profile, price):
         print(line, file=out)
     if (path := options.get("--json")) is not None:
         records.save(Path(path), found)

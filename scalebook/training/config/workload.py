@@ -92,10 +92,10 @@ class Workload:
         }
 
     def params(self) -> dict[str, Any]:
-        """The same as parameters, which MLflow's charts and filters take: one of each for every strategy, so that none
-        is "unknown" there; `lr` is the rate that is applied. Batches and rate are left out where they are not known."""
+        """The same as parameters, which MLflow's charts and filters take: every run has all of them. `lr` is the rate
+        that is applied; what the config does not say, of a data set without a batch size, is `unknown`."""
         applied = self.learning_rate if self.learning_rate_scaled is None else self.learning_rate_scaled
-        known = {
+        by_name = {
             "strategy": self.strategy,
             "rule": self.rule or names.NO_RULE,
             "workers": self.workers,
@@ -104,7 +104,7 @@ class Workload:
             "lr": applied,
             "clock": names.VIRTUAL if self.is_virtual else names.REAL,
         }
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: names.UNKNOWN if value is None else value for name, value in by_name.items()}
 
 
 def workload(config: Mapping[str, Any], description: Description) -> Workload:

@@ -19,6 +19,7 @@ import scalebook
 from scalebook.training.claims import table
 from scalebook.training.claims.evidence import Searched, Witness
 from scalebook.training.claims.judging import judge_all
+from scalebook.training.claims.locks import known_cells
 from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError
 from scalebook.training.export.gather import clean
@@ -38,6 +39,8 @@ NOTEBOOK: Final = "notebook.md"
 MANIFEST: Final = "manifest.json"
 DESCRIPTION: Final = "description.json"
 SEARCHES: Final = "searches.json"
+LOCKS: Final = "locks.json"
+"""What runs say of claims, the first of each cell among them: hash of the config or search -> `locks.Recorded`."""
 LOCK: Final = "constraints.txt"
 RUNS: Final = "runs/"
 
@@ -108,6 +111,8 @@ class ArchivedVerdict:
     statement: str
     table: list[list[str]]
     remarks: list[str]
+    locked: str = ""
+    """The verdict by the terms that its first run has locked, where it says something else now."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,7 @@ def verdicts(witness: Witness) -> dict[str, ArchivedVerdict]:
             judged.statement,
             [table.head(judged), *table.cells(judged)],
             [*table.guesses(judged), *table.remarks(judged)],
+            "" if judged.locked is None else judged.locked.verdict,
         )
         for name, judged in judge_all(witness).items()
     }
@@ -157,6 +163,8 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
             files[f"modules/{path.relative_to(workspace.root).as_posix()}"] = path.read_bytes()
     files[DESCRIPTION] = _json(asdict(replace(description, folder="")))
     files[SEARCHES] = _json({key: asdict(search) for key, search in searches.items()})
+    cells = known_cells(nb, description).values()
+    files[LOCKS] = _json({cell.hash: asdict(witness.said(cell.hash)) for cell in cells})
     for run in runs.values():
         curves = {curve.metric: _curve(curve) for curve in reader.every_curve(run.id)}
         files[f"{RUNS}{_plain(run.id)}.json"] = _json(asdict(ArchivedRun(_public(run), curves)))

@@ -21,12 +21,14 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from scalebook.training.claims.evidence import Searched, Witness
+from scalebook.training.claims.locks import Recorded
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.export.archive import (
     DESCRIPTION,
     FORM,
+    LOCKS,
     MANIFEST,
     MOST_BYTES,
     MOST_FILE_BYTES,
@@ -74,7 +76,8 @@ def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
             now = _judged(path, files, manifest)
         except ConfigError:
             raise
-        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:  # records that disagree
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
+            # records that disagree, times that no calendar has
             raise Broken(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
     return manifest.verdicts, list(_differences(manifest.verdicts, now))
 
@@ -158,6 +161,7 @@ def _judged(path: Path, files: dict[str, bytes], manifest: Manifest) -> dict[str
     with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
         witness = ArchivedWitness(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
         witness.searches = searches
+        witness.locks = _record(path, files, LOCKS, dict[str, Recorded]) if LOCKS in files else {}
         return verdicts(witness)
 
 
@@ -205,6 +209,12 @@ class ArchivedWitness(Witness):
     """Reads searches from the archive."""
 
     searches: dict[str, ArchivedSearch]
+    locks: dict[str, Recorded]
+
+    def said(self, hashed: str) -> Recorded:
+        """Of an archive of an earlier version, which has no locks, that its runs say nothing."""
+        begun = [run.started for run in self.reader.runs(notebook=self.notebook, config_hash=hashed)]
+        return self.locks.get(hashed) or Recorded(min(begun, default=None), silent=bool(begun))
 
     def searched(self, name: str) -> Searched | None:
         found = self.searches.get(name)
@@ -230,7 +240,7 @@ def _differences(before: dict[str, ArchivedVerdict], now: dict[str, ArchivedVerd
         if name not in now or name not in before:
             yield f"{name}: {'claimed, and not archived' if name in now else 'archived, and claimed by no cell'}"
             continue
-        for what in ("verdict", "alone", "statement", "table", "remarks"):
+        for what in ("verdict", "alone", "locked", "statement", "table", "remarks"):
             old, new = (json.dumps(getattr(said[name], what), ensure_ascii=False) for said in (before, now))
             if old != new:
                 yield f"{name}: {what}: archived {old}, now {new}"

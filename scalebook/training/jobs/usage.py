@@ -1,12 +1,13 @@
 """What a job takes of its machine while it runs: CPU, memory and GPUs, sampled by whoever watches it.
 
-`usage.jsonl` in the job's folder, a line for each sample, written by the supervisor alone. Runs without a supervisor
-(`scalebook fit` in the foreground, another machine that does not tell) have none.
+`usage.jsonl` in the job's folder, a line for each sample, written by the supervisor, or by worker 0 of a run in the
+foreground. MLflow is told while the run goes on, and the rest when it ends.
 """
 
 import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,9 +18,14 @@ from scalebook.training.files.records import Broken
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.gpu_workers import GpuWorker, gpu_workers
 from scalebook.training.jobs.gpus import GpuReading, gpu_readings
+from scalebook.training.tracking import names
 
 EVERY_S: Final = 2.0
 """Between two samples at first; later a thousandth of the time that the job runs, so that a file stays small."""
+FIRST_S: Final = 0.25
+"""The stretch before the first sample, so that brief runs have one too."""
+ALL: Final = 120
+"""Samples of which MLflow gets each one; then every second up to twice as many, every fourth up to four times, ..."""
 LARGEST: Final = 2**24
 """Bytes of a file that are read."""
 
@@ -58,8 +64,10 @@ class UsageMeter:
         if taken is None or not taken.memory_mb:  # it ends just now
             return
         before, self._before = self._before, (taken.cpu_s, now)
+        if before is not None and taken.cpu_s < before[0]:  # a worker has ended, and its time is nobody's yet
+            return
         if before is None:
-            self._due = now + EVERY_S / 2  # the first stretch is short: brief runs have a sample too
+            self._due = now + FIRST_S
             return
         span, gpus = max(now - before[1], 1e-3), self.started.gpus
         cores = max(0.0, taken.cpu_s - before[0]) / span
@@ -76,16 +84,59 @@ def file_of(job: JobFolder) -> Path:
 
 def read(job: JobFolder) -> Sequence[Usage]:
     """All samples so far; lines that cannot be read are left out."""
-    path = file_of(job)
+    return [sample for sample in _samples(job, _bytes(job)) if sample is not None]
+
+
+class SystemMetrics:
+    """A job's samples under the names of MLflow's own system metrics: of the run alone, CPU in parts of the cores that
+    it was lent. Which samples MLflow gets depends on their numbers alone, so it may be told of one twice."""
+
+    def __init__(self, job: JobFolder) -> None:
+        self.job = job
+        self._read = self._count = 0
+        self._gpus: dict[str, int] = {}
+
+    def news(self) -> Iterator[tuple[dict[str, float], int, int]]:
+        """What has come since the last call: metrics, the number of the sample, and when it was taken, unix ms."""
+        started = self.job.started()
+        if started is None:
+            return
+        lines = _bytes(self.job, self._read)
+        lines = lines[: lines.rfind(b"\n") + 1]
+        self._read += len(lines)
+        cores = len(started.cores) or os.cpu_count() or 1
+        for sample in _samples(self.job, lines):
+            number = self._count
+            self._count += 1
+            if sample is not None and number % (1 << (number // ALL).bit_length()) == 0:
+                yield self._named(sample, cores), number, int(1000 * (started.started + sample.seconds))
+
+    def _named(self, sample: Usage, cores: int) -> dict[str, float]:
+        told: dict[str, float | None] = {
+            "cpu_utilization_percentage": 100 * sample.cores / cores,
+            "system_memory_usage_megabytes": sample.memory_mb,
+        }
+        for gpu in sample.gpus:
+            name = f"gpu_{self._gpus.setdefault(gpu.uuid, len(self._gpus))}"
+            told[f"{name}_utilization_percentage"] = None if gpu.busy is None else 100 * gpu.busy
+            told[f"{name}_memory_usage_megabytes"] = gpu.memory_mb
+        return {f"{names.SYSTEM}{name}": value for name, value in told.items() if value is not None}
+
+
+def _bytes(job: JobFolder, first: int = 0) -> bytes:
     try:
-        with opened(path) as file:
-            lines = file.read(LARGEST).splitlines()
+        with opened(file_of(job)) as file:
+            file.seek(first)
+            return file.read(LARGEST)
     except OSError:
-        return []
-    samples = []
-    for line in lines:
+        return b""
+
+
+def _samples(job: JobFolder, lines: bytes) -> Iterator[Usage | None]:
+    """None for a line that cannot be read: half of one, of a machine that stopped."""
+    path = file_of(job)
+    for line in lines.splitlines():
         try:
-            samples.append(records.parse(path, line, Usage))
+            yield records.parse(path, line, Usage)
         except Broken:
-            continue  # half a line, of a machine that stopped
-    return samples
+            yield None

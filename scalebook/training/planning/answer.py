@@ -48,6 +48,8 @@ class Point:
     in_queue: float
     out_busy: float
     out_queue: float
+    memory: float = 0.0
+    """Bytes of a worker's weights, gradients and optimizer state; activations are not among them."""
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,15 @@ class Setting:
             return False
         return True
 
+    def memory(self, workers: int) -> float:
+        """Bytes of a worker's weights, gradients and optimizer state; a server's worker has state only where it makes
+        steps of its own."""
+        profile = self.profile
+        weights = profile.weights or profile.pull_bytes
+        if isinstance(self.rule, AllReduce):
+            return self.rule.memory(weights, profile.state, workers)
+        return 2 * weights + (profile.state if self.local.steps else 0.0)
+
     def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
         """In steady state. `without`: another clock and other cores than its own."""
         if isinstance(self.rule, AllReduce):
@@ -163,7 +172,7 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
     for count in question.workers:
         if setting.allows(count):
             tell(f"{name}, {workers_words(count)}")
-            points.append(setting.play(count))
+            points.append(replace(setting.play(count), memory=setting.memory(count)))
     own = question.config_rule is not None and setting.rule == question.config_rule
     beside = question.beside if own or not isinstance(setting.rule, AllReduce) else ""
     curve = Curve(name, setting.shards, setting.network, one, points, beside=beside, own=own)

@@ -64,6 +64,12 @@ class AllReduce:
             0.0, 0, 0.0, 0.0, 0.0, busy, busy, busy, busy,
         )  # fmt: skip
 
+    def memory(self, weights: float, state: float, workers: int) -> float:
+        """Bytes of a worker's weights, gradients and optimizer state. Sharded: its shares, and two parts of the model
+        that are whole, the one that computes and the next."""
+        whole = 2 * weights + state
+        return whole / workers + min(weights, 2e6 * self.bucket_mb) if self.sharded and workers > 1 else whole
+
     def _buckets(self, profile: Profile, workers: int, network: Network, last_s: float) -> tuple[float, float]:
         """Seconds in which buckets travel, and until the last of them is there."""
         free_s = travels_s = 0.0

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scalebook.training.ps.clock.steps import Steps
+from scalebook.training.ps.clock.steps import Steps, Until
 from scalebook.training.ps.clock.virtual import Line, VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
 
@@ -38,10 +38,16 @@ class DeclaredBytes(VirtualClock):
         shared_s = self._seconds(int(nbytes), self.settings.server_link.bandwidth, f"server bandwidth {way}", worker)
         own_s = self._seconds(int(nbytes), self._link(worker).bandwidth, f"bandwidth {way}", worker)
         pieces = round(self._draws.value(PIECES, f"pieces {way}", worker)) if shared_s else 1
-        for _ in range(pieces):
-            yield from self._until(max(line.serve(self.time_s, shared_s / pieces), self.time_s + own_s / pieces))
+        shared_s, own_s, left = shared_s / pieces, own_s / pieces, pieces
 
+        def later() -> float:
+            """When its next piece is through; now, where there is none."""
+            nonlocal left
+            at_s = self.time_s
+            while left and at_s <= self.time_s:
+                left -= 1
+                at_s = max(line.serve(self.time_s, shared_s), self.time_s + own_s)
+            return at_s
 
-def shares(settings: ClockSettings) -> bool:
-    """Whether transfers share a link, so that times are drawn."""
-    return settings.server_link.bandwidth is not None
+        if (at_s := later()) > self.time_s:
+            yield Until(at_s, later)

@@ -14,25 +14,30 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.planning.answer import Point
-from scalebook.training.planning.declared import DeclaredBytes, shares
+from scalebook.training.planning.closed import PLAYED, one_worker, saturates, stretched
+from scalebook.training.planning.declared import DeclaredBytes
 from scalebook.training.planning.profile import Profile, mean
 from scalebook.training.ps.clock.virtual import Line, VirtualClock
 from scalebook.training.ps.clock.watch import Nobody
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution
+from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.local import Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
-LEAST: Final = 800
-"""Gradients that are counted, at least, where times are drawn."""
-LEAST_CONSTANT: Final = 400
-"""The same where they are not."""
-EACH: Final = 4
-"""Of each worker, at least."""
+LEAST: Final = 500
+"""Gradients that are counted, at least."""
+EACH: Final = 20
+"""Of each worker, at least, up to MANY."""
+MANY: Final = 800
+"""Also at least where some wait for the slowest, so that how far workers are apart changes slowly."""
+ALWAYS: Final = 4
+"""Of each worker in any case."""
+ROUNDS: Final = 2
+"""The same where all wait for each other, so that each update begins anew."""
 WARM_UP: Final = 0.5
 """Gradients before those, as a share of them: all workers begin at the same moment."""
 
@@ -173,9 +178,15 @@ def play(
     """
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()
-    drawn = any(isinstance(time, Distribution) for time in (timing.gradient_s, timing.server_s)) or shares(timing)
     local = local or NoLocalSteps()
-    counted = gradients or max(LEAST if drawn else LEAST_CONSTANT, EACH * workers) * local.every
+    if not (gradients or local.steps or overlap or (cores is not None and cores < workers)):
+        travels = profile.push_bytes, profile.pull_bytes
+        if workers == 1 and (alone := one_worker(profile.batch_size, rule, shards, timing, *travels)) is not None:
+            return alone
+        if saturates(workers, rule, timing, *travels):
+            fewer = play(profile, PLAYED, rule, shards, timing, seed, cores, damping=damping)
+            return stretched(fewer, workers, timing, *travels, profile.batch_size)
+    counted = gradients or _enough(workers, rule, local)
     now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
     settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
     run = SharedRun(workers, settings, now)
@@ -200,6 +211,13 @@ def play(
     finally:
         run.close()
     return _point(profile, workers, watch, before, after, watch.push_every)
+
+
+def _enough(workers: int, rule: Rule, local: Local) -> int:
+    """Gradients after which updates/s are known within some 1 %."""
+    many = MANY if rule.waits and not rule.synchronous else min(MANY, max(LEAST, EACH * workers))
+    always = ROUNDS if rule.synchronous else ALWAYS
+    return max(many * min(local.every, ALWAYS), always * workers * local.every)
 
 
 def _step(players: VirtualWorkers, gradients: int) -> None:

@@ -59,6 +59,8 @@ class Profile:
         overlap: Whether an all-reduce travels while gradients are computed; false where the cores that compute also
             carry it.
         all_reduce: `ring`, `tree`, or the `fastest` of both for each bucket, as NCCL chooses.
+        weights: Bytes of the parameters in a worker's memory; 0: as many as `pull_bytes`.
+        state: Bytes of the optimizer's state of all parameters; 0: none, as plain SGD's, or not known.
         busy: Cores that other processes used while it was measured: where this is not 0, its times are too long.
         title: What it is a profile of.
         source: Where its numbers come from.
@@ -81,6 +83,8 @@ class Profile:
     ready: Sequence[tuple[float, float]] = ()
     overlap: bool = True
     all_reduce: Algorithm = "fastest"
+    weights: Annotated[float, AtLeast(0)] = 0.0
+    state: Annotated[float, AtLeast(0)] = 0.0
     busy: Annotated[float, AtLeast(0)] = 0.0
     title: str = "a system"
     source: str = "written by hand"
@@ -148,7 +152,7 @@ def times(value: Seconds, factor: float) -> Seconds:
 KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
     "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares", "sparse",
-    "update", "node", "ready", "overlap", "all_reduce", "busy",
+    "update", "node", "ready", "overlap", "all_reduce", "weights", "state", "busy",
 )  # fmt: skip
 
 
@@ -186,6 +190,8 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         ready=_ready(raw.get("ready", [])),
         overlap=_yes(raw.get("overlap", True), "profile.overlap"),
         all_reduce=_algorithm(raw.get("all_reduce", "fastest")),
+        weights=quantity(raw.get("weights", 0.0), "B", "profile.weights"),
+        state=quantity(raw.get("state", 0.0), "B", "profile.state"),
         busy=_number(raw.get("busy", 0.0), "profile.busy"),
         title=str(raw.get("title", Profile.title)),
         source=str(raw.get("source", Profile.source)),
@@ -229,10 +235,8 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         written["shard_shares"] = {str(shards): share for shards, share in profile.shard_shares.items()}
     if profile.sparse:
         written["sparse"] = True
-    if profile.busy:
-        written["busy"] = profile.busy
-    if profile.update_s:
-        written["update"] = profile.update_s
+    numbers = {"weights": profile.weights, "state": profile.state, "busy": profile.busy, "update": profile.update_s}
+    written |= {name: value for name, value in numbers.items() if value}
     if profile.node is not None:
         written["node"] = {"workers": profile.node.workers, "link": _written_link(profile.node.link)}
     if profile.ready:

@@ -60,6 +60,10 @@ class StepMeasures:
     sparse: bool = False
     ready: list[list[float]] = field(default_factory=list)
     """Of one backward pass: seconds before its end at which gradients were there, and their bytes, in this order."""
+    weights: float = 0.0
+    """Bytes of the model's parameters."""
+    state: float = 0.0
+    """Bytes of the optimizers' state."""
     reduce_s: list[list[float]] = field(default_factory=list)
     """Of all-reduces by all `at_once` workers over this machine's loopback: bytes, seconds."""
 
@@ -198,6 +202,8 @@ class StepTimes(Callback):
             at_once=trainer.world_size if beside else 1,
             slowdown=statistics.fmean(beside) / mean if beside and mean else 1.0,
             sparse=any(map(is_table, pl_module.parameters())),
+            weights=float(sum(parameter.nbytes for parameter in pl_module.parameters())),
+            state=state_bytes(trainer),
             ready=[list(one) for one in self._ready],
             reduce_s=reduce_s,
         )
@@ -235,6 +241,15 @@ def _reduce_s(nbytes: int) -> float:
         dist.all_reduce(tensor)
         seconds.append(perf_counter() - began)
     return statistics.median(seconds[1:])
+
+
+def state_bytes(trainer: Trainer) -> float:
+    """Of all optimizers; worker 0's, who has that of all shards."""
+    states = [trainer.strategy.optimizer_state(optimizer)["state"] for optimizer in trainer.optimizers]
+    return float(sum(
+        value.nbytes for each in states for values in each.values() for value in values.values()
+        if isinstance(value, Tensor)
+    ))  # fmt: skip
 
 
 def _alone(trainer: Trainer) -> Path:

@@ -20,8 +20,10 @@ CAUSES: Final[Mapping[Resource, str]] = {
 MOST_CHANGES: Final = 4
 HEADER: Final = (
     "workers   updates/s   samples/s   of ideal   compute   push, pull   wait   staleness   p95   servers busy   "
-    "link busy"
+    "link busy   memory each"
 )
+PRICED: Final = "   per 1M samples"
+MILLION: Final = 1e6
 
 
 def system_words(profile: Profile) -> str:
@@ -55,9 +57,18 @@ def heading(curve: Curve) -> str:
     return ", ".join([curve.rule, *shards, *beside] + ([] if curve.network == OWN else [WORDS[curve.network]]))
 
 
-def table(curve: Curve) -> list[str]:
-    """A line for each number of workers, below `HEADER`."""
-    return [HEADER, *(_row(curve, point) for point in curve.points)]
+def table(curve: Curve, price: float | None = None) -> list[str]:
+    """A line for each number of workers, below `HEADER`. `price`: of a worker's hour, for a column more."""
+    rows = [HEADER, *(_row(curve, point) for point in curve.points)]
+    if price is None:
+        return rows
+    costs = [PRICED, *(f"{_three(million_price(point, price)):>{len(PRICED)}}" for point in curve.points)]
+    return [row + cost for row, cost in zip(rows, costs, strict=True)]
+
+
+def million_price(point: Point, price: float) -> float:
+    """What a million samples cost, in the unit of `price`, that of a worker's hour."""
+    return point.workers * price * MILLION / point.samples_per_s / 3600
 
 
 def _row(curve: Curve, point: Point) -> str:
@@ -66,7 +77,8 @@ def _row(curve: Curve, point: Point) -> str:
     return (
         f"{point.workers:7d} {_three(point.updates_per_s):>11} {_three(point.samples_per_s):>11} {ideal:>10.0%} "
         f"{point.compute:>9.0%} {point.communicate:>12.0%} {point.idle:>6.0%} {point.staleness:>11.1f} "
-        f"{point.staleness_p95:>5d} {point.server_busy:>14.0%} {link:>11.0%}"
+        f"{point.staleness_p95:>5d} {point.server_busy:>14.0%} {link:>11.0%} "
+        f"{shown(point.memory, 'B') if point.memory else '':>13}"
     )
 
 
@@ -219,8 +231,8 @@ def _compared(curve: Curve, point: Point, answer: Answer) -> str:
     )
 
 
-def printed(answer: Answer, profile: Profile) -> Sequence[str]:
-    """All of it, as lines."""
+def printed(answer: Answer, profile: Profile, price: float | None = None) -> Sequence[str]:
+    """All of it, as lines. `price`: of a worker's hour, where a person has said it."""
     warning = busy_words(profile)
     lines = [
         *([warning] if warning else []),
@@ -232,7 +244,7 @@ def printed(answer: Answer, profile: Profile) -> Sequence[str]:
         lines += [
             "",
             heading(curve),
-            *table(curve),
+            *table(curve, price),
             *sentences(curve, answer.reliability, answer.elastic, answer.config_workers),
         ]
     return [*lines, "", expectation(answer.reliability), "", reliability_words(answer.reliability)]

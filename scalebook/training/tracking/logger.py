@@ -2,9 +2,9 @@
 
 import math
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers.logger import Logger
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
     from mlflow import MlflowClient
 
+EPOCH: Final = "epoch"
+"""Lightning adds it, counted from 0, to what a module logs; it is not recorded. A run's page counts epochs from 1."""
+
 
 class Axes(NamedTuple):
     """Where a point belongs: updates, samples and bytes over all workers, seconds since the first training batch."""
@@ -27,12 +30,12 @@ class Axes(NamedTuple):
     samples: int
     seconds: float
     bytes: float = math.nan
-    """Pushed and pulled; NaN where nobody counts them."""
+    """Pushed and pulled so far; NaN where nobody counts them."""
 
     def points(self) -> dict[str, float]:
-        """By metric; those that are known."""
+        """By metric; without bytes where they are not known, or none have moved."""
         by_name = {UPDATES: float(self.updates), SAMPLES: float(self.samples), SECONDS: self.seconds}
-        return by_name if math.isnan(self.bytes) else {**by_name, BYTES: self.bytes}
+        return {**by_name, BYTES: self.bytes} if self.bytes > 0 else by_name  # NaN is not more than 0
 
 
 class RunLogger(Logger):
@@ -40,7 +43,7 @@ class RunLogger(Logger):
 
     Only worker 0 writes, from a thread that starts with its first point, after any fork. The step of every point is the
     number of updates that `axes` tells, and each new step also gets its updates, samples, seconds and bytes; again
-    where more samples have been computed since, which are still on their way into an update. Values of the whole run,
+    where more samples have been computed, or bytes moved, since. Values of the whole run,
     `best/...` and `final/...`, are at step 0.
     """
 
@@ -59,9 +62,11 @@ class RunLogger(Logger):
         self.artifacts, self.tags = artifacts, tags or {}
         self.axes: Callable[[], Axes] | None = None
         """Set by the Measure callback; without it the step is Lightning's."""
+        self.logged: Callable[[], Collection[str]] | None = None
+        """Names of what modules have logged; set by the Measure callback."""
         self._writer: MetricWriter | None = None
         self._client: MlflowClient | None = None
-        self._last = (-1, -1)  # updates and samples at which the axes were written last
+        self._last = (-1, -1, 0.0)  # updates, samples and bytes at which the axes were written last
 
     @property
     @override
@@ -96,14 +101,24 @@ class RunLogger(Logger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         axes = self.axes() if self.axes is not None else None
         step = axes.updates if axes is not None else step or 0
-        points = dict(metrics)
-        if axes is not None and (step, axes.samples) > self._last:
+        points = {name: value for name, value in metrics.items() if name != EPOCH or not self._is_lightnings(metrics)}
+        if axes is not None and (at := (step, axes.samples, axes.bytes if axes.bytes > 0 else 0.0)) > self._last:
             points |= axes.points()
-            self._last = (step, axes.samples)
-        once = {name: points.pop(name) for name in metrics if name.startswith(names.ONCE)}
+            self._last = at
+        once = {name: points.pop(name) for name in [*points] if name.startswith(names.ONCE)}
         if once:
             self._the_writer().add(once, 0)
         self._the_writer().add(points, step)
+
+    @rank_zero_only
+    def log_system(self, metrics: Mapping[str, float], step: int, at: int) -> None:
+        """Metrics of MLflow's `system/`: a sample of this number, taken `at` (unix ms)."""
+        self._the_writer().add(dict(metrics), step, at)
+
+    def _is_lightnings(self, metrics: Mapping[str, float]) -> bool:
+        """Whether the epoch among these metrics was added by Lightning, and not logged by a module."""
+        logged = set(self.logged()) if self.logged is not None else set()
+        return len(metrics) > 1 and EPOCH not in logged and metrics.keys() - {EPOCH} <= logged
 
     @override
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:

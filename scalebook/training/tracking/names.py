@@ -43,7 +43,9 @@ PARTS: Final = {name.removeprefix("perf/").removesuffix("_share"): name for name
 """compute, wait, communicate, data -> the metric of its share."""
 REAL_SECONDS: Final = "perf/real_seconds"  # of a run whose own seconds are virtual, since its first batch began
 GRADIENTS_PER_UPDATE: Final = "perf/gradients_per_update"  # of all workers, by optimizer; with a parameter server
-PEAK_MEMORY_MB: Final = "perf/peak_memory_mb"  # of worker 0, and by worker: its PSS, or what is allocated on its GPU
+PEAK_MEMORY_MB: Final = (
+    "system/peak_memory_megabytes"  # of worker 0, and by worker: its PSS, or what is allocated on its GPU
+)
 PUSHED_PER_UPDATE: Final = "perf/bytes_pushed_per_update"  # gradients handed in by all workers, as they travelled
 PULLED_PER_UPDATE: Final = "perf/bytes_pulled_per_update"  # parameters taken
 
@@ -57,11 +59,15 @@ BUFFERS_APART: Final = "ps/buffers_apart"  # largest distance of a worker's from
 DROPPED: Final = "ps/dropped"  # gradients that rule or damping refused
 DUPLICATES: Final = "ps/duplicates"  # pushes that came a second time and were not applied again
 
-QUIET: Final[Mapping[str, float]] = {GRADIENTS_PER_UPDATE: 1.0}
-"""What a figure of `perf/` or `ps/` says where there is nothing to tell; of others 0. It is recorded when it says else.
-"""
 TOLD: Final = frozenset({STALENESS_MEAN})
-"""Recorded whatever they say: 0 is an answer."""
+"""Recorded though it be 0 throughout, which is an answer. Of `perf/` and `ps/` nothing else is."""
+FOLLOWS: Final[Mapping[str, str]] = {
+    UPDATES_PER_SECOND: SAMPLES_PER_SECOND,
+    PULLED_PER_UPDATE: PUSHED_PER_UPDATE,
+}
+"""Not recorded, since they follow from the axes and this other metric: `completed`."""
+UNRECORDED: Final = frozenset({*FOLLOWS, STALENESS_SECONDS})
+"""Measured, but not among a run's metrics; staleness in seconds stands in `pushes.json`, by worker and shard."""
 
 # Gradient noise scale, where it is measured (scalebook.training.callbacks.noise_scale)
 NOISE_SCALE: Final = "noise/scale"  # B_simple, samples
@@ -80,7 +86,7 @@ SYSTEM: Final = "system/"  # what a run takes of its machine, as MLflow itself n
 
 BEST: Final = "best/"
 """Of what a run logged while validating, and of nothing else."""
-MEASURED: Final = ("perf/", "ps/")
+MEASURED: Final = ("perf/", "ps/", PEAK_MEMORY_MB)
 """What metrics begin with that are measured about a run."""
 ONCE: Final = (BEST, "final/")
 """What metrics of a whole run begin with."""
@@ -101,6 +107,21 @@ def per_worker(metric: str, worker: int) -> str:
     return f"worker_{worker}/{metric}"
 
 
+EARLIER: Final[Mapping[str, str]] = {"perf/peak_memory_mb": PEAK_MEMORY_MB}
+"""Metrics of runs of earlier versions -> what they are called now."""
+
+
+def completed(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Values of one update of a run, with those that follow from others, under today's names."""
+    known = {EARLIER.get(name, name): value for name, value in metrics.items()}
+    updates, samples = known.get(UPDATES, 0.0), known.get(SAMPLES, 0.0)
+    if SAMPLES_PER_SECOND in known and samples > 0:
+        known.setdefault(UPDATES_PER_SECOND, known[SAMPLES_PER_SECOND] * updates / samples)
+    if PUSHED_PER_UPDATE in known and known.get(BYTES, 0.0) > 0 and updates > 0:
+        known.setdefault(PULLED_PER_UPDATE, max(0.0, known[BYTES] / updates - known[PUSHED_PER_UPDATE]))
+    return known
+
+
 # Tags
 TAG_CELL: Final = "scalebook.cell"
 TAG_NOTEBOOK: Final = "scalebook.notebook"
@@ -118,6 +139,7 @@ TAG_CLOCK: Final = "scalebook.clock"  # VIRTUAL where `seconds` is the time of v
 VIRTUAL: Final = "virtual"
 REAL: Final = "real"  # the parameter `clock` of all other runs
 NO_RULE: Final = "none"  # the parameter `rule` of a run whose strategy has none
+UNKNOWN: Final = "unknown"  # a parameter that its config does not say, as MLflow's charts call it
 TAG_BATCH_PER_WORKER: Final = "scalebook.batch_per_worker"
 TAG_BATCH_GLOBAL: Final = "scalebook.batch_global"
 TAG_LR_ASKED: Final = "scalebook.learning_rate"

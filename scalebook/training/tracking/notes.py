@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
+from scalebook.training.tracking import views
 from scalebook.training.workspace import HIDDEN
 
 PREFIX: Final = "/scalebook"
@@ -39,18 +40,19 @@ def of_run(run_id: str, notebook: str | None, trials: str = "") -> str:
     return f"{' · '.join(parts)}\n\n{WHERE}"
 
 
-def of_experiment(notebook: str | None, search: str = "") -> str:
-    """Of the experiment of a notebook (its file's name), or of the trials of one of its searches."""
+def of_experiment(experiment: str, notebook: str | None, search: str = "") -> str:
+    """Of the MLflow experiment of a notebook (its file's name), or of the trials of one of its searches."""
+    order = f"[Charts, what the model logs first]({views.charts(experiment)})."
     if notebook is None:
         what = f"Trials of the search {_plain(search)}" if search else "Runs"
-        return f"{what} from the command line, of no notebook."
+        return f"{what} from the command line, of no notebook. {order}"
     stem = Path(notebook).stem
     cell = f"?{urlencode({'cell': search})}" if search else ""
     link = f"[{_plain(stem)}]({PREFIX}/notebook/{quote(stem, safe='')}{cell})"
     if search:
-        return f"Trials of the search {_plain(search)} of the notebook {link}.\n\n{WHERE}"
+        return f"Trials of the search {_plain(search)} of the notebook {link}. {order}\n\n{WHERE}"
     others = "The trials of each of its searches are in an experiment of their own, called after it."
-    return f"Runs of the notebook {link}. {others}\n\n{WHERE}"
+    return f"Runs of the notebook {link}. {order} {others}\n\n{WHERE}"
 
 
 def parted(content: str, run_id: str) -> tuple[str, str]:

@@ -84,7 +84,7 @@ class RunRecord:
 class MetricCurve:
     """One metric of one run: `values[i]` was logged at `updates[i]`, `samples[i]`, `seconds[i]`, `bytes[i]`.
 
-    `bytes` is empty where they were not counted.
+    `bytes` is empty where they were not counted, and where none moved.
     """
 
     run_id: str
@@ -183,7 +183,8 @@ class RunReader:
         return [
             RunRecord(
                 row.run_uuid, row.name or "", str(row.experiment_id), row.status, (row.start_time or 0) / 1000,
-                row.end_time / 1000 if row.end_time else None, by_run[row.run_uuid][0], {}, by_run[row.run_uuid][1],
+                row.end_time / 1000 if row.end_time else None, by_run[row.run_uuid][0], {},
+                names.completed(by_run[row.run_uuid][1]),
             )
             for row in rows
         ]  # fmt: skip
@@ -219,8 +220,11 @@ class RunReader:
 
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
         """The histories of `metrics`, in their order; the axes are read once for all."""
-        histories = {metric: self._history(run_id, metric) for metric in metrics}
         axes = [self._axis(run_id, name) for name in (names.SAMPLES, names.SECONDS, names.BYTES)]
+        histories = {metric: self._history(run_id, metric) for metric in metrics}
+        for metric, source in names.FOLLOWS.items():
+            if metric in histories and not histories[metric]:
+                histories[metric] = _following(metric, source, self._history(run_id, source), *axes)
         return [_curve(run_id, metric, values, *axes) for metric, values in histories.items()]
 
     def every_curve(self, run_id: str) -> list[MetricCurve]:
@@ -280,8 +284,26 @@ def _curve(
         samples=[samples[step] for step in steps],
         seconds=[seconds[step] for step in steps],
         values=[values[step] for step in steps],
-        bytes=[moved[step] for step in steps] if moved.keys() >= set(steps) else [],
+        bytes=[moved.get(step, 0.0) for step in steps] if moved else [],
     )
+
+
+def _following(
+    metric: str,
+    source: str,
+    values: dict[int, float],
+    samples: dict[int, float],
+    _: dict[int, float],
+    moved: dict[int, float],
+) -> dict[int, float]:
+    """The history of a metric that is not recorded, from that of `source` and the axes."""
+    history = {}
+    for step, value in values.items():
+        axes = {names.UPDATES: float(step), names.SAMPLES: samples.get(step, 0.0), names.BYTES: moved.get(step, 0.0)}
+        found = names.completed({source: value, **axes})
+        if metric in found:
+            history[step] = found[metric]
+    return history
 
 
 def tag_is(name: str, value: str) -> str:
@@ -312,5 +334,5 @@ def _record(run: Any) -> RunRecord:
         ended=info.end_time / 1000 if info.end_time else None,
         tags=dict(data.tags),
         params=dict(data.params),
-        metrics=dict(data.metrics),
+        metrics=names.completed(data.metrics),
     )

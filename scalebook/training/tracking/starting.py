@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalebook.training.files import locks
 from scalebook.training.importing import importing
-from scalebook.training.tracking import names, notes
+from scalebook.training.tracking import names, notes, views
 from scalebook.training.tracking.commit import commit_of
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.workspace import Workspace, sqlite_address
@@ -78,19 +78,24 @@ def experiment_id(
     client: "MlflowClient", workspace: Workspace, name: str, notebook: str | None = None, search: str = ""
 ) -> str:
     """The MLflow experiment called `name`: found, brought back where somebody deleted it, or made; with a description,
-    of the `notebook` and of the `search` whose trials it has, where it has none."""
-    note = notes.of_experiment(notebook, search)
+    of the `notebook` and of the `search` whose trials it has, and an order of its charts, where it has none."""
     if (experiment := client.get_experiment_by_name(name)) is None:
         with _locked(workspace):
             if (experiment := client.get_experiment_by_name(name)) is None:
                 location = workspace.artifacts.resolve().as_uri() if is_embedded(workspace) else None
-                tags = {names.TAG_NOTE: note}
-                return str(client.create_experiment(name, artifact_location=location, tags=tags))
+                made = str(client.create_experiment(name, artifact_location=location))
+                _describe(client, made, notebook, search)
+                return made
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
     if names.TAG_NOTE not in experiment.tags:  # of an earlier version; one that a person has emptied has an empty one
-        client.set_experiment_tag(experiment.experiment_id, names.TAG_NOTE, note)
+        _describe(client, experiment.experiment_id, notebook, search)
     return str(experiment.experiment_id)
+
+
+def _describe(client: "MlflowClient", experiment: str, notebook: str | None, search: str) -> None:
+    client.set_experiment_tag(experiment, views.TAG, views.model_first())
+    client.set_experiment_tag(experiment, names.TAG_NOTE, notes.of_experiment(experiment, notebook, search))
 
 
 def create_run(

@@ -23,7 +23,7 @@ LARGEST: Final = 2**24
 """Bytes that are read; of a longer file nothing is."""
 MOST_POINTS: Final = 400_000
 """Values that are kept of a file: what LARGEST bytes hold of ours."""
-NAME: Final = re.compile(r"worker_(\d{1,6})/(perf|ps)/[a-z0-9_]{1,40}", re.ASCII)
+NAME: Final = re.compile(r"worker_(\d{1,6})/(perf|ps|system)/[a-z0-9_]{1,40}", re.ASCII)
 AXES: Final = (names.UPDATES, names.SAMPLES, names.SECONDS)
 
 

@@ -72,9 +72,10 @@ class MetricWriter:
             self._thread = threading.Thread(target=self._work, name="mlflow-writer", daemon=True)
             self._thread.start()
 
-    def add(self, metrics: dict[str, float], step: int) -> None:
-        """Take points; returns at once unless the buffer is full. Raises TimedOut when it stays full, and ConfigError
-        for a name that MLflow does not take: it would take no point of that batch, now and ever after."""
+    def add(self, metrics: dict[str, float], step: int, at: int | None = None) -> None:
+        """Take points, of now or of `at` (unix ms); returns at once unless the buffer is full. Raises TimedOut when it
+        stays full, and ConfigError for a name that MLflow does not take: it would take no point of that batch, now and
+        ever after."""
         from mlflow.entities import Metric
 
         for metric in metrics.keys() - self._taken:
@@ -83,7 +84,7 @@ class MetricWriter:
                 raise ConfigError(metric, what, "Log it under another name.")
             self._taken.add(metric)
 
-        now = int(time.time() * 1000)
+        now = int(time.time() * 1000) if at is None else at
         self.start()
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._points) < CAPACITY, DEADLINE_S):

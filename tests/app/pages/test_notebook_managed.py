@@ -163,6 +163,6 @@ def test_the_experiments_of_a_renamed_notebook_are_called_after_it_in_mlflow(
     assert not app.exception
     found = [client.get_experiment(one) for one in (home, trials)]
     assert [one.name for one in found] == ["thoughts", "thoughts: trials of batch-size"]
-    notes_ = [notes.of_experiment(new), notes.of_experiment(new, "batch-size")]
+    notes_ = [notes.of_experiment(home, new), notes.of_experiment(trials, new, "batch-size")]
     assert [one.tags[names.TAG_NOTE] for one in found] == notes_
     assert client.get_run(job.id).data.tags[names.TAG_SOURCE] == new

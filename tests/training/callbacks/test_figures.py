@@ -80,6 +80,9 @@ def test_every_worker_has_its_own_figures_where_there_are_several() -> None:
 def test_gradients_are_those_of_all_workers_for_an_update() -> None:
     times = [WorkerTimes(3.0, 1.0, 1.0, 0.0, 3, 5, gradients=12), WorkerTimes(4.0, 0.0, 0.0, 1.0, 3, 5, gradients=8)]
     assert gradients(times, 5) == {names.GRADIENTS_PER_UPDATE: 4}
+    under_way = [WorkerTimes(3.0, 1.0, 1.0, 0.0, 3, 5, gradients=4)] * 2
+    assert gradients(under_way, 6) == {}, "each is an update"
+    assert gradients(under_way, 5) == {names.GRADIENTS_PER_UPDATE: 1.6}
     assert gradients([WorkerTimes(3.0, 1.0, 1.0, 0.0, 3, 5)], 5) == {}, "where nobody counts them"
 
 

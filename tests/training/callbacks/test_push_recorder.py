@@ -115,13 +115,13 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     with Image.open(tmp_path / names.STALENESS_PICTURE) as picture:
         assert picture.size == (768, 432)
     last = kept.points[-1][1]
-    assert (last[names.DROPPED], last[names.DUPLICATES], last[names.STALENESS_SECONDS]) == (3, 1, 0.5)
+    assert (last[names.DROPPED], last[names.DUPLICATES]) == (3, 1)
     assert last[names.BUFFERS_APART] == 0.25
     workers = parsed((tmp_path / names.WORKERS_JSONL).read_bytes())
     assert workers.last["worker_1/perf/data_share"] == 0.5
     assert workers.last["worker_1/ps/staleness_mean"] == 1
     assert workers.last["worker_0/ps/dropped"] == 1
-    assert workers.last["worker_1/perf/peak_memory_mb"] == 5
+    assert workers.last["worker_1/system/peak_memory_megabytes"] == 5
     assert len(workers.points["worker_0/ps/dropped"]) == 1, "by worker only once, at the end"
     assert len(workers.points["worker_0/perf/samples_per_second"]) > 1
     assert not any(name.startswith("worker_") for _, points in kept.points for name in points), "no metrics of MLflow's"

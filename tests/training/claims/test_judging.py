@@ -226,7 +226,7 @@ def test_each_part_of_a_search_is_judged_at_its_own_best_point(told: Store) -> N
     assert four.evidence.left_out == four.evidence.amounts
     assert four.claimed is not None
     assert four.claimed.value == pytest.approx(1.5, rel=0.03)
-    assert (four.claimed.n, four.claimed.paired) == (5, True)
+    assert (four.claimed.n, four.claimed.paired) == (5, False)
     assert found.verdict == "supported"
     said = text(found)
     assert "Each at its own best point (of 3). The seeds choose and judge; the interval spans both." in said

@@ -76,3 +76,28 @@ def test_the_parameters_of_a_rule_of_virtual_workers_and_of_a_scaled_rate(descri
         "strategy": "single", "rule": "none", "workers": 1, "batch_per_worker": 16, "batch_global": 16, "lr": 0.002,
         "clock": "real",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"model": "PixelCNN", "trainer": {"devices": 2}},
+        {"model": "PixelCNN", "data": "Digits"},
+        {"model": "no.such.Model", "data": "no.such.Data", "trainer": {"strategy": "fsdp", "devices": 2}},
+        {**config(coded("topk"), 2), "data": {"class_path": "a.Data", "init_args": {"width": 3}}},
+        {**config(ASYNC), "data": "a.Data", "optimizer": {"class_path": "SGD", "init_args": {"lr": None}}},
+        config({"class_path": "AsyncPS", "init_args": {"workers": 4, "host": "virtual", "clock": {"gradient_s": 1}}}),
+        config({"class_path": "AsyncPS", "init_args": {"workers": 2}}, num_nodes=2),
+    ],
+)
+def test_every_kind_of_config_has_all_flat_parameters(given: dict[str, Any], description: Description) -> None:
+    """So that MLflow's charts, grouping and filters find each run: what a config does not say is `unknown`."""
+    load = workload(given, description)
+    parameters = load.params()
+    assert list(parameters) == ["strategy", "rule", "workers", "batch_per_worker", "batch_global", "lr", "clock"]
+    assert all(value not in (None, "") for value in parameters.values())
+    for name, value in (("batch_per_worker", load.batch_per_worker), ("batch_global", load.batch_global)):
+        assert parameters[name] == ("unknown" if value is None else value)
+    if load.learning_rate is None:
+        assert parameters["lr"] == "unknown"

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import stat
+import time
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -16,14 +17,16 @@ import pytest
 from scalebook.training.commands.notebook import main
 from scalebook.training.errors import ConfigError
 from scalebook.training.export import verification
-from scalebook.training.export.archive import MANIFEST, NOTEBOOK, archive
+from scalebook.training.export.archive import LOCKS, MANIFEST, NOTEBOOK, archive
 from scalebook.training.export.verification import verify
 from scalebook.training.notebook import store
+from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking.reading import RunReader
-from tests.training.claims import test_judging
+from tests.training.claims import test_judging, test_locks
 from tests.training.claims.test_judging import EXPERIMENTS, SEARCH, Store
+from tests.training.claims.test_locks import CLAIM, PAGE, Page
 
-told = test_judging.told
+told, page = test_judging.told, test_locks.page
 CLAIMS = """```yaml claim=slow
 runs: slow
 against: base
@@ -276,3 +279,64 @@ def test_what_takes_too_long_is_given_up(content: bytes, tmp_path: Path, monkeyp
     (path := tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(ConfigError, match=r"takes more than 0\.001 s"):
         verify(path)
+
+
+def locked(page: Page, tmp_path: Path) -> Path:
+    """Of a notebook whose claim was softened after its runs: twice the updates are not at most 1.9 times, but 2.1."""
+    nb = parse(PAGE + CLAIM)
+    page.run(nb, "base", 1)
+    page.run(nb, "slow", 2)
+    path = page.workspace.root / "page.md"
+    path.write_text(PAGE + CLAIM.replace("1.9", "2.1"), encoding="utf-8")
+    reader = RunReader(page.workspace.tracking_uri())
+    (found := tmp_path / "locked.zip").write_bytes(archive(page.workspace, reader, store.read(path), page.description))
+    return found
+
+
+def test_a_claim_that_was_changed_after_its_lock_has_both_verdicts(
+    page: Page, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = locked(page, tmp_path)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")  # whoever verifies it is elsewhere
+    time.tzset()
+    try:
+        assert main(["verify", str(path)]) == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    printed = capsys.readouterr().out
+    assert "c: supported (as locked by its first run: not supported): updates to val/loss 0.5: at most 2.1" in printed
+    (claim,) = verify(path)[0].values()
+    assert (claim.verdict, claim.locked) == ("supported", "not supported")
+    assert claim.remarks[0].startswith("Changed after its first run (1970-01-02 00:00 UTC): at_most was 1.9.")
+    assert "scalebook.claim" not in str(opened(path.read_bytes())["runs/" + first_run(path)])
+
+
+def first_run(path: Path) -> str:
+    return min(name for name in opened(path.read_bytes()) if name.startswith("runs/")).removeprefix("runs/")
+
+
+@pytest.mark.parametrize("what", ["terms", "removed", "odd"])
+def test_locks_that_are_not_what_was_archived_are_named(page: Page, tmp_path: Path, what: str) -> None:
+    files = opened(locked(page, tmp_path).read_bytes())
+    said = json.loads(files[LOCKS])
+    for one in said.values():
+        for entry in one["entries"]:
+            if what == "odd":
+                entry["began"] = one["first"] = 1e17  # no calendar has it
+            entry["says"]["at_most"] = 2.1 if what == "terms" else 1.9
+    changed = {**files, LOCKS: json.dumps({} if what == "removed" else said).encode()}
+    if what == "odd":
+        with pytest.raises(ConfigError, match="its records cannot be judged"):
+            verify(zipped(changed, tmp_path / "odd.zip"))
+        return
+    with pytest.raises(ConfigError, match=f"{LOCKS} is not what was archived"):
+        verify(zipped(changed, tmp_path / "changed.zip", listed=False))
+    differences = verify(zipped(changed, tmp_path / "listed.zip"))[1]
+    assert differences[0] == 'c: locked: archived "not supported", now ""'
+
+
+def test_a_notebook_with_locked_claims_is_exported(page: Page, tmp_path: Path) -> None:
+    locked(page, tmp_path)
+    assert main(["export", str(page.workspace.root / "page.md"), "--archive"]) == 0
+    assert LOCKS in opened((page.workspace.root / "page.zip").read_bytes())

@@ -7,8 +7,8 @@ from scalebook.training.jobs import usage
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Started
 from scalebook.training.jobs.gpus import GpuReading
-from scalebook.training.jobs.leaving import MOST_SAMPLES, leave
-from scalebook.training.jobs.usage import Usage
+from scalebook.training.jobs.leaving import leave
+from scalebook.training.jobs.usage import ALL, SystemMetrics, Usage
 from scalebook.training.tracking.spool import LINES, Spool
 
 
@@ -40,7 +40,31 @@ def test_the_use_of_the_machine_has_the_names_of_mlflows_own(tmp_path: Path) -> 
 
 
 def test_of_a_long_run_a_part_of_the_samples_is_told(tmp_path: Path) -> None:
-    told = left(tmp_path, [Usage(2.0 * i, 1.0, 300.0) for i in range(3 * MOST_SAMPLES + 1)], cores=[0])[1:]
+    told = left(tmp_path, [Usage(2.0 * i, 1.0, 300.0) for i in range(8 * ALL)], cores=[0])[1:]
     points = [point for line in told for point in line[2]]
-    assert MOST_SAMPLES / 2 < len(points) / 2 <= MOST_SAMPLES
-    assert points[-1][2] > 1000 * (1000 + 5.9 * MOST_SAMPLES), "until the end"
+    assert len(points) / 2 == ALL + 3 * ALL / 2, "as many more, each time that it goes on as long again"
+    steps = [point[3] for point in points[::2]]
+    assert steps[: ALL + 2] == [*range(ALL), ALL, ALL + 2]
+    assert steps[-2:] == [8 * ALL - 16, 8 * ALL - 8]
+
+
+def test_what_was_told_while_it_ran_is_what_is_told_at_its_end(tmp_path: Path) -> None:
+    """With the same step and time, so that MLflow keeps one point of both."""
+    samples = [Usage(2.0 * i, 1.0, 300.0, [GpuReading(f"GPU-{i % 2}", 0.5, 900.0, 60.0)]) for i in range(2 * ALL)]
+    job = JobFolder(tmp_path / "job")
+    job.path.mkdir()
+    system = SystemMetrics(job)
+    assert list(system.news()) == []
+    job.write(Started(LocalHandle.own(), 1000.0, [0]))
+    lines = [json.dumps(asdict(sample)) + "\n" for sample in samples]
+    found: list[Any] = []
+    with usage.file_of(job).open("a") as file:
+        for line in lines:
+            file.write(line[:20])
+            file.flush()
+            found += system.news()
+            file.write(line[20:])
+            file.flush()
+            found += system.news()
+    assert found == list(SystemMetrics(job).news())
+    assert [step for _, step, _ in found] == [*range(ALL), *range(ALL, 2 * ALL, 2)]

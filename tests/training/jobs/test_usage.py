@@ -60,7 +60,7 @@ def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, bus
     assert usage.read(job) == []
     meter, begin = UsageMeter(job, busy), time.monotonic()
     meter.look(begin)
-    meter.look(begin + 0.5)
+    meter.look(begin + 0.1)
     assert usage.read(job) == []  # of the first stretch only the beginning is known
     time.sleep(1.0)
     meter.look(begin + 1.0)

@@ -11,10 +11,11 @@ from scalebook.training.planning import play
 from scalebook.training.planning.answer import Answer, Cause, Change, Point, Range
 from scalebook.training.planning.answering import Setting, answer, find_causes, find_changes, find_knee
 from scalebook.training.planning.links import OWN, Network
-from scalebook.training.planning.profile import Profile, read_profile
+from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.question import Question
 from scalebook.training.planning.reliability import reliability
 from scalebook.training.ps.policy.clock import Distribution, Link
+from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 from tests.training.planning.sharing import closed_form
 
@@ -137,8 +138,18 @@ def test_a_model_with_sparse_tables_is_offered_what_goes_with_them() -> None:
     }
 
 
+def test_a_worker_of_a_server_has_state_where_it_makes_steps_of_its_own() -> None:
+    profile = replace(PLAIN, weights=4e6, state=8e6)
+    assert setting(profile).memory(8) == 8e6
+    assert replace(setting(profile), local=LocalSGD(16)).memory(8) == 16e6
+    assert setting(PLAIN).memory(8) == 2e6, "of the bytes of a pull"
+    assert read_profile(as_mapping(profile)) == profile
+    found = answer(profile, Question((1,), (Async(),)))
+    assert [point.memory for point in found.curves[0].points] == [8e6]
+
+
 def test_an_answer_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(play, "LEAST_CONSTANT", 200)  # how exact a play is, test_play says
+    monkeypatch.setattr(play, "LEAST", 200)  # how exact a play is, test_play says
     told: list[tuple[int, int, str]] = []
     profile = replace(PLAIN, server_s=0.02)
     question = Question((1, 4, 16), (Async(), Sync(3)))

@@ -31,7 +31,7 @@ REQUEST = PlanRequest(as_mapping(PROFILE), "", [1, 2], ["async"], [1], ["own"])
 def _short_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     """How exact a play is, test_play says."""
     monkeypatch.setattr(play, "LEAST", 100)
-    monkeypatch.setattr(play, "LEAST_CONSTANT", 50)
+    monkeypatch.setattr(play, "LEAST", 50)
 
 
 @pytest.fixture

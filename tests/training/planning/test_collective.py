@@ -98,3 +98,11 @@ def test_cores_that_are_shared_make_turns() -> None:
     profile = replace(PLAIN, cores=2, push_bytes=0.0)
     assert AllReduce().play(profile, 8, Network(), alone=True).samples_per_s == pytest.approx(2 * 32 / 0.3)
     assert AllReduce().play(profile, 8, Network(), alone=False).samples_per_s == pytest.approx(8 * 32 / 0.3)
+
+
+def test_a_worker_holds_weights_gradients_and_state_or_its_shares_of_them() -> None:
+    """400 MB, and 800 of Adam's state. Sharded over 8: an eighth of 1,600 MB, and two parts of 25 MB."""
+    assert AllReduce().memory(4e8, 8e8, 8) == 16e8
+    assert AllReduce(sharded=True).memory(4e8, 8e8, 8) == 2e8 + 5e7
+    assert AllReduce(sharded=True).memory(4e7, 0.0, 8) == 1e7 + 4e7, "no more than the model is whole"
+    assert AllReduce(sharded=True).memory(4e8, 8e8, 1) == 16e8

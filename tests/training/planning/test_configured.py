@@ -69,7 +69,7 @@ def figures(found: Answer) -> list[Any]:
 @pytest.fixture(autouse=True)
 def _short_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play, "LEAST", 100)
-    monkeypatch.setattr(play, "LEAST_CONSTANT", 50)
+    monkeypatch.setattr(play, "LEAST", 50)
 
 
 def test_every_argument_of_the_strategy_is_known_to_a_plan() -> None:

@@ -1,7 +1,7 @@
 """Connections that share a link, against what theory and a real link say of them."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pytest
@@ -27,13 +27,20 @@ def ends(begin_s: Sequence[float], link: Link, server_link: Link, seed: int = 0)
     clock = DeclaredBytes(ClockSettings(0.0, link=link, server_link=server_link), len(begin_s), 1, seed, BYTES, 0)
     agenda = [(at_s, worker) for worker, at_s in enumerate(begin_s)]
     steps = [clock.sends(worker, 0) for worker in range(len(begin_s))]
+    later: dict[int, Callable[[], float]] = {}
     done = [0.0] * len(begin_s)
     while agenda:
         clock.time_s, worker = heapq.heappop(agenda)
+        if worker in later and (later_s := later[worker]()) > clock.time_s:
+            heapq.heappush(agenda, (later_s, worker))
+            continue
+        later.pop(worker, None)
         try:
             step = next(steps[worker])
             assert isinstance(step, Until)
             heapq.heappush(agenda, (step.at_s, worker))
+            if step.later is not None:
+                later[worker] = step.later
         except StopIteration:
             done[worker] = clock.time_s
     return done

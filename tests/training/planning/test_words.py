@@ -20,6 +20,7 @@ from scalebook.training.planning.words import (
     compared,
     expectation,
     heading,
+    million_price,
     printed,
     reliability_words,
     sentences,
@@ -148,6 +149,17 @@ def test_the_table_stands_below_its_head() -> None:
     assert head == HEADER
     assert [len(row) for row in rows] == [len(HEADER)] * 4
     assert rows[3].split() == ["8", "50", "500", "62%", "50%", "40%", "10%", "7.0", "3", "100%", "20%"]
+
+
+def test_a_row_has_a_worker_s_memory_and_with_a_price_what_a_million_samples_cost() -> None:
+    """8 workers at 2.5 an hour, 500 samples a second: 2,000 s of 20 an hour."""
+    known = replace(CURVE, points=[replace(point, memory=4e8) for point in CURVE.points])
+    head, *rows = table(known, price=2.5)
+    assert head == HEADER + "   per 1M samples"
+    assert [len(row) for row in rows] == [len(head)] * 4
+    assert rows[3].split()[-3:] == ["400", "MB", "11.1"]
+    assert million_price(CURVE.points[3], 2.5) == pytest.approx(8 * 2.5 * 2000 / 3600)
+    assert table(known)[1:] == [row.removesuffix(row.split()[-1]).rstrip() for row in rows]
 
 
 def test_one_prediction_over_another_has_the_range_of_both() -> None:

@@ -62,6 +62,34 @@ def test_samples_that_are_not_yet_in_an_update_are_told_too(logger: RunLogger) -
     assert (curve.samples, curve.seconds) == ([112.0], [0.75])
 
 
+def test_bytes_that_move_after_the_last_update_are_told_too(logger: RunLogger) -> None:
+    """Each worker takes the parameters once more. Where none have moved there is no point."""
+    at = Axes(0, 0, 0.0, bytes=0.0)
+    logger.axes = lambda: at
+    logger.log_metrics({"loss": 2.0})
+    at = Axes(10, 80, 0.5, bytes=64.0)
+    logger.log_metrics({"loss": 1.0})
+    at = Axes(10, 80, 0.75, bytes=96.0)
+    logger.log_metrics({"best/loss": 1.0})
+    logger.finalize("success")
+    assert history(logger, "bytes") == [(10, 64.0), (10, 96.0)]
+    assert RunReader(logger.tracking_uri).curve(logger.run_id, "loss").bytes == [0.0, 96.0]
+
+
+def test_lightnings_epoch_is_not_recorded_and_a_modules_own_is(logger: RunLogger) -> None:
+    """Lightning adds it, counted from 0, to what a module logs with `self.log`."""
+    logged = ["loss"]
+    logger.axes, logger.logged = lambda: Axes(10, 80, 0.5), lambda: logged
+    logger.log_metrics({"loss": 1.0, "epoch": 19})
+    logger.finalize("success")
+    assert (history(logger, "loss"), history(logger, "epoch")) == ([(10, 1.0)], [])
+    logger.log_metrics({"mine": 1.0, "epoch": 4.0})  # by the module, straight to its logger
+    logged = ["loss", "epoch"]
+    logger.log_metrics({"loss": 1.0, "epoch": 5.0})
+    logger.finalize("success")
+    assert history(logger, "epoch") == [(10, 4.0), (10, 5.0)]
+
+
 def test_without_axes_the_step_is_lightnings(logger: RunLogger) -> None:
     logger.log_metrics({"loss": 1.0}, step=3)
     logger.finalize("success")

@@ -43,3 +43,10 @@ def test_what_can_be_recorded_is_what_mlflow_takes(metric: str) -> None:
         assert not names.recordable(metric)
     else:
         assert names.recordable(metric)
+
+
+def test_a_run_of_an_earlier_version_has_todays_names_and_keeps_what_it_recorded() -> None:
+    earlier = {"perf/peak_memory_mb": 512.0, "perf/updates_per_second": 9.0, "perf/samples_per_second": 100.0}
+    found = names.completed({**earlier, "updates": 10.0, "samples": 100.0})
+    assert (found[names.PEAK_MEMORY_MB], found[names.UPDATES_PER_SECOND]) == (512.0, 9.0)
+    assert "perf/peak_memory_mb" not in found

@@ -1,6 +1,8 @@
 """Descriptions in MLflow: a way back that holds after a start on other ports, apart from what a person wrote."""
 
-from scalebook.training.tracking import notes
+import json
+
+from scalebook.training.tracking import names, notes, views
 
 RUN = "0a" * 16
 
@@ -27,11 +29,23 @@ def test_what_a_person_wrote_is_told_from_it() -> None:
 
 
 def test_an_experiment_names_its_notebook_whatever_signs_that_has() -> None:
-    note = notes.of_experiment('Grö_ße "b" [1] & <i>.md', "sea'rch")
+    note = notes.of_experiment("7", 'Grö_ße "b" [1] & <i>.md', "sea'rch")
     assert note.startswith(
         "Trials of the search sea'rch of the notebook "
         '[Grö\\_ße "b" \\[1\\] &amp; &lt;i&gt;]'
         "(/scalebook/notebook/Gr%C3%B6_%C3%9Fe%20%22b%22%20%5B1%5D%20%26%20%3Ci%3E?cell=sea%27rch)."
     )
-    assert notes.of_experiment("lab.md").startswith("Runs of the notebook [lab](/scalebook/notebook/lab). The trials")
-    assert notes.of_experiment(None) == "Runs from the command line, of no notebook."
+    lab = notes.of_experiment("7", "lab.md")
+    assert lab.startswith("Runs of the notebook [lab](/scalebook/notebook/lab). [Charts, what the model logs first](#/")
+    assert notes.of_experiment("7", None).startswith("Runs from the command line, of no notebook. [Charts")
+    assert views.charts("7") in lab
+
+
+def test_the_order_of_charts_has_ours_folded_up_and_the_axes_left_out() -> None:
+    """What MLflow makes of it, a journey through its pages says (tests/e2e/test_mlflow_pages.py)."""
+    state = json.loads(views.model_first())
+    shown = {section["name"]: section["display"] for section in state["compareRunSections"]}
+    assert list(shown) == ["train", "Model metrics", "best", "final", "perf", "ps", "System metrics"]
+    assert [name for name, is_open in shown.items() if not is_open] == ["perf", "ps", "System metrics"]
+    assert {chart["metricKey"] for chart in state["compareRunCharts"] if chart["deleted"]} == {*names.AXES}
+    assert len(views.model_first()) < 5000, "the longest tag of an experiment that MLflow takes"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from scalebook.app.shared.services import notebooks
 from scalebook.training.config.description import Description
@@ -29,7 +28,7 @@ def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Dir
     """What is better of a metric, by what runs and configs of these experiments and searches say. A search is of its
     experiment too."""
     nb = stored.notebook
-    configs: list[Mapping[str, Any]] = []
+    configs: list[Mapping[str, object]] = []
     runs: list[Mapping[str, str]] = []
     for name in sides:
         experiment, search = nb.experiment(name), nb.search(name)

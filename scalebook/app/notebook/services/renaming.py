@@ -66,7 +66,7 @@ def _runs(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
         experiment, other = (reader.client.get_experiment_by_name(Path(name).stem) for name in (old, new))
         if own and experiment is not None and other is None:
             reader.client.rename_experiment(experiment.experiment_id, Path(new).stem)
-            _describe(reader, experiment, notes.of_experiment(old), notes.of_experiment(new))
+            _describe(reader, experiment, old, new)
         if own:
             _trials(workspace, reader, old, new)
     except MlflowException as error:
@@ -83,11 +83,12 @@ def _trials(workspace: Workspace, reader: RunReader, old: str, new: str) -> None
         name = trials_experiment(Path(new).stem, request.name)
         if experiment.name != name and reader.client.get_experiment_by_name(name) is None:
             reader.client.rename_experiment(experiment.experiment_id, name)
-        _describe(reader, experiment, notes.of_experiment(old, request.name), notes.of_experiment(new, request.name))
+        _describe(reader, experiment, old, new, request.name)
 
 
-def _describe(reader: RunReader, experiment: "Experiment", before: str, after: str) -> None:
+def _describe(reader: RunReader, experiment: "Experiment", old: str, new: str, search: str = "") -> None:
     """Its description with the notebook's new name, unless a person has written another one."""
+    before, after = (notes.of_experiment(experiment.experiment_id, name, search) for name in (old, new))
     if experiment.tags.get(names.TAG_NOTE) == before:
         reader.client.set_experiment_tag(experiment.experiment_id, names.TAG_NOTE, after)
 

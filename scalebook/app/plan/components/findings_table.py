@@ -3,19 +3,28 @@
 import streamlit as st
 
 from scalebook.app.plan.services import findings
-from scalebook.app.shared.components import html
+from scalebook.app.shared.components import html, number_box
 from scalebook.app.shared.services.words import figure
 from scalebook.training.durations import roughly
 from scalebook.training.planning.answer import Answer
+from scalebook.training.planning.quantities import shown
 from scalebook.training.planning.target import TargetAnswer
+from scalebook.training.planning.words import million_price
 
 HEAD = (
     "Setting", "workers", "updates/s", "samples/s", "× one worker", "computing", "sending", "idle", "staleness", "p95",
+    "memory each",
 )  # fmt: skip
 
 
 def draw(answer: Answer, file: str) -> None:
     """The table; below it, what it can be downloaded as. The knee's row is bold."""
+    price = number_box.draw("Price per worker-hour", None, "price", empty="none", in_address=True,
+                            hint="In any currency. Adds what a million samples cost.")  # fmt: skip
+    if isinstance(price, str) or (price is not None and price < 0):
+        st.error(f"price: {price} is not a price. Write a number, such as 2.5.", icon=":material/error:")
+        price = None
+    head = HEAD if price is None else (*HEAD, "per 1M samples")
     rows = []
     for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
         beyond = curve.knee.beyond if curve.knee else None
@@ -33,10 +42,15 @@ def draw(answer: Answer, file: str) -> None:
                     html.number(f"{point.idle:.0%}"),
                     html.number(figure(point.staleness, 3)),
                     html.number(f"{point.staleness_p95}"),
+                    html.number(shown(point.memory, "B") if point.memory else ""),
+                    *([] if price is None else [html.number(figure(million_price(point, price), 3))]),
                 ]
             )
-    html.draw(html.table(HEAD, rows, numeric=range(1, len(HEAD)), label="All figures"))
-    st.caption("Bold: as far as workers help. Sending: push (with queueing) and pull.")
+    html.draw(html.table(head, rows, numeric=range(1, len(head)), label="All figures"))
+    st.caption(
+        "Bold: as far as workers help. Sending: push (with queueing) and pull. Memory: weights, "
+        "gradients and optimizer state of one worker, without activations."
+    )
     st.download_button("CSV", findings.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
                        icon=":material/download:", type="tertiary")  # fmt: skip
 

@@ -10,7 +10,7 @@ from scalebook.training.planning.links import WORDS
 
 COLUMNS: Final = (
     "workers", "updates_per_s", "samples_per_s", "speedup", "compute", "communicate", "idle", "staleness",
-    "staleness_p95", "dropped", "server_busy", "in_busy", "out_busy",
+    "staleness_p95", "dropped", "server_busy", "in_busy", "out_busy", "memory",
 )  # fmt: skip
 
 

@@ -208,7 +208,7 @@ def all_metrics(record: RunRecord) -> list[str]:
     """Every metric that has a history: those of the model (`curve_metrics`), then those that are measured about the
     run."""
     own = curve_metrics(record)
-    measured = [name for name in record.metrics if name.startswith(("perf/", "ps/", "worker_"))]
+    measured = [name for name in record.metrics if name.startswith((*names.MEASURED, "worker_"))]
     return [*own, *sorted(measured)]
 
 

@@ -74,6 +74,7 @@ class Scheduler:
         self._ready: set[int] = set()
         self._computing: set[int] = set()
         self._dead: set[int] = set()
+        self._later: dict[int, Callable[[], float]] = {}  # of those that go on at a time, which may then be later
         self._due: int | None = None  # whose gradient is awaited
         self._begun = 0
         for death in deaths:
@@ -124,6 +125,7 @@ class Scheduler:
                 if self._waiting:
                     raise Deadlock(self._stuck())
                 return None
+            self._puts_off()
             entry = self._agenda[0]
             if entry.kind in (_GOES_ON, _COMPUTED) and entry.life != self._number_of(entry.worker):
                 heapq.heappop(self._agenda)  # it has died meanwhile
@@ -135,6 +137,22 @@ class Scheduler:
                 heapq.heappop(self._agenda)
                 self._clock.time_s = max(self._clock.time_s, entry.at_s)
                 self._happens(entry)
+
+    def _puts_off(self) -> None:
+        """All entries at the head of the agenda whose worker goes on later than it said."""
+        agenda, clock, those = self._agenda, self._clock, self._later
+        while those:
+            at_s, _, worker, kind, life = agenda[0]
+            if kind != _GOES_ON or worker not in those or life != self._number[worker]:
+                return
+            if at_s > clock.time_s:
+                clock.time_s = at_s
+            later_s = those[worker]()
+            if later_s <= clock.time_s:
+                del those[worker]
+                return
+            heapq.heapreplace(agenda, _Entry(later_s, self._begun, worker, kind, life))
+            self._begun += 1
 
     def _happens(self, entry: "_Entry") -> None:
         if entry.kind == _GOES_ON:
@@ -183,6 +201,7 @@ class Scheduler:
             return False
         self._lives.pop(worker).close()
         self._waiting.pop(worker, None)
+        self._later.pop(worker, None)
         self._asked.pop(worker, None)
         self._ready.discard(worker)
         self._computing.discard(worker)
@@ -242,7 +261,8 @@ class Scheduler:
             changes = self._changes()
             ready = []
             if changes != self._all_asked:
-                ready = [worker for worker in sorted(self._waiting) if self._is_ready(worker)]
+                asked, now = self._asked, self._changes
+                ready = [one for one in sorted(self._waiting) if asked.get(one) != now() and self._is_ready(one)]
             if not ready and changes == self._changes():
                 self._all_asked = changes
             self._watch.looked()
@@ -255,8 +275,6 @@ class Scheduler:
 
     def _is_ready(self, worker: int) -> bool:
         changes = self._changes()
-        if self._asked.get(worker) == changes:
-            return False
         if self._waiting[worker].ready():
             self._asked.pop(worker, None)
             return True
@@ -280,6 +298,8 @@ class Scheduler:
             self._waiting[worker], self._all_asked = step, -1
         elif isinstance(step, Until):
             self._plan(step.at_s, _GOES_ON, worker)
+            if step.later is not None:
+                self._later[worker] = step.later
         else:
             self._ready.add(worker)
 

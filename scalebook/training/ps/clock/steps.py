@@ -25,9 +25,11 @@ class Wait(NamedTuple):
 
 
 class Until(NamedTuple):
-    """Go on at this time of a virtual clock."""
+    """Go on at this time of a virtual clock; where there is `later`, ask it then, and go on when it names no later
+    time any more. It may ask for lines, and changes nothing else."""
 
     at_s: float
+    later: Callable[[], float] | None = None
 
 
 T = TypeVar("T")

@@ -73,7 +73,11 @@ class Admission:
     def view(self) -> View:
         """What a rule sees; under the admission lock."""
         values = self.counters.clocks.tolist()
-        clocks = {worker: values[worker] for worker in self.control.active() if values[worker] >= 0}
+        active = self.control.active()
+        if len(active) == len(values) and min(values) >= 0:  # all of them, as nearly always
+            clocks = dict(enumerate(values))
+        else:
+            clocks = {worker: values[worker] for worker in active if values[worker] >= 0}
         if not self.rule.gathers:
             return View(self.version(), 0, frozenset(), clocks)
         now = self.round()

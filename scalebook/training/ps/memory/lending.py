@@ -33,6 +33,7 @@ class Lending:
         self._address = self._whole.data_ptr()
         self._table = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         self._views: dict[tuple[int, int], list[Tensor]] = {}  # by where a version begins, and its bytes
+        self._versions: dict[range, list[list[Tensor]]] = {}
         self._clean: dict[int, bytes] = {}  # by where a version begins: its entries when nothing was written
         self._faults: dict[int, int] = {}  # by the same: page faults of this process, when last nothing was written
         self._open: dict[int, Layout] = {}  # by the same: what may have been written to since all of them were clean
@@ -55,6 +56,12 @@ class Lending:
         if key not in self._views:
             self._views[key] = [self._view(f.dtype, f.shape, f.stride, start + f.offset) for f in layout.fields]
         return self._views[key]
+
+    def versions(self, layout: Layout, starts: range) -> list[list[Tensor]]:
+        """`views` of the versions that begin there; the same list at each call."""
+        if starts not in self._versions:
+            self._versions[starts] = [self.views(layout, start) for start in starts]
+        return self._versions[starts]
 
     def written(self, layout: Layout, version_at: int) -> list[int]:
         """Indices of the layout's fields, of the version at byte `version_at`, that lie on a page which was written to.

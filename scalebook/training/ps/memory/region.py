@@ -220,12 +220,18 @@ class Control:
 
     def training(self) -> list[int]:
         """The workers that may still push."""
-        gone = zip(self.column(LOST), self.column(FINISHED), strict=True)
+        columns = self.column(LOST), self.column(FINISHED)
+        if not any(map(any, columns)):
+            return list(range(self.workers))
+        gone = zip(*columns, strict=True)
         return [worker for worker, (lost, finished) in enumerate(gone) if not (lost or finished)]
 
     def active(self) -> list[int]:
         """Those of them that do not rest."""
-        gone = zip(self.column(LOST), self.column(FINISHED), self.column(RESTING), strict=True)
+        columns = self.column(LOST), self.column(FINISHED), self.column(RESTING)
+        if not any(map(any, columns)):
+            return list(range(self.workers))
+        gone = zip(*columns, strict=True)
         return [worker for worker, (lost, finished, resting) in enumerate(gone) if not (lost or finished or resting)]
 
 

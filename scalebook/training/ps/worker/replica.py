@@ -326,7 +326,10 @@ class Replica:
         if self._lending is None:
             return shard.views
         plan = shard.plan
-        return [self._lending.views(plan.version, plan.version_at(buffer)) for buffer in range(plan.buffers)]
+        if not plan.version_bytes:
+            return [self._lending.views(plan.version, plan.versions_at)] * plan.buffers
+        ends_at = plan.version_at(plan.buffers)
+        return self._lending.versions(plan.version, range(plan.versions_at, ends_at, plan.version_bytes))
 
     def _coded(self, section: Section, worker: int) -> CodedPulls | None:
         settings = section.control.settings

@@ -1,0 +1,82 @@
+"""A plan of `ddp` against DDP itself: two workers on two cores of this machine, predicted and measured.
+
+    python -m benchmarks.ddp_plan [--rounds 3] [--width 16 64]
+
+Each round measures a config's parts, as `scalebook plan -c` does, and then trains it under DDP; the ratio of updates/s
+is of this pair, so that what others do on the machine is in both. Predicted / measured, by round and their median.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.config.catalogue import describe
+from scalebook.training.config.description import Description
+from scalebook.training.jobs import queue
+from scalebook.training.jobs.owners import hold
+from scalebook.training.planning.answering import Setting
+from scalebook.training.planning.links import OWN
+from scalebook.training.planning.measuring import measure
+from scalebook.training.planning.question import Question
+from scalebook.training.tracking import names
+from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tuning.following import follow
+from scalebook.training.workspace import Workspace
+
+WORKERS: Final = 2
+BEGINNING: Final = 2
+"""Values of updates/s at the beginning of a run that do not count."""
+
+
+def config(width: int, epochs: int) -> dict[str, Any]:
+    """The shipped classifier on digits, under DDP."""
+    return {
+        "trainer": {"max_epochs": epochs, "accelerator": "cpu", "devices": WORKERS, "strategy": "ddp"},
+        "model": {"class_path": "scalebook.training.models.ConvClassifier", "init_args": {"width": width}},
+        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
+    }
+
+
+def predicted(workspace: Workspace, asked: dict[str, Any], description: Description) -> float:
+    """Updates a second."""
+    profile = measure(workspace, asked, description, sys.stderr)
+    question = Question(workers=(WORKERS,), rules=(), shards=()).of(asked, description)
+    return Setting.of(profile, question, question.rules[0], 1, OWN).play(WORKERS).updates_per_s
+
+
+def measured(workspace: Workspace, asked: dict[str, Any], description: Description) -> float:
+    """Updates a second of a whole run, the median of what it has recorded."""
+    with hold(workspace):
+        (job,) = queue.submit(workspace, asked, seeds=[1], description=description)
+        result = follow(workspace, job, lambda *_: None)
+    assert result.status == "finished", job.tail()
+    values = RunReader(workspace.tracking_uri()).curve(job.id, names.UPDATES_PER_SECOND).values
+    return statistics.median(values[BEGINNING:])
+
+
+def main() -> None:
+    """Print a line for each round, and the medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--width", type=int, nargs="+", default=[16, 64])
+    parser.add_argument("--epochs", type=int, default=20)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace(Path(folder).resolve()).create()
+        description = describe(workspace)
+        for width in args.width:
+            asked, ratios = config(width, args.epochs), []
+            for _ in range(args.rounds):
+                plan, run = predicted(workspace, asked, description), measured(workspace, asked, description)
+                ratios.append(plan / run)
+                print(
+                    f"width {width}: predicted {plan:.1f}, measured {run:.1f} updates/s, {plan / run:.2f}", flush=True
+                )
+            print(f"width {width}: median {statistics.median(ratios):.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
