@@ -11,7 +11,7 @@ from typing import Final
 from scalebook.training.trust import OPTION, trusted
 from scalebook.training.workspace import Workspace
 
-UNTRUSTED: Final = f"not imported, because the folder is not trusted ({OPTION} trusts it)"
+UNTRUSTED: Final = f"not imported, because this folder is not trusted (press Trust this folder, or write {OPTION})"
 
 
 def import_modules(workspace: Workspace) -> tuple[list[ModuleType], list[str]]:

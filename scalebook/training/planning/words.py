@@ -175,8 +175,8 @@ def _why(curve: Curve) -> list[str]:
         return ["No single resource, and no two of them, would give more: the rule itself lets workers wait."]
     first, *others = curve.causes
     train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
-    within = f"{first.low:.2g} to {first.high:.2g}"
-    text = f"The limit is {_resources(first)}: without that, {train} {first.factor:.2g} times as fast ({within})."
+    within = f"{_two(first.low)} to {_two(first.high)}"
+    text = f"The limit is {_resources(first)}: without that, {train} {_two(first.factor)} times as fast ({within})."
     if others:
         further = "; ".join(f"{_resources(cause)} ({_times(cause)})" for cause in others)
         text += f" Then: {further}."
@@ -188,11 +188,16 @@ def _resources(cause: Cause) -> str:
 
 
 def _times(found: Cause | Change) -> str:
-    return f"{found.factor:.2g} x, {found.low:.2g} to {found.high:.2g}"
+    return f"{_two(found.factor)} x, {_two(found.low)} to {_two(found.high)}"
 
 
 def _range(within: Range) -> str:
     return f"{within.lowest:.2f} to {within.highest:.2f}"
+
+
+def _two(value: float) -> str:
+    """Two digits, and no power of ten."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
 def _three(value: float) -> str:

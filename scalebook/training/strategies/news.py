@@ -61,7 +61,7 @@ def refuse_unlike(first: Came, other: Came, first_name: str, other_name: str) ->
     keys = sorted(key for key in {*first.config, *other.config} if first.config.get(key) != other.config.get(key))
     if keys:
         more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-        besides = f", and so {'are' if keys[2:] else 'is'} {', '.join(keys[1:SHOWN])}{more}" if keys[1:] else ""
+        besides = f", and so {'do' if keys[2:] else 'does'} {', '.join(keys[1:SHOWN])}{more}" if keys[1:] else ""
         raise ConfigError(keys[0], f"differs between {first_name} and {other_name}{besides}", ALIKE)
 
 

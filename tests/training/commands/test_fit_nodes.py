@@ -32,7 +32,7 @@ def workspaces(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPat
 
 
 OTHERWISE = ["--optimizer.lr", "0.3", "--trainer.max_epochs", "3", "--threads", "2"]
-OTHER_KEYS = "optimizer.lr: is another on node 1 (HOST) than on node 0 (HOST), and so is trainer.max_epochs"
+OTHER_KEYS = "optimizer.lr: differs between node 0 (HOST) and node 1 (HOST), and so does trainer.max_epochs"
 
 
 def written(folder: Path, strategy: Any = "ddp", **trainer: Any) -> str:

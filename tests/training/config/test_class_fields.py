@@ -116,7 +116,7 @@ def test_every_way_to_name_a_rule_is_right(rule: Any, description: Description) 
         (
             {"class_path": "Sync", "init_args": {"backup_workers": 4}},
             "rule.init_args.backup_workers",
-            "is 4, which leaves nobody to wait for among 4 workers",
+            "is 4, which leaves no worker to wait for among 4",
             "Write at most 3, or use more workers.",
         ),
     ],
@@ -271,8 +271,8 @@ def test_settings_without_effect_warn(args: Any, expected: list[tuple[str, str]]
     ("args", "key", "message"),
     [
         ({"overlap": True}, "overlap", "needs a server that applies meanwhile"),
-        ({"overlap": True, "host": "process", "rule": "softsync"}, "overlap", "does not go with softsync, which waits"),
-        ({"overlap": True, "host": "process", "damping": "drop_above"}, "overlap", "be combined with drop_above"),
+        ({"overlap": True, "host": "process", "rule": "softsync"}, "overlap", "has no use with softsync, which waits"),
+        ({"overlap": True, "host": "process", "damping": "drop_above"}, "overlap", "cannot be combined with"),
         ({"overlap": True, "host": "process", "norms": True}, "overlap", "cannot be combined with norms"),
         (
             {"damping": "delay_compensation", "rule": "sync"},

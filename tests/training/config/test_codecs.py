@@ -64,7 +64,7 @@ def test_what_the_models_shapes_forbid_is_said_before_the_run(
     said = "of 7 makes no matrix of this model smaller. Write at most 6."
     assert errors(small, strategy, **rank) == {f"{name}.init_args.rank": said}
     share = {name: {"class_path": "TopK", "init_args": {"share": 0.001}}}
-    said = "of 0.001 of 220 values is none. Write 0.005 or more."
+    said = "of 0.001 of 220 values is less than one. Write 0.005 or more."
     assert errors(small, strategy, **share) == {f"{name}.init_args.share": said}
     assert errors(small, strategy, **{name: "topk"}) == {}
     assert errors(description, strategy, **rank) == {}, "nobody has asked for the shapes"

@@ -123,6 +123,11 @@ def test_workers_that_do_not_help(samples_per_s: float, said: str) -> None:
     assert sentences(curve, WITHIN)[0] == f"Adding workers {said} times as fast as one."
 
 
+def test_a_factor_of_hundreds_has_no_power_of_ten() -> None:
+    far = replace(CURVE, causes=[Cause(["worker link"], 150.4, 99.6, 190.2)])
+    assert sentences(far, WITHIN)[1].endswith("8 workers train 150 times as fast (100 to 190).")
+
+
 def test_workers_that_help_up_to_the_last() -> None:
     linear = replace(CURVE, knee=None, points=CURVE.points[:3], causes=[], changes=[])
     assert sentences(linear, WITHIN) == [

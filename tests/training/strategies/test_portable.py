@@ -132,7 +132,7 @@ def test_a_checkpoint_after_the_fit_needs_the_end_of_one(tmp_path: Path) -> None
     made = trainer(tmp_path, AsyncPS(workers=2), max_epochs=1)
     with pytest.raises(ZeroDivisionError):
         made.fit(Fails(), loader(), loader())
-    with pytest.raises(RuntimeError, match="the end of this fit was not kept"):
+    with pytest.raises(RuntimeError, match="the state at the end of this fit was not saved"):
         made.save_checkpoint(tmp_path / "none.ckpt", weights_only=False)
 
 
@@ -161,5 +161,5 @@ class Locked(Callback):
 def test_a_fit_whose_end_no_file_can_hold_ends_all_the_same(tmp_path: Path) -> None:
     made = trainer(tmp_path, AsyncPS(workers=2), max_epochs=1, callbacks=[Locked()])
     fit(made)
-    with pytest.raises(RuntimeError, match="the end of this fit was not kept"):
+    with pytest.raises(RuntimeError, match="the state at the end of this fit was not saved"):
         made.save_checkpoint(tmp_path / "none.ckpt", weights_only=False)

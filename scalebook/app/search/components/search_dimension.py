@@ -30,9 +30,10 @@ RULE_HELP: Final = (
 
 def heads() -> None:
     """Titles of the columns."""
-    for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
-        with place:
-            html.draw(f'<div class="sb-eyebrow">{escape(word)}</div>')
+    with st.container(key="dimension-heads"):
+        for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
+            with place:
+                html.draw(f'<div class="sb-eyebrow">{escape(word)}</div>')
 
 
 def draw(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.app.shared.services.experiment_summary import interval
 from scalebook.app.shared.services.words import figure, plural
@@ -189,6 +189,10 @@ def hover(record: TrialRecord, spec: SearchSpec) -> str:
     return f"{head}<br>{record.failure or record.state}"
 
 
+CLASS: Final = re.compile(r"^(\w+(Error|Exception)|Diverged|WorkerLost|ServerLost|NodeLost|TimedOut): ")
+"""Of an exception, which says less than the failure's class; ours stand only in searches of before."""
+
+
 @dataclass(frozen=True)
 class TrialRow:
     """One trial in the table."""
@@ -217,9 +221,7 @@ def rows(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[T
             for dimension in spec.space
         }
         values = tuple(value(record, i) for i in range(len(spec.objectives)))
-        cause = (
-            re.sub(r"^\w+(Error|Exception): ", "", record.cause) if record.failure else record.cause
-        )  # the exception's class says less
+        cause = CLASS.sub("", record.cause) if record.failure else record.cause
         why = ": ".join(part for part in (record.failure or "", cause) if part)
         rows_.append(
             TrialRow(

@@ -105,7 +105,7 @@ def test_what_comes_from_a_config_is_not_read_as_markup() -> None:
 
 
 def test_rows_are_by_number_and_say_why() -> None:
-    failed = TrialRecord(2, "infeasible", TWO, failure="diverged", cause="train/loss became nan")
+    failed = TrialRecord(2, "infeasible", TWO, failure="diverged", cause="Diverged: train/loss became nan")  # as once
     rows = search_view.rows([failed, finished(1, 0.5, 0.01)], SPEC, {})
     assert [row.number for row in rows] == [1, 2]
     assert rows[0].values == (0.5,)

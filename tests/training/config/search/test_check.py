@@ -12,7 +12,7 @@ def test_combinations_that_cannot_run_are_named(description: Description) -> Non
     (problem,) = problems(space, description)
     assert problem.key == "space.workers"
     assert "AsyncPS rule=(Sync backup_workers=1) x 1 cannot be:" in problem.message
-    assert "leaves nobody to wait for" in problem.message
+    assert "leaves no worker to wait for" in problem.message
 
 
 def test_a_parameter_server_that_the_trainer_does_not_allow(description: Description) -> None:

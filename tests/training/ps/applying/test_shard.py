@@ -328,7 +328,7 @@ def test_state_that_changes_its_type_during_the_run_is_named() -> None:
     pair = Pair(Turncoat(parameters()))
     for step in range(5):
         pair.apply(0, gradients(step))
-    with pytest.raises(TypeError, match="optimizer: Turncoat changed type or shape of its state 'step'"):
+    with pytest.raises(TypeError, match="optimizer: Turncoat changed the type or shape of its state 'step'"):
         pair.apply(0, gradients(5))
 
 

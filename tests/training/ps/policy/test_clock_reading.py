@@ -42,18 +42,18 @@ def test_what_a_run_has_recorded_may_be_read_later() -> None:
         ({"gradient_s": {"mean": 1}}, "clock.gradient_s.kind: is missing."),
         (
             {"gradient_s": {"kind": "pareto", "mean": 1, "cv": 1}},
-            "clock.gradient_s.kind: there is no 'pareto'. Use one",
+            "clock.gradient_s.kind: 'pareto' is unknown. Use one",
         ),
         ({"gradient_s": 1, "speed": 2}, "clock.speed: unknown key. Known: deaths, gradient_s, link,"),
         ({"gradient_s": 1, "link": {"bandwidth": 0}}, "clock.link.bandwidth: 0"),
         ({"gradient_s": 1, "stragglers": [2]}, "clock.stragglers: is [2], not a mapping of worker numbers."),
-        ({"gradient_s": 1, "stragglers": {9: 2}}, "clock.stragglers: there is no worker 9 among 4."),
+        ({"gradient_s": 1, "stragglers": {9: 2}}, "clock.stragglers: worker 9 does not exist."),
         ({"gradient_s": 1, "deaths": {}}, "clock.deaths: is {}, not a list."),
         ({"gradient_s": 1, "deaths": [{"worker": 1}]}, "clock.deaths.at_s: is missing."),
         ({"gradient_s": {"kind": "recorded"}}, "clock.gradient_s.run: is missing. Write the id of the run"),
         (
             {"gradient_s": {"kind": "recorded", "run": "abc", "mean": 1}},
-            "clock.gradient_s.mean: the recorded run has its own. Leave mean and cv out.",
+            "clock.gradient_s.mean: the recorded run has its own mean. Remove mean and cv.",
         ),
         (
             {"gradient_s": {"kind": "recorded", "run": "abc", "values": 3}},

@@ -42,7 +42,7 @@ def test_bytes_follow_from_the_shapes() -> None:
         (lambda: Int8(block=4), r"push_codec\.init_args\.block: 4 is less than 8\. Use 1024\."),
         (lambda: PowerSgd(0), r"push_codec\.init_args\.rank: 0 is less than 1\. Use 1 or more\."),
         (lambda: Bf16(zstd=30), r"push_codec\.init_args\.zstd: 30 is more than 22\. Use 22 or less\."),
-        (lambda: make_codec("gzip"), r"push_codec: there is no codec 'gzip'\. Use one of fp32, bf16, "),  # type: ignore[arg-type]
+        (lambda: make_codec("gzip"), r"push_codec: 'gzip' is unknown\. Use one of fp32, bf16, "),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_out_of_bounds_is_refused_by_key(make: object, message: str) -> None:
