@@ -212,7 +212,7 @@ def compared(answer: Answer) -> list[str]:
     ranked = sorted(by_curve, key=lambda one: -one[1].samples_per_s)
     chosen = [one for place, one in enumerate(ranked) if place < BEST or one[0].own]
     said = [
-        f"With {workers_words(answer.at)}, {ranked.index((curve, point)) + 1} of {len(ranked)}: "
+        f"With {workers_words(answer.at)}, {_place(ranked.index((curve, point)))} of {len(ranked)}: "
         f"{_compared(curve, point, answer)}"
         for curve, point in chosen
     ]
@@ -248,3 +248,8 @@ def printed(answer: Answer, profile: Profile, price: float | None = None) -> Seq
             *sentences(curve, answer.reliability, answer.elastic, answer.config_workers),
         ]
     return [*lines, "", expectation(answer.reliability), "", reliability_words(answer.reliability)]
+
+
+def _place(index: int) -> str:
+    """The best has index 0."""
+    return ("best", "2nd", "3rd")[index] if index < 3 else f"{index + 1}th"

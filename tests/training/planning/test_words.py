@@ -99,17 +99,17 @@ def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
     own = replace(CURVE, own=True, at=8)
     answer = Answer({}, [sync, ddp, fsdp, own], WITHIN, at=8, alone_per_s=100.0)
     assert compared(answer) == [
-        "With 8 workers, 1 of 4: ddp, 10 Gbit/s Ethernet: 700 samples/s, 5.6 to 8.75 times one process.",
-        "With 8 workers, 2 of 4: fsdp, 10 Gbit/s Ethernet: 600 samples/s, 4.8 to 7.5 times one process.",
+        "With 8 workers, best of 4: ddp, 10 Gbit/s Ethernet: 700 samples/s, 5.6 to 8.75 times one process.",
+        "With 8 workers, 2nd of 4: fsdp, 10 Gbit/s Ethernet: 600 samples/s, 4.8 to 7.5 times one process.",
         (
-            "With 8 workers, 3 of 4: async, 2 shards, 10 Gbit/s Ethernet (the config's): 500 samples/s, 4 to 6.25 "
+            "With 8 workers, 3rd of 4: async, 2 shards, 10 Gbit/s Ethernet (the config's): 500 samples/s, 4 to 6.25 "
             "times one process, limited by the servers' time."
         ),
     ]
     slow = compared(replace(answer, alone_per_s=800.0))
     assert slow[0] == "One process is faster: 800 samples/s."
     last = compared(replace(answer, curves=[replace(sync, own=True), ddp, fsdp, replace(own, own=False)]))
-    assert last[-1].startswith("With 8 workers, 4 of 4: sync, 2 shards, 10 Gbit/s Ethernet (the config's): 300")
+    assert last[-1].startswith("With 8 workers, 4th of 4: sync, 2 shards, 10 Gbit/s Ethernet (the config's): 300")
     assert compared(replace(answer, curves=[own])) == []
 
 
