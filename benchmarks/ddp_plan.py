@@ -48,13 +48,13 @@ def predicted(workspace: Workspace, asked: dict[str, Any], description: Descript
 
 
 def measured(workspace: Workspace, asked: dict[str, Any], description: Description) -> float:
-    """Updates a second of a whole run, the median of what it has recorded."""
+    """Updates a second of a whole run, the mean of what it has recorded, once it has begun."""
     with hold(workspace):
         (job,) = queue.submit(workspace, asked, seeds=[1], description=description)
         result = follow(workspace, job, lambda *_: None)
     assert result.status == "finished", job.tail()
     values = RunReader(workspace.tracking_uri()).curve(job.id, names.UPDATES_PER_SECOND).values
-    return statistics.median(values[BEGINNING:])
+    return statistics.fmean(values[BEGINNING:])
 
 
 def main() -> None:

@@ -2,6 +2,7 @@ import time
 from dataclasses import replace
 
 from scalebook.app.shared.services import notebooks
+from scalebook.app.shared.services.words import figure
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
 from scalebook.training.planning.asked import Asked
@@ -28,6 +29,21 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     assert [one.label for one in app.button if one.label == "Plan"] == []
     app.text_input(key="batch").set_value("64").run()
     assert "No plan yet" in html(app), "another question"
+
+
+def test_a_price_adds_what_a_million_samples_cost(open_page: Open, workspace: Workspace) -> None:
+    found = keep(workspace)
+    app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", system="Form")
+    assert "per 1M samples" not in html(app)
+    assert "memory each" in html(app)
+    app.text_input(key="price").set_value("2.5").run()
+    point = found.curves[0].points[-1]
+    cost = point.workers * 2.5 * 1e6 / point.samples_per_s / 3600
+    assert "per 1M samples" in html(app)
+    assert f">{figure(cost, 3)}<" in html(app)
+    app.text_input(key="price").set_value("cheap").run()
+    assert [one.value for one in app.error] == ["price: cheap is not a price. Write a number, such as 2.5."]
+    assert "per 1M samples" not in html(app)
 
 
 def test_what_cannot_be_asked_is_said_by_key_and_remedy(open_page: Open) -> None:
