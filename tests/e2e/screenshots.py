@@ -123,7 +123,7 @@ def _take(browser: Browser, served: Served, views: Sequence[View], theme: str, w
 def _press(page: Page, press: str) -> None:
     """A selector, or `selector@x,y` for a place on what it finds, in pixels."""
     selector, _, place = press.partition("@")
-    found = page.locator(selector).first
+    found = page.locator(selector).filter(visible=True).first
     if not place:
         found.click()
         return
