@@ -151,12 +151,14 @@ def ready_of(told: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, floa
 
 
 def reduce_link(told: StepMeasures) -> Link | None:
-    """The link that makes a ring of these workers take what two all-reduces took; None where none were measured."""
+    """The link that makes a ring of these workers take what two all-reduces took; None where none were measured. Of the
+    longer one's time at least a tenth is that of its bytes, where noise says otherwise."""
     if len(told.reduce_s) != 2 or told.at_once < 2:
         return None
     (few, short_s), (many, long_s) = told.reduce_s
     share = 2 * (told.at_once - 1) / told.at_once
-    return Link(short_s / (2 * (told.at_once - 1)), share * (many - few) / max(1e-9, long_s - short_s))
+    short_s = min(short_s, 0.9 * long_s)
+    return Link(short_s / (2 * (told.at_once - 1)), share * (many - few) / (long_s - short_s))
 
 
 def _title(job: JobFolder) -> str:

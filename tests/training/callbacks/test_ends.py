@@ -20,7 +20,7 @@ from scalebook.training.jobs.folder import JobFolder
 from tests.training.callbacks.small import OneWeight, loader, trainer
 
 
-@pytest.mark.parametrize(("value", "said"), [(math.nan, "NaN"), (math.inf, "inf")])
+@pytest.mark.parametrize(("value", "said"), [(math.nan, "NaN"), (math.inf, "infinite")])
 def test_a_loss_that_is_no_number_raises_with_the_count_of_updates(value: float, said: str) -> None:
     class Bad(OneWeight):
         def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ from scalebook.training.files import yaml
 from scalebook.training.jobs.owners import hold
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.planning import measuring, play
-from scalebook.training.planning.measuring import NotMeasured, plan_config, profile_of, used_by_others
+from scalebook.training.planning.measuring import NotMeasured, plan_config, profile_of, reduce_link, used_by_others
 from scalebook.training.planning.profile import Profile, load_profile
 from scalebook.training.planning.step_times import StepMeasures, shard_shares
 from scalebook.training.ps.policy.clock import Distribution
@@ -210,6 +210,17 @@ def test_a_plan_is_measured_by_workers_of_a_parameter_server() -> None:
     assert config["data"] == CONFIG["data"]
     several = plan_config({**CONFIG, "trainer": {"num_nodes": 2, "max_epochs": 1}}, 2, {})
     assert "num_nodes" not in several["trainer"]  # what is measured is measured here
+
+
+def test_noise_in_two_all_reduces_makes_no_link_without_end() -> None:
+    """Two workers hand over all bytes once. Where the longer one took no longer, a tenth of its time is its bytes'."""
+    told = StepMeasures(100, 16, 0.01, 0.3, 0.001, 4, 4, at_once=2, reduce_s=[[4_000.0, 0.001], [4_004_000.0, 0.005]])
+    link = reduce_link(told)
+    assert link is not None
+    assert (link.latency_s, link.bandwidth) == pytest.approx((0.0005, 1e9))
+    noisy = reduce_link(replace(told, reduce_s=[[4_000.0, 0.006], [4_004_000.0, 0.005]]))
+    assert noisy is not None
+    assert (noisy.latency_s, noisy.bandwidth) == pytest.approx((0.00225, 8e9))
 
 
 def test_gradients_that_hardly_differ_are_all_the_same() -> None:

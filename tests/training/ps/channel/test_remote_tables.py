@@ -105,7 +105,7 @@ class TestRemoteTables(TablesContract):
             assert deepcopy(model).words.weight.shape == weight.shape
             assert "[100, 4]" in repr(weight)
             SGD([weight], lr=0.1).zero_grad()
-            with pytest.raises(ValueError, match="norm on another one"):
+            with pytest.raises(ValueError, match="norm on another machine"):
                 weight.norm()
             trains([0])(end, joined, model)
 
@@ -170,7 +170,7 @@ def test_worker_0_with_tables_is_beside_the_shards() -> None:
     launch, model = Launch(1, Settings()), large()
     with far(launch, counting) as workers:
         end = workers.worker(0, DEADLINE_S)
-        with pytest.raises(ValueError, match="worker 0 is not on the machine that has them"):
+        with pytest.raises(ValueError, match="worker 0 is on another machine than they are"):
             end.join([sgd(model.parameters())], model=model)
     launch.close()
 
