@@ -195,7 +195,7 @@ def _error(values: Sequence[float]) -> float:
 
 
 def _correlate(mine: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
-    """Whether they rise and fall together, more than one in fifty unrelated pairs of sides seem to."""
+    """Whether they rise and fall together as one in fifty unrelated pairs of sides does by chance, or more."""
     seeds = sorted(mine)
     x, y = [mine[seed] for seed in seeds], [theirs[seed] for seed in seeds]
     if not (_error(x) and _error(y)):

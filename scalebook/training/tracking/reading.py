@@ -84,7 +84,7 @@ class RunRecord:
 class MetricCurve:
     """One metric of one run: `values[i]` was logged at `updates[i]`, `samples[i]`, `seconds[i]`, `bytes[i]`.
 
-    `bytes` is empty where they were not counted, and where none moved.
+    `bytes` is empty where they were not counted at all or not at each point, and where none moved.
     """
 
     run_id: str
@@ -224,7 +224,7 @@ class RunReader:
         histories = {metric: self._history(run_id, metric) for metric in metrics}
         for metric, source in names.FOLLOWS.items():
             if metric in histories and not histories[metric]:
-                histories[metric] = _following(metric, source, self._history(run_id, source), *axes)
+                histories[metric] = _following(metric, source, self._history(run_id, source), axes[0], axes[2])
         return [_curve(run_id, metric, values, *axes) for metric, values in histories.items()]
 
     def every_curve(self, run_id: str) -> list[MetricCurve]:
@@ -277,6 +277,8 @@ def _curve(
     moved: dict[int, float],
 ) -> MetricCurve:
     steps = sorted(set(values) & set(samples) & set(seconds))
+    first = min(moved, default=0)
+    counted = bool(moved) and all(step in moved or step < first for step in steps)  # 0 is not recorded
     return MetricCurve(
         run_id,
         metric,
@@ -284,17 +286,12 @@ def _curve(
         samples=[samples[step] for step in steps],
         seconds=[seconds[step] for step in steps],
         values=[values[step] for step in steps],
-        bytes=[moved.get(step, 0.0) for step in steps] if moved else [],
+        bytes=[moved.get(step, 0.0) for step in steps] if counted else [],
     )
 
 
 def _following(
-    metric: str,
-    source: str,
-    values: dict[int, float],
-    samples: dict[int, float],
-    _: dict[int, float],
-    moved: dict[int, float],
+    metric: str, source: str, values: dict[int, float], samples: dict[int, float], moved: dict[int, float]
 ) -> dict[int, float]:
     """The history of a metric that is not recorded, from that of `source` and the axes."""
     history = {}

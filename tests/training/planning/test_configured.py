@@ -131,8 +131,8 @@ def test_ddp_is_planned_as_ddp(description: Description) -> None:
     assert (question.workers, question.compared_at) == ([1, 4, 8], 4)
     found = answer(PROFILE, replace(question, rules=question.rules[:1]))
     assert [(curve.rule, curve.own) for curve in found.curves] == [("ddp", True)]
-    points = [replace(point, memory=0.0) for point in found.curves[0].points]
-    assert points == [AllReduce().play(PROFILE, n, Network(), alone=True) for n in (1, 4, 8)]
+    points = [AllReduce().play(PROFILE, n, Network(), alone=True) for n in (1, 4, 8)]
+    assert found.curves[0].points == [replace(point, memory=2e6) for point in points], "weights and gradients"
     halved = configured(ddp(codec="bf16", bucket_cap_mb=50), description)
     assert (halved.own, halved.measuring) == (AllReduce(bucket_mb=50, parts=2), {})
     framed = configured(ddp(codec="int8"), description)

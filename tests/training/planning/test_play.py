@@ -42,9 +42,9 @@ def test_shards_serve_in_parallel_and_the_largest_decides() -> None:
 def test_a_link_carries_so_many_bytes_a_second(way: str, busy: tuple[float, float]) -> None:
     push, pull = (2e6, 1e6) if way == "push" else (1e6, 2e6)
     network = Network(server_link=Link(bandwidth=2e7))
-    point = play(Profile(0.1, 1, push, pull, network=network), 16)
+    point = play(Profile(0.1, 1, push, pull, network=network), 16, gradients=2400)
     # 2 MB at 20 MB/s, whichever way; what is under way when counting begins and ends is not whole
-    assert point.updates_per_s == pytest.approx(10, rel=1e-2)
+    assert point.updates_per_s == pytest.approx(10, rel=5e-3)
     assert [point.in_busy, point.out_busy] == pytest.approx(busy, rel=0.02)
 
 
