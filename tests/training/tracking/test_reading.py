@@ -94,6 +94,10 @@ def test_a_curve_has_four_axes(client: "MlflowClient", reader: RunReader) -> Non
     assert curve.axis("samples") == [320.0, 640.0, 960.0]
     assert curve.axis("seconds") == [1.0, 2.0, 3.0]
     assert curve.on("bytes") == ([], []), "a run of before they were recorded"
+    client.log_batch(run_id, metrics=[Metric("bytes", 1000.0, 0, 20)])
+    assert reader.curve(run_id, "val/loss").on("bytes") == ([], []), "one is not known, and is not taken for 0"
+    client.log_batch(run_id, metrics=[Metric("bytes", 1500.0, 0, 30)])
+    assert reader.curve(run_id, "val/loss").on("bytes")[0] == [0.0, 1000.0, 1500.0], "0 is not recorded"
     client.log_batch(run_id, metrics=[Metric("bytes", 50.0 * step, 0, step) for step in (10, 20, 30, 40)])
     assert reader.curve(run_id, "val/loss").on("bytes") == ([500.0, 1000.0, 1500.0], curve.values)
     assert reader.curve(run_id, "val/accuracy").values == []
