@@ -30,8 +30,8 @@ USAGE: Final = """usage: scalebook COMMAND ...
   cluster start|status|stop              a Ray cluster for `[cluster]` of scalebook.toml: a head here, or join one
   describe [CLASS_PATH]                  models, data, strategies and optimizers as JSON
 
-`scalebook COMMAND --help` says more, `scalebook --version` which release this is. The workspace is found from the current folder upwards;
-SCALEBOOK_WORKSPACE overrides."""
+`scalebook COMMAND --help` says more, `scalebook --version` which release this is. The workspace is found from the
+current folder upwards; SCALEBOOK_WORKSPACE overrides."""
 
 COMMANDS: Final = {
     "fit": "scalebook.training.commands.fit",
