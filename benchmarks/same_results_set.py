@@ -50,9 +50,9 @@ def server(rule: str = "Async", damping: str | Config = "NoDamping", workers: in
     return {"class_path": "AsyncPS", "init_args": init}
 
 
-def machines(*arguments: Any, **more: Any) -> Config:
+def machines(**arguments: Any) -> Config:
     """`sync` by two workers, each of whom is on a machine of its own: the second one's way is the channel."""
-    return server("Sync", *arguments, workers=1, **{"trace": False} | more)
+    return server("Sync", trace=False, **arguments)
 
 
 def played(rule: str = "Async", workers: int = 4, **arguments: Any) -> Config:
