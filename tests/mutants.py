@@ -1,7 +1,7 @@
-"""Seventy mistakes made on purpose, each of which some test must find: whether a lighter test still sees what it saw.
+"""Some 190 mistakes made on purpose, each of which some test must find: whether a lighter test still sees what it saw.
 
     python -m tests.mutants                       # all of them, two at a time; `make mutants`
-    python -m tests.mutants --only search         # one area, or a part of a file's name
+    python -m tests.mutants --only search         # an area, or a part of a file's name; one or several
     python -m tests.mutants --tree ../elsewhere   # the tests and the code of another checkout
 
 Each mutant changes one place in a copy of the tree and runs a few tests there. One that survives shows a test that
@@ -24,7 +24,18 @@ from typing import Literal, NamedTuple
 from tests.mutants_made import MUTANTS, Mutant
 from tests.mutants_of_bytes import MUTANTS_OF_BYTES
 from tests.mutants_of_copies import MUTANTS_OF_COPIES
+from tests.mutants_of_figures import MUTANTS_OF_FIGURES
+from tests.mutants_of_machines import MUTANTS_OF_MACHINES
+from tests.mutants_of_strategies import MUTANTS_OF_STRATEGIES
 
+ALL = (
+    *MUTANTS,
+    *MUTANTS_OF_BYTES,
+    *MUTANTS_OF_COPIES,
+    *MUTANTS_OF_FIGURES,
+    *MUTANTS_OF_MACHINES,
+    *MUTANTS_OF_STRATEGIES,
+)
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", ".scalebook", "__pycache__")
 DEADLINE_S = 300.0
@@ -103,15 +114,11 @@ def without(tree: Path, mutants: Sequence[Mutant]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the tests on code with mistakes made on purpose.")
-    parser.add_argument("--only", default="", help="an area, or a part of a file's name")
+    parser.add_argument("--only", nargs="+", default=[""], help="areas, or parts of files' names")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time (default: %(default)s)")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to change (default: this one)")
     told = parser.parse_args()
-    mutants = [
-        one
-        for one in (*MUTANTS, *MUTANTS_OF_BYTES, *MUTANTS_OF_COPIES)
-        if told.only == one.area or told.only in one.file
-    ]
+    mutants = [one for one in ALL if any(only == one.area or only in one.file for only in told.only)]
     if failing := without(told.tree, mutants):
         print(f"the tests fail without a mutant: {failing}")
         return 1
