@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,8 +69,10 @@ def fitted(checkout: Path, cells: Mapping[str, Any], folder: Path) -> Results:
     if ended.returncode:
         raise SystemExit(f"{checkout}: {log.read_text()[-2000:]}")
     results: Results = json.loads(out.read_text(encoding="utf-8"))
-    if any(result_["status"] for result_ in results.values()):
-        print(log.read_text()[-6000:])
+    for title, next_title in pairwise([*cells, ""]):
+        if results[title]["status"]:
+            said = log.read_text().partition(f"{title}\n")[2]
+            print(said.partition(f"\n{next_title}\n")[0] if next_title else said, flush=True)
     return results
 
 

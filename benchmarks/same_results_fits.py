@@ -59,7 +59,7 @@ def of_fit(main: Any, config: dict[str, Any], file: Path, workspace: Path) -> di
     before = set(jobs.glob("[!.]*"))
     status = in_children(main, ["fit", "-c", str(file)], environments(config["trainer"].get("num_nodes", 1), workspace))
     job = next(iter(set(jobs.glob("[!.]*")) - before), None)
-    return {"status": status, **(result(job, workspace, races(config)) if job else {})}
+    return {"status": status, **(result(job, workspace, races(config)) if job and not status else {})}
 
 
 def environments(machines: int, workspace: Path) -> list[dict[str, str]]:

@@ -122,13 +122,15 @@ def main() -> int:
     if failing := without(told.tree, mutants):
         print(f"the tests fail without a mutant: {failing}")
         return 1
+    killed = 0
     with ThreadPoolExecutor(told.jobs) as pool:
-        outcomes = list(pool.map(lambda one: tried(told.tree, one), mutants))
-    for mutant, outcome in zip(mutants, outcomes, strict=True):
-        print(f"{outcome.verdict:8} {outcome.seconds:4.0f} s  {mutant.area:8} {mutant.file}: {mutant.breaks}")
-        if outcome.verdict != "killed":
-            print(f"{'':18}{mutant.old!r} -> {mutant.new!r}: {outcome.why}")
-    killed = sum(one.verdict == "killed" for one in outcomes)
+        outcomes = pool.map(lambda one: tried(told.tree, one), mutants)
+        for mutant, outcome in zip(mutants, outcomes, strict=True):
+            killed += outcome.verdict == "killed"
+            line = f"{outcome.verdict:8} {outcome.seconds:4.0f} s  {mutant.area:10} {mutant.file}: {mutant.breaks}"
+            print(line, flush=True)
+            if outcome.verdict != "killed":
+                print(f"{'':18}{mutant.old!r} -> {mutant.new!r}: {outcome.why}", flush=True)
     print(f"{killed} of {len(mutants)} killed")
     return 0 if killed == len(mutants) else 1
 
