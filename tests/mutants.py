@@ -40,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", ".scalebook", "__pycache__")
 DEADLINE_S = 300.0
 """For the tests of one mutant; one that makes them hang is found."""
+WITHOUT_S = 3600.0
+"""For all their tests, where nothing was changed."""
 
 Verdict = Literal["killed", "survived", "wrong"]
 
@@ -52,7 +54,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def tests_of(tree: Path, selection: Sequence[str]) -> tuple[int | None, str]:
+def tests_of(tree: Path, selection: Sequence[str], deadline_s: float = DEADLINE_S) -> tuple[int | None, str]:
     """Run the tests in a copied tree: pytest's exit code, None beyond the deadline, and its last line."""
     process = subprocess.Popen(
         [
@@ -76,11 +78,11 @@ def tests_of(tree: Path, selection: Sequence[str]) -> tuple[int | None, str]:
         start_new_session=True,
     )
     try:
-        printed, _ = process.communicate(timeout=DEADLINE_S)
+        printed, _ = process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return None, f"no end within {DEADLINE_S:g} s"
+        return None, f"no end within {deadline_s:g} s"
     return process.returncode, (printed.strip().splitlines() or [""])[-1]
 
 
@@ -108,7 +110,8 @@ def tried(tree: Path, mutant: Mutant) -> Outcome:
 def without(tree: Path, mutants: Sequence[Mutant]) -> str:
     """The last line of all the tests where nothing was changed and one fails; "" where they pass."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as beside:
-        code, last = tests_of(copied(tree, beside), sorted({one for mutant in mutants for one in mutant.tests}))
+        every = sorted({one for mutant in mutants for one in mutant.tests})
+        code, last = tests_of(copied(tree, beside), every, WITHOUT_S)
     return "" if code == 0 else last
 
 
