@@ -1,6 +1,7 @@
 """The planner's parts against synchronous systems whose one-device rate is published beside that of many.
 
     python -m benchmarks.published_systems [--json docs/figures/published-systems.json]
+                                           [--reliability scalebook/training/planning/reliability.json]
 
 Nothing is fitted. A gradient is the published rate of one device. All-reduces are the planner's own closed form.
 Published parameter servers do what Scalebook's engine does not: they sit on the workers' machines, share their links,
@@ -21,6 +22,8 @@ from typing import Final
 from scalebook.training.planning.collective import AllReduce, buckets, largest
 from scalebook.training.planning.links import PAYLOAD, Network
 from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode
+from scalebook.training.planning.reliability import Cell as Compared
+from scalebook.training.planning.reliability import Source, write
 from scalebook.training.ps.policy.clock import Distribution, Link
 
 TENSORFLOW: Final = "tensorflow/docs_src/performance/benchmarks.md, May 2017"
@@ -227,6 +230,7 @@ def main() -> None:
     """Print a line for each cell, and how many are within 25 %."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
     args = parser.parse_args()
     for design in DESIGNS:
         print(f"{design.name}: off by {math.exp(misses(design)) - 1:.0%} on the half that is chosen with")
@@ -242,6 +246,12 @@ def main() -> None:
     if args.json:
         content = {"design": design.name, "cells": [asdict(row) for row in rows]}
         args.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if args.reliability:
+        cells = [
+            Compared("sync" if cell.servers else "ddp", "network", row.name, round(row.ratio, 3))
+            for cell, row in zip((*CELLS, *KEPT_BACK), rows, strict=True)
+        ]
+        write(args.reliability, Source("python -m benchmarks.published_systems", "as published", cells))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,23 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Reliability:
+    """How far plans of one kind have been from runs, measured or published.
+
+    `kind` in words; nine of ten lie within `updates_per_s` and `staleness` (None: no cell has any). `cells` of this
+    kind were compared, by the commands of `sources`. `borrowed`: where these are too few, so many cells of all kinds,
+    of which the ranges are instead.
+    """
+
+    kind: str
+    updates_per_s: Range
+    staleness: Range | None
+    cells: int
+    sources: list[str]
+    borrowed: int = 0
+
+
+@dataclass(frozen=True)
 class Point:
     """So many workers, played. Shares are of the workers' time, from 0 to 1.
 
@@ -97,7 +114,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Curve:
-    """One combination of rule, shards and network, for all numbers of workers that it allows.
+    """One combination of rule, shards and network, for all numbers of workers that it allows; `reliability`: of plans
+    of its kind.
 
     `one_per_s`: samples a second of one worker, of which the ideal line is a multiple. `causes`, most telling first,
     and `changes` are of `at` workers.
@@ -108,6 +126,7 @@ class Curve:
     network: str
     one_per_s: float
     points: list[Point]
+    reliability: Reliability
     knee: Knee | None = None
     causes: list[Cause] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -120,28 +139,11 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Reliability:
-    """How far predictions of this kind have been from what was measured, and by which command.
-
-    `updates_per_s`: of workers that leave each other in peace. `sharing`: the same of two that compute a third of a
-    millisecond a gradient without a pause, and so take caches from each other and wake each other; None: not measured.
-    """
-
-    updates_per_s: Range
-    staleness: Range
-    cells: int
-    command: str
-    machine: str
-    sharing: Range | None = None
-
-
-@dataclass(frozen=True)
 class Answer:
     """A profile (as `profile.as_mapping`), what was asked of it (`seed`), and a curve for each combination."""
 
     profile: dict[str, Any]
     curves: list[Curve]
-    reliability: Reliability
     seed: int = 0
     seconds: float = 0.0
     elastic: list[int] = field(default_factory=list)

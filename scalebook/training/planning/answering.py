@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
-from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Resource
+from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability, Resource
 from scalebook.training.planning.collective import AllReduce
 from scalebook.training.planning.links import FASTER, NETWORKS, OWN, WORDS, Network
 from scalebook.training.planning.play import play
@@ -74,6 +74,10 @@ class Setting:
         return self.profile.network if self.network == OWN else NETWORKS[self.network]
 
     @property
+    def reliability(self) -> Reliability:
+        return reliability_of(self.profile, self.rule, self.network == OWN)
+
+    @property
     def cores(self) -> int | None:
         return self.profile.cores if self.network == OWN else None
 
@@ -138,7 +142,6 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
     return Answer(
         as_mapping(profile),
         curves,
-        reliability_of(profile),
         question.seed,
         time.monotonic() - began,
         list(question.elastic),
@@ -175,10 +178,10 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
             points.append(replace(setting.play(count), memory=setting.memory(count)))
     own = question.config_rule is not None and setting.rule == question.config_rule
     beside = question.beside if own or not isinstance(setting.rule, AllReduce) else ""
-    curve = Curve(name, setting.shards, setting.network, one, points, beside=beside, own=own)
+    curve = Curve(name, setting.shards, setting.network, one, points, setting.reliability, beside=beside, own=own)
     if not points:
         return curve
-    knee = find_knee(one, points, reliability_of(setting.profile).updates_per_s)
+    knee = find_knee(one, points, setting.reliability.updates_per_s)
     by_workers = {point.workers: point.samples_per_s for point in points}
     at = question.compared_at if question.compared_at in by_workers else points[-1].workers
     causes = find_causes(setting, at, by_workers[at], at * one, tell)
@@ -207,7 +210,7 @@ def find_causes(
     setting: Setting, workers: int, reached: float, ideal: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Cause]:
     """What gives more samples a second when it is without limit, most first; two at once where no single one does."""
-    limits, within = _limits(setting), reliability_of(setting.profile).updates_per_s
+    limits, within = _limits(setting), setting.reliability.updates_per_s
     for together in (1, 2):
         found = []
         for resources in combinations(limits, together):
@@ -278,7 +281,7 @@ def find_changes(
     setting: Setting, workers: int, reached: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Change]:
     """What a person could change that gives more samples a second, most first."""
-    found, within = [], reliability_of(setting.profile).updates_per_s
+    found, within = [], setting.reliability.updates_per_s
     for words, changed in _changes(setting, workers):
         if changed.allows(workers):
             tell(f"{label(setting.rule)}, {workers_words(workers)}: {words}")
