@@ -1,5 +1,6 @@
 """From a question to its answer: every combination played, the knee, what causes it, and what would move it."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,6 +8,7 @@ from itertools import combinations
 from typing import Final
 
 from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability, Resource
+from scalebook.training.planning.closed import most_gradients
 from scalebook.training.planning.collective import AllReduce
 from scalebook.training.planning.links import FASTER, NETWORKS, OWN, WORDS, Network
 from scalebook.training.planning.play import play
@@ -106,6 +108,14 @@ class Setting:
         if isinstance(self.rule, AllReduce):
             return self.rule.memory(weights, profile.state, workers)
         return 2 * weights + (profile.state if self.local.steps else 0.0)
+
+    def most(self, clock: ClockSettings) -> float:
+        """Samples a second that servers and their link allow, as `closed.most_gradients`; no limit without a server."""
+        if isinstance(self.rule, AllReduce):
+            return math.inf
+        profile = self.profile
+        travels = profile.push_bytes, profile.pull_bytes
+        return profile.batch_size * most_gradients(self.rule, self.local.every, clock, *travels)
 
     def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
         """In steady state. `without`: another clock and other cores than its own."""
@@ -215,7 +225,7 @@ def find_causes(
         found = []
         for resources in combinations(limits, together):
             tell(f"{label(setting.rule)}, {workers_words(workers)} without limit of {' and '.join(resources)}")
-            factor = _without(setting, workers, resources).samples_per_s / reached
+            factor = _without(setting, workers, resources, TELLING * reached) / reached
             if factor >= TELLING:
                 found.append(Cause(list(resources), factor, *within.likely_ratio(factor)))
         if found or reached * TELLING >= ideal:
@@ -242,10 +252,10 @@ def _limits(setting: Setting) -> list[Resource]:
     return [resource for resource, is_there in there.items() if is_there]
 
 
-def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> Point:
-    """The play with these resources without limit."""
+def _without(setting: Setting, workers: int, resources: Sequence[Resource], least: float) -> float:
+    """Samples a second with these resources without limit; 0 where the others allow fewer than `least`."""
     if isinstance(setting.rule, AllReduce):
-        return _reduced_without(setting, setting.rule, workers, resources)
+        return _reduced_without(setting, setting.rule, workers, resources).samples_per_s
     cores = setting.cores
     alone = replace(setting, profile=replace(setting.profile, slowdown={})) if "cores" in resources else setting
     clock = alone.clock(workers)
@@ -260,7 +270,7 @@ def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> P
             clock = replace(clock, gradient_s=mean(clock.gradient_s), stragglers={})
         else:
             cores = None
-    return setting.play(workers, (clock, cores))
+    return setting.play(workers, (clock, cores)).samples_per_s if setting.most(clock) >= least else 0.0
 
 
 def _reduced_without(setting: Setting, rule: AllReduce, workers: int, resources: Sequence[Resource]) -> Point:
@@ -285,6 +295,8 @@ def find_changes(
     for words, changed in _changes(setting, workers):
         if changed.allows(workers):
             tell(f"{label(setting.rule)}, {workers_words(workers)}: {words}")
+            if changed.most(changed.clock(workers)) < TELLING * reached:
+                continue
             factor = changed.play(workers).samples_per_s / reached
             if factor >= TELLING:
                 found.append(Change(words, workers, factor, *within.likely_ratio(factor)))

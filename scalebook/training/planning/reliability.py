@@ -27,7 +27,7 @@ PLACES: Final[dict[Place, str]] = {
 }  # fmt: skip
 SHORT_S: Final = 0.003
 """Seconds of a gradient below which waking each other, 0.1 to 0.3 ms, is a tenth of it for workers of one machine."""
-FEWEST: Final = 5
+FEWEST: Final = 4
 """Cells without which a kind has no range of its own."""
 SHARE: Final = 0.9
 """Of the plans of a kind, how many a range is to hold."""

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,8 +64,8 @@ def test_a_cell_lies_in_the_range_of_the_others_of_its_kind() -> None:
 
 def test_a_range_of_few_is_wider_than_what_they_span() -> None:
     few, many = likely_range([0.9, 1.0, 1.1, 1.0, 1.0]), likely_range([0.9, 1.0, 1.1, 1.0, 1.0] * 20)
-    assert few.lowest < 0.9 < many.lowest
-    assert many.highest < 1.1 < few.highest
+    assert few.lowest < 0.87 < many.lowest
+    assert many.highest < 1.12 < few.highest
     # five logarithms of mean m and standard deviation s: m +- 2.132 s sqrt(6 / 5)
     spread = math.log(1.1) * math.sqrt(0.5)
     exact = likely_range([1.1, 1 / 1.1, 1.0, 1.0, 1.0])
@@ -82,7 +81,7 @@ def test_too_few_of_a_place_are_taken_with_other_places_and_too_few_of_a_strateg
     of = Compared(
         [
             Source("python -m a --x", "", cells("ddp", "machine", 5, 1.3) + cells("ddp", "network", 2, 0.9)),
-            Source("python -m b", "", cells("sync", "network", 4, 1.0)),
+            Source("python -m b", "", cells("sync", "network", 3, 1.0)),
         ]
     )
     own = of.of("ddp", "machine")
@@ -91,7 +90,7 @@ def test_too_few_of_a_place_are_taken_with_other_places_and_too_few_of_a_strateg
     both = of.of("ddp", "network")
     assert (both.kind, both.cells, both.borrowed) == ("ddp", 7, 0)
     few = of.of("sync", "network")
-    assert (few.kind, few.cells, few.borrowed, few.staleness) == ("sync", 4, 11, None)
+    assert (few.kind, few.cells, few.borrowed, few.staleness) == ("sync", 3, 10, None)
     assert few.updates_per_s == likely_range([cell.rates for cell in of.cells()])
     assert of.of("fsdp", "machine").cells == 0
 

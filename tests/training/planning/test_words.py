@@ -203,15 +203,18 @@ def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:
             "async over a network: predicted/measured is 0.80 to 1.25 for updates/s and 0.90 to 1.10 for staleness in "
             "nine of ten cases, by 12 cells (a command)."
         ),
-        "ddp on one machine: predicted/measured is 1.00 to 1.60 for updates/s in nine of ten cases, by 12 cells (a command).",
+        (
+            "ddp on one machine: predicted/measured is 1.00 to 1.60 for updates/s in nine of ten cases, by 12 cells (a "
+            "command)."
+        ),
     ]
 
 
 def test_a_kind_that_nobody_has_compared_says_so() -> None:
     none = Reliability("fsdp", Range(0.8, 1.6), None, 0, ["a command"], borrowed=90)
     assert expectation(none) == (
-        "How far this may be off is not known: of plans of fsdp, none have been compared with a run. Plans of all kinds "
-        "together were within 38 %."
+        "How far this may be off is not known: of plans of fsdp, none have been compared with a run. Plans of all "
+        "kinds together were within 38 %."
     )
     assert "only 3 have been compared" in expectation(replace(none, cells=3))
     assert "only 1 has been compared" in expectation(replace(none, cells=1))
