@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Resource = Literal["server", "server link", "worker link", "stragglers", "cores"]
-"""What workers may wait for: the servers' time, the link of all servers, their own, others that are slower, a core."""
+Resource = Literal["server", "server cores", "software", "server link", "worker link", "stragglers", "cores"]
+"""What workers may wait for: the servers' time, the cores of a machine that serves, the software that sends and
+receives, the link of all servers, their own, others that are slower, a core."""
 
 
 @dataclass(frozen=True)

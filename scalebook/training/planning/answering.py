@@ -85,7 +85,11 @@ class Setting:
 
     def clock(self, workers: int) -> ClockSettings:
         """Of this machine also what workers take from each other; beyond a network each has a machine of its own."""
-        profile = self.profile.shared_by(workers) if self.network == OWN else self.profile
+        profile = self.profile
+        if self.network == OWN:
+            profile = profile.shared_by(workers)
+            if profile.cores is not None:  # measured here: what is handed over in memory is no message
+                profile = replace(profile, software=None)
         clock, written = profile.clock(workers, self.shards, self.joined), self.written
         apart = written.host == "process" or (written.clock is not None and written.clock.server_process)
         return replace(clock, server_process=apart)
@@ -243,7 +247,9 @@ def _limits(setting: Setting) -> list[Resource]:
         limited += ["cores"] if setting.network == OWN and (setting.cores or setting.profile.slowdown) else []
         return limited
     there: dict[Resource, bool] = {
-        "server": clock.server_s != 0,
+        "server": mean(setting.profile.server_s) != 0,
+        "server cores": setting.profile.server_cores is not None and setting.profile.server_cores < setting.shards,
+        "software": clock != replace(setting, profile=replace(setting.profile, software=None)).clock(1),
         "server link": clock.server_link != Link(),
         "worker link": clock.link != Link(),
         "stragglers": not isinstance(clock.gradient_s, float | int) or bool(setting.profile.stragglers),
@@ -257,18 +263,24 @@ def _without(setting: Setting, workers: int, resources: Sequence[Resource], leas
     if isinstance(setting.rule, AllReduce):
         return _reduced_without(setting, setting.rule, workers, resources).samples_per_s
     cores = setting.cores
-    alone = replace(setting, profile=replace(setting.profile, slowdown={})) if "cores" in resources else setting
-    clock = alone.clock(workers)
+    profile = setting.profile
+    if "cores" in resources:
+        profile = replace(profile, slowdown={})
+    if "server" in resources:
+        profile = replace(profile, server_s=0.0)
+    if "server cores" in resources:
+        profile = replace(profile, server_cores=None)
+    if "software" in resources:
+        profile = replace(profile, software=None)
+    clock = replace(setting, profile=profile).clock(workers)
     for resource in resources:
-        if resource == "server":
-            clock = replace(clock, server_s=0.0)
-        elif resource == "server link":
+        if resource == "server link":
             clock = replace(clock, server_link=Link())
         elif resource == "worker link":
             clock = replace(clock, link=Link())
         elif resource == "stragglers":
             clock = replace(clock, gradient_s=mean(clock.gradient_s), stragglers={})
-        else:
+        elif resource == "cores":
             cores = None
     return setting.play(workers, (clock, cores)).samples_per_s if setting.most(clock) >= least else 0.0
 
@@ -311,11 +323,16 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     known = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
     useful = sorted({_fewest(profile, setting.shards, shards) for shards in known} - {setting.shards})
     changes = [(f"{shards} shards", replace(setting, shards=shards)) for shards in useful]
-    if profile.server_machines == "one" and not profile.sparse:
+    if profile.server_machines != "each" and not profile.sparse:
         shards = _fewest(profile, 2, max(4, setting.shards))
-        each = replace(profile, server_machines="each")
+        each = replace(profile, server_machines="each", server_cores=None)
         words = f"{shards} shards, each on a machine with a link of its own"
         changes.append((words, replace(setting, profile=each, shards=shards)))
+    if profile.server_machines != "workers" and not profile.sparse and workers > 1 and setting.joined.link != Link():
+        shards = _fewest(profile, 2, max(4, setting.shards, min(workers, MOST_SHARDS)))
+        there = replace(profile, server_machines="workers")
+        words = f"{shards} shards on the workers' own machines (server_machines: workers)"
+        changes.append((words, replace(setting, profile=there, shards=shards)))
     if not profile.sparse:
         changes += _lighter_changes(setting)
     changes.append((f"{2 * profile.batch_size} samples a gradient", replace(setting, profile=_doubled(profile))))

@@ -12,6 +12,8 @@ from scalebook.training.planning.question import COLLECTIVES
 
 CAUSES: Final[Mapping[Resource, str]] = {
     "server": "the servers' time",
+    "server cores": "the cores of the machine that serves, which has more shards than cores",
+    "software": "the software that sends and receives",
     "server link": "the servers' link",
     "worker link": "the workers' own links",
     "stragglers": "waiting for those whose gradient takes longer",
@@ -35,8 +37,21 @@ def system_words(profile: Profile) -> str:
     pull = "" if profile.pull_bytes == profile.push_bytes else f" and {shown(profile.pull_bytes, 'B')} back"
     return (
         f"{profile.title}: a gradient of {profile.batch_size:,} samples takes {shown(profile.gradient_mean_s, 's')}, "
-        f"a push has {shown(profile.push_bytes, 'B')}{pull}{cores} ({profile.source})"
+        f"a push has {shown(profile.push_bytes, 'B')}{pull}{cores}{_servers(profile)} ({profile.source})"
     )
+
+
+def _servers(profile: Profile) -> str:
+    """What of the servers' machines and of the software is said."""
+    said = ""
+    if profile.server_machines == "workers":
+        said += "; servers on the workers' machines"
+    if profile.server_cores is not None:
+        said += f"; {profile.server_cores} core{'s' * (profile.server_cores > 1)} to serve"
+    if (software := profile.software) is not None:
+        copies = "" if software.bandwidth is None else f", and copies {shown(software.bandwidth, 'B/s')}"
+        said += f"; each end takes {shown(software.message_s, 's')} for a message{copies}"
+    return said
 
 
 def busy_words(profile: Profile) -> str:
