@@ -6,9 +6,9 @@ Nothing is fitted to an answer. What is not public is assumed, the same for all:
 17 servers have a machine each, a server moves 10 GB/s in memory and passes it three times for a push, a GPU of that
 time (K40, 4.29 TFLOP/s) reaches a third of its peak, and gradients of equal workers scatter by 10 %. Published
 speed-ups do not say under which rule; `sync` and `async` are both played, and a published number is met when it lies
-between the two, each widened by the range of its kind over a network (`planning/reliability.json`). A speed-up is over one
-worker without a parameter server. Models' parameters and multiply-adds, and what Chen et al. measured, are quoted from
-memory of the papers.
+between the two, each widened by the range of its kind over a network (`planning/reliability.json`). A speed-up is over
+one worker without a parameter server. Models' parameters and multiply-adds, and what Chen et al. measured, are quoted
+from memory of the papers.
 """
 
 import argparse

@@ -4,9 +4,10 @@
                                            [--reliability scalebook/training/planning/reliability.json]
 
 Nothing is fitted. A gradient is the published rate of one device. All-reduces are the planner's own closed form.
-Published parameter servers do what Scalebook's engine does not: they sit on the workers' machines, share their links,
-and send gradients while the backward pass goes on. So what such a round takes is computed here, from the same parts
-(buckets, links, the last of several gradients, passes over memory), and not offered as a plan.
+Published parameter servers do what Scalebook's engine does not: they send gradients while the backward pass goes on. So
+what such a round takes is computed here, from the same parts (buckets, links, the last of several gradients, passes
+over memory), and not offered as a plan. Cells of systems that do nothing of the kind are planned too; those alone are
+in the ranges of plans (`--reliability`).
 
 Cells are divided in two by a rule: those of CELLS by name, the first, third, fifth ... are chosen with (DESIGNS, the
 one that misses fewest of these is taken), the others are not looked at before. KEPT_BACK are judged by that choice too.
@@ -21,10 +22,12 @@ from typing import Final
 
 from scalebook.training.planning.collective import AllReduce, buckets, largest
 from scalebook.training.planning.links import PAYLOAD, Network
-from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode
+from scalebook.training.planning.play import play
+from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode, Software
 from scalebook.training.planning.reliability import Cell as Compared
 from scalebook.training.planning.reliability import Source, write
 from scalebook.training.ps.policy.clock import Distribution, Link
+from scalebook.training.ps.policy.rules import Sync
 
 TENSORFLOW: Final = "tensorflow/docs_src/performance/benchmarks.md, May 2017"
 POSEIDON: Final = "Zhang et al. 2017 (Poseidon): the script that plots Caffe on VGG19-22K; sizes of its models' table"
@@ -163,6 +166,21 @@ def speedup(cell: Cell, design: Design) -> float:
     return point.samples_per_s / cell.rate
 
 
+def planned(cell: Cell, design: Design) -> float | None:
+    """The speed-up by a plan itself; None of systems that send before the backward pass is over, as Scalebook's
+    parameter servers under `sync` do not. What one machine alone takes for a round is the copying of its software."""
+    if not cell.servers:
+        return speedup(cell, design)
+    if cell.overlaps:
+        return None
+    profile = Profile(
+        Distribution("lognormal", cell.batch / cell.rate, design.cv), cell.batch, cell.nbytes, cell.nbytes,
+        network=Network(cell.link), server_machines="workers", shard_shares={cell.servers: cell.largest},
+        software=Software(bandwidth=2 * cell.nbytes / cell.software_s),
+    )  # fmt: skip
+    return play(profile, cell.workers, Sync(), cell.servers).samples_per_s / cell.rate
+
+
 def _round_s(cell: Cell, design: Design, profile: Profile) -> float:
     """Of parameter servers on the workers' machines: all push, the servers sum up and step, all pull.
 
@@ -248,8 +266,9 @@ def main() -> None:
         args.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     if args.reliability:
         cells = [
-            Compared("sync" if cell.servers else "ddp", "network", row.name, round(row.ratio, 3))
-            for cell, row in zip((*CELLS, *KEPT_BACK), rows, strict=True)
+            Compared("sync" if cell.servers else "ddp", "network", cell.name, round(made / cell.published, 3))
+            for cell in (*CELLS, *KEPT_BACK)
+            if (made := planned(cell, design)) is not None
         ]
         write(args.reliability, Source("python -m benchmarks.published_systems", "as published", cells))
 

@@ -32,7 +32,7 @@ from scalebook.training.ps.clock.virtual import Line, VirtualClock
 from scalebook.training.ps.clock.watch import Nobody
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
-from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.clock import ClockSettings, Distribution
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.local import Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
@@ -208,6 +208,8 @@ def play(
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()
     local = local or NoLocalSteps()
+    if not isinstance(timing.server_s, Distribution) and not (cores is not None and cores < workers):
+        shards = 1  # all serve each push at the same moment for as long
     if not (gradients or overlap or (cores is not None and cores < workers)):
         if local.steps:  # a push of so many gradients, as if they were one
             summed = replace(timing, gradient_s=sum_of(timing.gradient_s, local.every))

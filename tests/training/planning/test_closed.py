@@ -96,6 +96,16 @@ def test_local_steps_are_played_as_one_long_gradient(rule: Rule) -> None:
     same(closed, played, rel=0.02)
 
 
+@pytest.mark.parametrize("rule", [Async(), Sync(), Bounded(2)])
+def test_shards_that_serve_for_as_long_are_one(rule: Rule) -> None:
+    """A spread of no width is drawn, so that each shard is played."""
+    clock = replace(ETHERNET, gradient_s=0.18).clock(8, 4)
+    assert isinstance(clock.server_s, float)
+    drawn = replace(clock, server_s=Distribution("gamma", clock.server_s, 0.0))
+    closed, played = (play(ETHERNET, 8, rule, 4, one, gradients=400) for one in (clock, drawn))
+    assert closed == played
+
+
 def test_what_all_share_bounds_what_workers_make() -> None:
     clock = ETHERNET.clock(1)
     link_s = 1e8 / 1.175e9
