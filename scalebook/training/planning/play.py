@@ -72,6 +72,10 @@ class Endless:
         """Nothing."""
 
 
+FIRST_ROUNDS: Final = 3
+"""The same where all wait for each other."""
+
+
 class Still(Optimizer):
     """One number for each shard, which no step changes. Not made by torch's constructor, whose first call imports its
     compiler, as the first step of SGD does: 1.2 s."""
@@ -247,7 +251,7 @@ def play(
         players = VirtualWorkers(run, now, make, Endless(), gradient_s=begun.gradient_s if begun else None, watch=watch)
         watch.players = players
         players.begin()
-        _step(players, int(WARM_UP * counted))
+        _step(players, _before(counted, workers, rule, local))
         before = _read(run, now, queue)
         watch.counts = True
         _step(players, counted)
@@ -263,9 +267,18 @@ def play(
 
 def _enough(workers: int, rule: Rule, local: Local) -> int:
     """Gradients after which updates/s are known within some 1 %."""
-    many = MANY if rule.waits and not rule.synchronous else min(MANY, max(LEAST, EACH * workers))
+    if rule.synchronous:
+        many = LEAST
+    else:
+        many = MANY if rule.waits else min(MANY, max(LEAST, EACH * workers))
     always = ROUNDS if rule.synchronous else ALWAYS
     return max(many * min(local.every, ALWAYS), always * workers * local.every)
+
+
+def _before(counted: int, workers: int, rule: Rule, local: Local) -> int:
+    """Gradients that do not count, since all workers begin at the same moment; where they do so in each round, few."""
+    some = int(WARM_UP * counted)
+    return min(some, FIRST_ROUNDS * workers * local.every) if rule.synchronous else some
 
 
 def _step(players: VirtualWorkers, gradients: int) -> None:
