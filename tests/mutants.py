@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def tests_of(tree: Path, selection: Sequence[str], deadline_s: float = DEADLINE_S) -> tuple[int | None, str]:
+def tests_of(tree: Path, selection: Sequence[str], deadline_s: float) -> tuple[int | None, str]:
     """Run the tests in a copied tree: pytest's exit code, None beyond the deadline, and its last line."""
     process = subprocess.Popen(
         [
@@ -102,7 +102,7 @@ def tried(tree: Path, mutant: Mutant) -> Outcome:
         if (there := text.count(mutant.old)) != 1:
             return Outcome("wrong", f"its place is there {there} times", 0.0)
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        code, last = tests_of(copy, mutant.tests)
+        code, last = tests_of(copy, mutant.tests, DEADLINE_S)
     verdict: Verdict = {0: "survived", 1: "killed", None: "killed"}.get(code, "wrong")  # type: ignore[assignment]
     return Outcome(verdict, last, time.monotonic() - began)
 

@@ -267,10 +267,7 @@ def play(
 
 def _enough(workers: int, rule: Rule, local: Local) -> int:
     """Gradients after which updates/s are known within some 1 %."""
-    if rule.synchronous:
-        many = LEAST
-    else:
-        many = MANY if rule.waits else min(MANY, max(LEAST, EACH * workers))
+    many = LEAST if rule.synchronous else MANY if rule.waits else min(MANY, max(LEAST, EACH * workers))
     always = ROUNDS if rule.synchronous else ALWAYS
     return max(many * min(local.every, ALWAYS), always * workers * local.every)
 
