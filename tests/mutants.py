@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def tests_of(tree: Path, selection: Sequence[str], deadline_s: float) -> tuple[int | None, str]:
+def tests_of(tree: Path, selection: Sequence[str], within_s: float) -> tuple[int | None, str]:
     """Run the tests in a copied tree: pytest's exit code, None beyond the deadline, and its last line."""
     process = subprocess.Popen(
         [
@@ -78,11 +78,11 @@ def tests_of(tree: Path, selection: Sequence[str], deadline_s: float) -> tuple[i
         start_new_session=True,
     )
     try:
-        printed, _ = process.communicate(timeout=deadline_s)
+        printed, _ = process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return None, f"no end within {deadline_s:g} s"
+        return None, f"no end within {within_s:g} s"
     return process.returncode, (printed.strip().splitlines() or [""])[-1]
 
 

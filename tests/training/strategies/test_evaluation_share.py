@@ -1,5 +1,7 @@
 """Whose batch is whose, of data that several workers validate with."""
 
+from itertools import chain
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -19,12 +21,11 @@ def test_every_sample_counts_once_and_all_make_rounds_of_one_size(samples: int, 
     rounds = [list(share) for share in every]
     for sizes in zip(*[[len(batch) for batch in batches] for batches in rounds], strict=True):
         assert len(set(sizes)) == 1
-    counted = [
-        index
-        for share, batches in zip(every, rounds, strict=True)
-        for place, batch in enumerate(batches)
-        for index in (batch if share.counts(place) else [])
-    ]
+    counted: list[int] = []
+    for worker, (share, batches) in enumerate(zip(every, rounds, strict=True)):
+        mine = [batch for place, batch in enumerate(batches) if share.counts(place)]
+        assert {batch[0] // 4 % workers for batch in mine} <= {worker}, "batch i is worker i % workers'"
+        counted += chain(*mine)
     assert sorted(counted) == list(range(samples))
     assert sum(share.samples for share in every) == samples
     assert len({len(share) for share in every}) == 1
