@@ -248,7 +248,7 @@ def _limits(setting: Setting) -> list[Resource]:
         return limited
     there: dict[Resource, bool] = {
         "server": mean(setting.profile.server_s) != 0,
-        "server cores": setting.profile.server_cores is not None and setting.profile.server_cores < setting.shards,
+        "server cores": setting.profile.server_cores is not None,
         "software": clock != replace(setting, profile=replace(setting.profile, software=None)).clock(1),
         "server link": clock.server_link != Link(),
         "worker link": clock.link != Link(),

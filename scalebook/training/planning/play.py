@@ -235,7 +235,7 @@ def play(
     counted = gradients or _enough(workers, rule, local)
     now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
     settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
-    key = repr((profile, workers, settings, seed, cores, counted))
+    key = repr((profile, workers, settings, seed, cores, counted, overlap))
     if key in _PLAYED:
         return _PLAYED[key]
     run = SharedRun(workers, settings, now)
@@ -267,7 +267,8 @@ def play(
 
 def _enough(workers: int, rule: Rule, local: Local) -> int:
     """Gradients after which updates/s are known within some 1 %."""
-    many = LEAST if rule.synchronous else MANY if rule.waits else min(MANY, max(LEAST, EACH * workers))
+    some = MANY if rule.waits else min(MANY, max(LEAST, EACH * workers))
+    many = LEAST if rule.synchronous else some
     always = ROUNDS if rule.synchronous else ALWAYS
     return max(many * min(local.every, ALWAYS), always * workers * local.every)
 

@@ -12,7 +12,7 @@ from scalebook.training.planning.question import COLLECTIVES
 
 CAUSES: Final[Mapping[Resource, str]] = {
     "server": "the servers' time",
-    "server cores": "the cores of the machine that serves, which has more shards than cores",
+    "server cores": "the cores of the machines that serve",
     "software": "the software that sends and receives",
     "server link": "the servers' link",
     "worker link": "the workers' own links",
@@ -135,8 +135,8 @@ def expectation(reliability: Reliability) -> str:
         few = f"only {reliability.cells}" if reliability.cells else "none"
         return (
             f"How far this may be off is not known: of plans of {reliability.kind}, {few} "
-            f"{'has' if reliability.cells == 1 else 'have'} been compared with a run. Plans of all kinds together were "
-            f"within {percent} %."
+            f"{'has' if reliability.cells == 1 else 'have'} been compared with a run. 9 of 10 plans of all kinds "
+            f"together were within {percent} %."
         )
     return (
         f"Expect updates/s within {percent} % of this, as 9 of 10 plans of {reliability.kind} were "

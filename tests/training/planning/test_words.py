@@ -213,8 +213,8 @@ def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:
 def test_a_kind_that_nobody_has_compared_says_so() -> None:
     none = Reliability("fsdp", Range(0.8, 1.6), None, 0, ["a command"], borrowed=90)
     assert expectation(none) == (
-        "How far this may be off is not known: of plans of fsdp, none have been compared with a run. Plans of all "
-        "kinds together were within 38 %."
+        "How far this may be off is not known: of plans of fsdp, none have been compared with a run. 9 of 10 plans of "
+        "all kinds together were within 38 %."
     )
     assert "only 3 have been compared" in expectation(replace(none, cells=3))
     assert "only 1 has been compared" in expectation(replace(none, cells=1))
