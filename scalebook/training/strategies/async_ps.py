@@ -221,7 +221,7 @@ class AsyncPS(SharedMeasures, Playing):
             torch.manual_seed(torch.initial_seed() + self._worker)
         self._buffers.freeze()
         self._buffers.note()
-        self._own_data.start(trainer, self._position, self.claimed_before())
+        self._own_data.start(trainer, self._position)
         resumed = self._resumed or [0] * len(self.optimizers)
         if self.workers > 1 and trainer.lightning_module.automatic_optimization:
             self._schedules = Schedules(

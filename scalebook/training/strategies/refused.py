@@ -150,18 +150,6 @@ def announce_memory(need: Need, device: torch.device) -> None:
         rank_zero_info(f"{needs}.")
 
 
-def announce_kept(need: Need, workers: int, copies: int = 1) -> None:
-    """Say in a line how large a virtual run's checkpoints of some size may become, which hold what is under way.
-    `copies`: of parameters for each worker, its version and what is its own."""
-    versions = workers * copies
-    largest = versions * need.parameters
-    if largest >= WORTH_SAYING:
-        rank_zero_info(
-            f"Virtual workers: a checkpoint also holds what they compute from, up to {versions} versions of "
-            f"{need.parameters / 1e6:.0f} MB ({largest / 1e9:.2f} GB), so that a resumed run is the same to a bit."
-        )
-
-
 def refuse_optimizers(optimizers: Sequence[Optimizer], writable: bool) -> None:
     """ValueError for what `configure_optimizers` returned; in every worker, before training. `join` refuses more.
 

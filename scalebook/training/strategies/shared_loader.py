@@ -17,7 +17,7 @@ from scalebook.training.ps.memory.uncopied import UncopiedIterator
 from scalebook.training.ps.worker.end import DataCursor
 from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
-from scalebook.training.strategies.lightning import Trainer, _auto_add_worker_init_fn, isolate_rng
+from scalebook.training.strategies.lightning import Trainer, _auto_add_worker_init_fn
 from scalebook.training.strategies.loader_position import LoaderPosition
 from scalebook.training.strategies.played_claims import NO_LIMIT, PlayedClaims
 from scalebook.training.strategies.worker_role import end_now
@@ -116,7 +116,7 @@ class SharedLoader(LoaderPosition):
             if self._is_idle:
                 self._is_idle = False
                 self._idle(False)
-            for batch in self._inside():
+            for batch in iter(self._inner):
                 empty = False
                 number, self.is_last = self._claims.deliver()
                 self._tell_length()
@@ -124,14 +124,6 @@ class SharedLoader(LoaderPosition):
                 yield batch
         if empty:
             self._pass_by()
-
-    def _inside(self) -> Iterator[Any]:
-        """The batches of the loader inside. It draws a seed when it begins, which a run that goes on has drawn."""
-        goes_on, self._goes_on = self._goes_on, False
-        if not goes_on:
-            return iter(self._inner)
-        with isolate_rng(include_cuda=False):
-            return iter(self._inner)
 
     # --- what the strategy says --------------------------------------------------------------------------------------
 
@@ -165,7 +157,7 @@ class SharedLoader(LoaderPosition):
         self._epoch = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
         self._order.enter(self._epoch)
         whole = self._limit(len(self._order(self._epoch)))
-        batches = self._to_come.get(self._epoch, self._batches_in(self._epoch))
+        batches = self._batches_in(self._epoch)
         while not self._claims.enter(self._epoch, batches):
             if self._is_over():
                 return False

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import Tensor
@@ -21,7 +22,6 @@ from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import LocalState, Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
 from scalebook.training.ps.worker.growth import grown
-from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.own_time import OwnTime
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.run_state import RunState
@@ -32,6 +32,21 @@ from scalebook.training.ps.worker.written import written_error
 COMPARED: Final = 4
 """How often, first of all, a replica in memory of its own is compared in full: what is written into it through `.data`,
 in place, leaves no other trace."""
+
+
+@dataclass
+class PendingPush:
+    """A push from beginning to end. `gradients`: as they are handed in, clipped and summed; `usable`: whether this
+    worker's own last gradient is. `started`, `waited`: seconds on the run's clock when it began, and waited until
+    then. `is_sent`: whether it sets out at all, or is only added to what will."""
+
+    gradients: list[Tensor | None]
+    groups: Groups
+    valid: bool
+    usable: bool
+    started: float
+    waited: float
+    is_sent: bool = True
 
 
 class Client:
@@ -58,8 +73,6 @@ class Client:
         self.notes = ShownNotes(host.section, optimizer)
         self.bases: list[Newest] = []
         self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
-        self.leg = Leg.HERE
-        self.journey: Journey | None = None  # the last push
         self._clock, self._now = control.clock, control.clock.now
         self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
         self._own = OwnTime(worker, host.section)
@@ -93,7 +106,6 @@ class Client:
 
     def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
-        self.leg = Leg.TURN
         self._own.interrupted()
         yield from self.host.settle(self._worker)
         self.host.come_back(self._worker)
@@ -103,10 +115,6 @@ class Client:
 
     def _begin_anew_steps(self) -> Steps[None]:
         yield from self._pull_steps()
-        self.begun()
-
-    def begun(self) -> None:
-        """It has begun, with what it has pulled."""
 
     def push(self, valid: bool = True) -> Pushed:
         """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
@@ -130,41 +138,33 @@ class Client:
             clip_(self._clip, gradients)
         self._steps += 1
         self._count_gradient()
-        usable, self.leg = valid, Leg.UP
+        usable, is_sent = valid, True
         if self._sums:
             self._sum.add(gradients, groups, valid)
-            gradients, valid = self._sum.gradients, self._sum.valid
-            self.leg = Leg.UP if self._sum.is_full else Leg.HERE
-        was_sent = self.leg is Leg.UP
-        return (yield from self.journey_steps(Journey(gradients, groups, valid, usable, started, waited, was_sent)))
+            gradients, valid, is_sent = self._sum.gradients, self._sum.valid, self._sum.is_full
+        return (yield from self._send_steps(PendingPush(gradients, groups, valid, usable, started, waited, is_sent)))
 
-    def journey_steps(self, journey: Journey) -> Steps[Pushed]:
-        """The rest of a push, from `leg` on; what travels there has arrived."""
-        self.journey = journey
-        if self.leg is Leg.UP:
-            journey.verdict, journey.staleness = yield from self.hand_in(
-                journey.gradients, journey.groups, journey.valid
-            )
-            self.notes.pushed(journey.groups)
-            journey.gradients, self.leg = [], Leg.TURN
-        if self.leg is Leg.TURN:
+    def _send_steps(self, push: PendingPush) -> Steps[Pushed]:
+        """Hand in what is to be sent, wait for the rule, and let the replica become what follows."""
+        verdict, staleness = Verdict.ADMIT, 0
+        if push.is_sent:
+            verdict, staleness = yield from self.hand_in(push.gradients, push.groups, push.valid)
+            self.notes.pushed(push.groups)
+            push.gradients = []  # free while the worker waits
             yield from self.host.await_turn(self._worker)
             if self.host.has_dropped(self.bases):
-                journey.verdict = Verdict.END
-            self.leg = Leg.HERE
-        if self.leg is Leg.HERE:
-            yield from self._arrive_steps(journey)
-        is_last = journey.verdict is Verdict.END or self.host.is_over()
-        self._communicated(journey.started, journey.waited)
+                verdict = Verdict.END
+        yield from self._arrive_steps(push)
+        is_last = verdict is Verdict.END or self.host.is_over()
+        self._communicated(push.started, push.waited)
         self._own.pushed()
-        applied = journey.verdict is Verdict.ADMIT
-        return Pushed(self.version, applied, journey.staleness, is_last, journey.was_sent)
+        return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
 
-    def _arrive_steps(self, journey: Journey) -> Steps[None]:
+    def _arrive_steps(self, push: PendingPush) -> Steps[None]:
         """What the replica becomes after a push."""
         if self._steps % self._pull_every == 0:
             yield from self._pull_steps()
-        elif journey.usable:
+        elif push.usable:
             self.replica.step(self.optimizer.param_groups)
 
     def push_rest_steps(self) -> Steps[bool]:
@@ -268,7 +268,6 @@ class Client:
 
     def _pull_steps(self) -> Steps[None]:
         self._pull()
-        self.leg = Leg.DOWN
         yield from self._clock.receives(self._worker, self._taken)
 
     def _count_gradient(self) -> None:
@@ -305,43 +304,6 @@ class Client:
     def pushed_groups(self) -> Groups:
         """The hyper-parameters that its pushes travel with, as they are now."""
         return self.notes.untouched_left_out(self.optimizer.param_groups)
-
-    def own(self) -> dict[str, Any]:
-        """What it has of its own beside the versions held, copied: sums, steps between two pulls, what was decoded."""
-        gradients = [None if p.grad is None else p.grad.clone() for p in self.replica.parameters]
-        return {
-            "steps": self._steps,
-            "sum": self._sum.state() if self._sums else None,
-            "gradients": gradients if self._steps_itself else None,
-            "replica": self.replica.own(self._steps_itself),
-            "rows_taken": self.reads.taken,
-        }
-
-    @property
-    def _steps_itself(self) -> bool:
-        """Whether its parameters may be others than those that it has pulled."""
-        return self._sums or self._pull_every > 1
-
-    def go_on_from(
-        self, bases: Sequence[Newest], pulled: float, leg: Leg, journey: Journey | None, own: Mapping[str, Any]
-    ) -> None:
-        """Be where a client of an earlier run was, whose counters are there again: it holds these versions, and has
-        this of its `own`."""
-        self.bases, self.pulled, self.leg, self.journey = list(bases), pulled, leg, journey
-        self._seq, self._steps = self._counters.begun[self._worker], own["steps"]
-        self.replica.have_own(self.bases, own["replica"])
-        self.reads.taken = own["rows_taken"]
-        if own["sum"] is not None:
-            self._sum.load(own["sum"])
-        if own["gradients"] is not None:
-            for parameter, gradient in zip(self.replica.parameters, own["gradients"], strict=True):
-                parameter.grad = gradient
-
-    def have_groups(self) -> None:
-        """After `go_on_from`, when the optimizer's param groups are there again."""
-        self.notes.show(self.bases, anew=True)
-        if self.journey is not None:
-            self.journey.groups = self.pushed_groups
 
     def give_state(self) -> None:
         """Before training: what somebody has put into the optimizer's state and groups is the first version's."""
