@@ -171,10 +171,8 @@ class AsyncPS(SharedMeasures, Playing):
             self._serve(trainer)
         super().setup(trainer)
         if self._end is not None:
-            refuse_model(
-                trainer.lightning_module, self.workers, self._end.settings
-            )  # what configure_model has made, too
-            refuse_optimizers(self.optimizers, self._end.settings.writable(self.workers))
+            refuse_model(trainer.lightning_module, self._end.settings)  # what configure_model has made, too
+            refuse_optimizers(self.optimizers)
             self._make_buffers(self._end)
             self.play_if_virtual(trainer)
             self._joined = self._end.join(self.optimizers, self.announce, trainer.lightning_module)

@@ -75,8 +75,6 @@ class SharedLoader(LoaderPosition):
         self.is_last = False  # the batch delivered last is the worker's last of this epoch
         self._epoch = 0
         self._expected = 0  # batches of this worker in this epoch
-        self._told: int | None = None  # to Lightning, as `fit_loop.max_batches`
-        self._more = 0  # what somebody has added to that between two epochs (StochasticWeightAveraging)
         self._before = self._batches = 0  # batches of this epoch: done before the checkpoint, all
         self._validations = 0  # intervals of this epoch that are over
         self._due = False
@@ -167,8 +165,6 @@ class SharedLoader(LoaderPosition):
             sleep(POLL_S)
         self._batches = max(whole, batches)
         self._before = self._batches - batches
-        if self._told is not None:
-            self._more += int(self._trainer.fit_loop.max_batches) - self._told
         self._validations = self._before // self._interval()
         self._count_across_epochs()
         self._expected = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + self._per_worker(batches)
@@ -187,7 +183,7 @@ class SharedLoader(LoaderPosition):
         fit = self._trainer.fit_loop
         assert fit._data_fetcher is not None
         batches = ready if last else max(ready + 1, self._expected)
-        self._told = fit.max_batches = batches + self._more
+        fit.max_batches = batches
         fit._data_fetcher.length = fit._data_fetcher.fetched + fetching + batches - ready
         fit._data_fetcher.done = last
 

@@ -104,23 +104,10 @@ class Settings:
         """Whether staleness is checked and the gradient applied with no push in between: the check may drop it."""
         return (self.damping.drops or self.rule.refuses) and not self.rule.gathers
 
-    def writable(self, workers: int) -> bool:
-        """Whether values that a person's code writes into the parameters become part of the next version.
-
-        Only with one worker that pushes and pulls after every gradient, without `overlap` and `trace`: its replica is
-        then always the newest version.
-        """
-        return workers == 1 and not self.own_replica and not self.overlap and self.trace is None
-
     @property
     def own_replica(self) -> bool:
         """Whether a worker has other parameters than those of a version: it makes steps, or decodes them."""
         return self.pushes_rarely or self.rule.pull_every > 1 or self.pull_codec.codes
-
-    def growable(self, workers: int) -> bool:
-        """Whether param groups may be added to an optimizer while training: only if no other process has laid out its
-        memory."""
-        return self.writable(workers) and self.host == "inline"
 
     @property
     def keeps_squares(self) -> bool:

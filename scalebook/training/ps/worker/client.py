@@ -1,7 +1,5 @@
 """The worker's end: pushes, pulls, and what happens between them."""
 
-import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,11 +15,10 @@ from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
-from scalebook.training.ps.optimizer.rebuilding import has_modes, packed, parameters_of
+from scalebook.training.ps.optimizer.rebuilding import has_modes, packed
 from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import LocalState, Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
-from scalebook.training.ps.worker.growth import grown
 from scalebook.training.ps.worker.own_time import OwnTime
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.run_state import RunState
@@ -66,9 +63,8 @@ class Client:
         self._groups, self._steps = len(optimizer.param_groups), 0
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._has_modes = has_modes(optimizer)
-        self._may_write = host.shares_memory and settings.writable(control.workers)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
-        self._to_compare: float = COMPARED
+        self._to_compare = COMPARED
         self.state = RunState(host, replica, optimizer)
         self.notes = ShownNotes(host.section, optimizer)
         self.bases: list[Newest] = []
@@ -184,63 +180,30 @@ class Client:
         return verdict is not Verdict.END
 
     def settle(self, moment: str, thorough: bool = False) -> None:
-        """Before the replica is left for another version: what somebody has written into it since the last pull.
-
-        It becomes part of the newest version where this worker is the only one, so that nothing can come in between;
-        else it is a `WrittenError`, which says at which `moment` it happened. But for the rounding of an optimizer that
-        swaps weights for a validation, and back.
-        """
-        self.grow()
+        """Before the replica is left for another version. `WrittenError` where somebody has written into it since the
+        last pull, which says at which `moment`; but for the rounding of an optimizer that swaps weights for a
+        validation, and back. ValueError where param groups have been added to the optimizer."""
+        self.check_groups()
         self._to_compare -= 1
         written = self.replica.written(thorough or self._to_compare >= 0)
-        if written and not self._may_write:
-            if not self._has_modes or not all(map(self.replica.is_rounded, written)):
-                raise self.refused(written, moment)
-        elif written:
-            self.adopt(written)
-            self._to_compare = math.inf
+        if written and not (self._has_modes and all(map(self.replica.is_rounded, written))):
+            raise self.refused(written, moment)
         self.replica.thaw()
 
-    def grow(self) -> None:
-        """Take in what param groups have been added to the optimizer. ValueError where others would know nothing of it.
-
-        The parameters, the optimizer's state and all counts go on as they are.
-        """
-        if len(self.optimizer.param_groups) == self._groups:
-            return
-        can_grow = self.host.shares_memory and self._control.settings.growable(self._control.workers)
-        if not can_grow or self.replica.tables:
+    def check_groups(self) -> None:
+        """ValueError where param groups have been added, for which memory was not laid out."""
+        if len(self.optimizer.param_groups) != self._groups:
             raise ValueError(
                 "optimizer: a param group was added during training. Add all groups in configure_optimizers and freeze "
-                "them by requires_grad, or train with workers: 1 and host: inline, without push_every, pull_every, "
-                "overlap, trace and sparse gradients."
+                "them by requires_grad, or train with strategy: auto."
             )
-        is_shown = self.state.is_on
-        kept = {id(self.replica.parameters[place]): state for place, state in self.state.value().items()}
-        self.optimizer.state = defaultdict(dict)
-        parameters = parameters_of(self.optimizer)
-        state = {place: kept[id(p)] for place, p in enumerate(parameters) if id(p) in kept}
-        self.replica.arrive()
-        self.host.leave()
-        self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
-        self.state.host, self.state.replica = self.host, self.replica
-        self.notes = ShownNotes(self.host.section, self.optimizer)
-        self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
-        self._groups = len(self.optimizer.param_groups)
-        self.bases = self.host.pull(self._worker)
-        self._take()
-        self.notes.show(self.bases)
-        if is_shown:
-            self.state.show()
 
     def refused(self, places: Sequence[int], moment: str) -> WrittenError:
         """The error that names these parameters."""
-        alone = self._control.workers == 1
-        return written_error(self._worker, [self.names[place] for place in places], moment, alone)
+        return written_error(self._worker, [self.names[place] for place in places], moment)
 
     def adopt(self, places: Sequence[int]) -> None:
-        """Put what was written into these parameters into the version that the replica has, which is the newest and
-        nobody else's: before training, or where this worker is alone."""
+        """Before training: put what was written into these parameters into the first version."""
         if places:
             self.replica.adopt(places)
 

@@ -39,7 +39,7 @@ class PlayedJoined:
         self.last = 0
         """Whose turn it was last."""
         self._pending: bool | None = None  # handed over and not pushed: whether it is valid
-        self._between = BetweenTurns(workers, one_model, run.settings.writable(run.control.workers))
+        self._between = BetweenTurns(workers, one_model)
         self._has_started = self._has_begun = self._has_ended = False
         self._readers: RowReaders | None = None
         self._show_again(0)
