@@ -9,7 +9,8 @@ What five machines would not share, and these do, are the cores: so the planner 
 gradient takes of one. `cores in use` is the CPU time of workers and stand-ins a second. Where that nears the machine's,
 a knee is that of the cores; slower links (`--gigabits 0.2`) show the one of the link.
 
-    python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2] [--gigabits 1] [--only fp32]
+    python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2] [--gigabits 1 0.2] [--only fp32]
+                                       [--reliability scalebook/training/planning/reliability.json]
 """
 
 import argparse
@@ -29,12 +30,13 @@ from benchmarks.cluster import end_at_once
 from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.engine_task import make_optimizer, perceptron
 from benchmarks.machine import Others
+from scalebook.training.planning.answer import Point
 from scalebook.training.planning.answering import find_knee
 from scalebook.training.planning.links import PAYLOAD, Network
 from scalebook.training.planning.measuring import EVEN
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
-from scalebook.training.planning.reliability import reliability
+from scalebook.training.planning.reliability import Cell, Source, compared, strategy_of, write
 from scalebook.training.ps.channel.channel import Reach
 from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
 from scalebook.training.ps.channel.remote_end import RemoteEnd
@@ -42,6 +44,7 @@ from scalebook.training.ps.channel.sockets import listening
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.clock import Distribution, Link, Seconds
 from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK
+from scalebook.training.ps.policy.rules import Rule, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.processes import run_workers
 from tests.cluster.far_run import wait
@@ -59,6 +62,7 @@ PLAYED: Final = 2000
 """Gradients of a play: where connections share a link it takes many to average."""
 CODECS: Final[dict[str, Settings]] = {
     "fp32": Settings(),
+    "fp32, sync": Settings(Sync()),
     "fp32, overlap": Settings(host="process", overlap=True),
     "bf16": Settings(push_codec=Bf16(), pull_codec=Bf16()),
     "int8": Settings(push_codec=Int8(), pull_codec=Int8(), pull_delta=True),
@@ -215,15 +219,32 @@ def _spread(mean_s: float, spread_s: float) -> Seconds:
     return Distribution("gamma", mean_s, spread_s / mean_s) if spread_s > EVEN * mean_s else mean_s
 
 
-def row(name: str, rates: Sequence[Rate], gigabits: float = 1.0, overlap: bool = False) -> list[str]:
-    """Lines of the table for one codec, by machines."""
-    profile = profile_of(rates[0], gigabits, overlap)
-    points = [
-        play(profile, workers, cores=profile.cores, gradients=PLAYED, overlap=overlap)
+def planned(rates: Sequence[Rate], gigabits: float, settings: Settings) -> list[Point]:
+    """What the planner makes of one machine's rate, for as many as there are rates."""
+    profile = profile_of(rates[0], gigabits, settings.overlap)
+    return [
+        play(profile, workers, settings.rule, cores=profile.cores, gradients=PLAYED, overlap=settings.overlap)
         for workers in range(1, len(rates) + 1)
     ]
+
+
+def cells(name: str, rates: Sequence[Rate], points: Sequence[Point], gigabits: float, rule: Rule) -> list[Cell]:
+    """Of all but the one machine that the planner was told of."""
+    return [
+        Cell(
+            strategy_of(rule),
+            "network",
+            f"{name}, {point.workers} machines, {gigabits:g} Gbit/s",
+            round(point.samples_per_s / rate.updates_per_s, 3),
+        )
+        for point, rate in zip(points[1:], rates[1:], strict=True)
+    ]
+
+
+def row(name: str, rates: Sequence[Rate], points: Sequence[Point], rule: Rule) -> list[str]:
+    """Lines of the table for one codec, by machines; `points` as `planned`."""
     found = [replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)]
-    within = reliability().updates_per_s
+    within = compared().of(strategy_of(rule), "network").updates_per_s
     knees = [find_knee(row[0].samples_per_s, row, within) for row in (found, points)]
     size = f"{rates[0].push_bytes / 1e6:.2f} + {rates[0].pull_bytes / 1e6:.2f}"
     ratios = [f"{point.samples_per_s / rate.updates_per_s:.2f}" for point, rate in zip(points, rates, strict=True)]
@@ -247,25 +268,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0, help="measured, of each number of machines and codec")
     parser.add_argument("--repeats", type=int, default=2, help="turns, of which the median counts")
-    parser.add_argument("--gigabits", type=float, default=1.0, help="a second, of every link, each way")
+    parser.add_argument("--gigabits", type=float, nargs="+", default=[1.0, 0.2], help="a second, of every link")
     parser.add_argument("--only", default="", help="codecs with these words")
+    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
     arguments = parser.parse_args()
     if why := why_not():
         print(f"nothing was measured: {why}")
         return
-    others = Others()
+    others, kept = Others(), list[Cell]()
     head = ["codec", "MB pushed + pulled", *[f"{n} machine{'s' * (n > 1)}" for n in range(1, MOST + 1)], "knee"]
-    print(f"\n| {' | '.join(head)} |\n|---|---:|{'---:|' * (MOST + 1)}")
-    for name, settings in CODECS.items():
-        if arguments.only not in name:
-            continue
-        turns = [
-            [measured(settings, n, arguments.seconds, arguments.gigabits) for n in range(1, MOST + 1)]
-            for _ in range(arguments.repeats)
-        ]
-        medians = [Rate(*map(statistics.median, zip(*same, strict=True))) for same in zip(*turns, strict=True)]
-        print("\n".join(row(name, medians, arguments.gigabits, settings.overlap)), flush=True)
+    for gigabits in arguments.gigabits:
+        print(f"\n{gigabits:g} Gbit/s\n\n| {' | '.join(head)} |\n|---|---:|{'---:|' * (MOST + 1)}")
+        for name, settings in CODECS.items():
+            if arguments.only not in name:
+                continue
+            turns = [
+                [measured(settings, n, arguments.seconds, gigabits) for n in range(1, MOST + 1)]
+                for _ in range(arguments.repeats)
+            ]
+            medians = [Rate(*map(statistics.median, zip(*same, strict=True))) for same in zip(*turns, strict=True)]
+            points = planned(medians, gigabits, settings)
+            kept += cells(name, medians, points, gigabits, settings.rule)
+            print("\n".join(row(name, medians, points, settings.rule)), flush=True)
     print(f"\n{others.sentence()}")
+    if arguments.reliability:
+        command = f"python -m benchmarks.cluster_rates --seconds {arguments.seconds:g} --repeats {arguments.repeats}"
+        write(arguments.reliability, Source(command, others.sentence(), kept))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A plan of `ddp` against DDP itself: two workers on two cores of this machine, predicted and measured.
 
-    python -m benchmarks.ddp_plan [--rounds 3] [--width 16 64]
+    python -m benchmarks.ddp_plan [--rounds 2] [--width 8 16 32 64 128]
+                                  [--reliability scalebook/training/planning/reliability.json]
 
 Each round measures a config's parts, as `scalebook plan -c` does, and then trains it under DDP; the ratio of updates/s
 is of this pair, so that what others do on the machine is in both. Predicted / measured, by round and their median.
@@ -13,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.machine import Others
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
 from scalebook.training.jobs import queue
@@ -21,6 +23,7 @@ from scalebook.training.planning.answering import Setting
 from scalebook.training.planning.links import OWN
 from scalebook.training.planning.measuring import measure
 from scalebook.training.planning.question import Question
+from scalebook.training.planning.reliability import Cell, Source, write
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tuning.following import follow
@@ -60,10 +63,12 @@ def measured(workspace: Workspace, asked: dict[str, Any], description: Descripti
 def main() -> None:
     """Print a line for each round, and the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--width", type=int, nargs="+", default=[16, 64])
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--width", type=int, nargs="+", default=[8, 16, 32, 64, 128])
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
     args = parser.parse_args()
+    others, cells = Others(), list[Cell]()
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder).resolve()).create()
         description = describe(workspace)
@@ -72,10 +77,15 @@ def main() -> None:
             for _ in range(args.rounds):
                 plan, run = predicted(workspace, asked, description), measured(workspace, asked, description)
                 ratios.append(plan / run)
+                cells.append(Cell("ddp", "machine", f"{WORKERS} workers, width {width}", round(plan / run, 3)))
                 print(
                     f"width {width}: predicted {plan:.1f}, measured {run:.1f} updates/s, {plan / run:.2f}", flush=True
                 )
             print(f"width {width}: median {statistics.median(ratios):.2f}", flush=True)
+    print(others.sentence())
+    if args.reliability:
+        command = f"python -m benchmarks.ddp_plan --rounds {args.rounds} --width {' '.join(map(str, args.width))}"
+        write(args.reliability, Source(command, others.sentence(), cells))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """The planner's parts against synchronous systems whose one-device rate is published beside that of many.
 
     python -m benchmarks.published_systems [--json docs/figures/published-systems.json]
+                                           [--reliability scalebook/training/planning/reliability.json]
 
 Nothing is fitted. A gradient is the published rate of one device. All-reduces are the planner's own closed form.
-Published parameter servers do what Scalebook's engine does not: they sit on the workers' machines, share their links,
-and send gradients while the backward pass goes on. So what such a round takes is computed here, from the same parts
-(buckets, links, the last of several gradients, passes over memory), and not offered as a plan.
+Published parameter servers do what Scalebook's engine does not: they send gradients while the backward pass goes on. So
+what such a round takes is computed here, from the same parts (buckets, links, the last of several gradients, passes
+over memory), and not offered as a plan. Cells of systems that do nothing of the kind are planned too; those alone are
+in the ranges of plans (`--reliability`).
 
 Cells are divided in two by a rule: those of CELLS by name, the first, third, fifth ... are chosen with (DESIGNS, the
 one that misses fewest of these is taken), the others are not looked at before. KEPT_BACK are judged by that choice too.
@@ -20,8 +22,12 @@ from typing import Final
 
 from scalebook.training.planning.collective import AllReduce, buckets, largest
 from scalebook.training.planning.links import PAYLOAD, Network
-from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode
+from scalebook.training.planning.play import play
+from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode, Software
+from scalebook.training.planning.reliability import Cell as Compared
+from scalebook.training.planning.reliability import Source, write
 from scalebook.training.ps.policy.clock import Distribution, Link
+from scalebook.training.ps.policy.rules import Sync
 
 TENSORFLOW: Final = "tensorflow/docs_src/performance/benchmarks.md, May 2017"
 POSEIDON: Final = "Zhang et al. 2017 (Poseidon): the script that plots Caffe on VGG19-22K; sizes of its models' table"
@@ -160,6 +166,21 @@ def speedup(cell: Cell, design: Design) -> float:
     return point.samples_per_s / cell.rate
 
 
+def planned(cell: Cell, design: Design) -> float | None:
+    """The speed-up by a plan itself; None of systems that send before the backward pass is over, as Scalebook's
+    parameter servers under `sync` do not. What one machine alone takes for a round is the copying of its software."""
+    if not cell.servers:
+        return speedup(cell, design)
+    if cell.overlaps:
+        return None
+    profile = Profile(
+        Distribution("lognormal", cell.batch / cell.rate, design.cv), cell.batch, cell.nbytes, cell.nbytes,
+        network=Network(cell.link), server_machines="workers", shard_shares={cell.servers: cell.largest},
+        software=Software(bandwidth=2 * cell.nbytes / cell.software_s),
+    )  # fmt: skip
+    return play(profile, cell.workers, Sync(), cell.servers).samples_per_s / cell.rate
+
+
 def _round_s(cell: Cell, design: Design, profile: Profile) -> float:
     """Of parameter servers on the workers' machines: all push, the servers sum up and step, all pull.
 
@@ -227,6 +248,7 @@ def main() -> None:
     """Print a line for each cell, and how many are within 25 %."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
     args = parser.parse_args()
     for design in DESIGNS:
         print(f"{design.name}: off by {math.exp(misses(design)) - 1:.0%} on the half that is chosen with")
@@ -242,6 +264,13 @@ def main() -> None:
     if args.json:
         content = {"design": design.name, "cells": [asdict(row) for row in rows]}
         args.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if args.reliability:
+        cells = [
+            Compared("sync" if cell.servers else "ddp", "network", cell.name, round(made / cell.published, 3))
+            for cell in (*CELLS, *KEPT_BACK)
+            if (made := planned(cell, design)) is not None
+        ]
+        write(args.reliability, Source("python -m benchmarks.published_systems", "as published", cells))
 
 
 if __name__ == "__main__":

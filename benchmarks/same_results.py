@@ -1,8 +1,10 @@
 """Whether a change of the code has changed any result: `python -m benchmarks.same_results --before COMMIT ...`.
 
-Thirty small fits (`same_results_set`: all models, strategies, rules, dampings, hosts and optimizers) here and in
-the files of COMMIT, recorded as any run is; then losses, other metrics, weights, the state of optimizers and schedules,
-and the traces of updates are compared to the last bit. Exits with 1 where anything differs. About 2 minutes each.
+Small cells (`same_results_set`), here and in the files of COMMIT: fits of all models, strategies, rules, dampings,
+hosts, optimizers, codecs and local steps, of sparse rows, of virtual workers, and on two machines (processes that meet
+over loopback); a search; a notebook with claims. Each is recorded as any run is; then losses, other metrics, weights,
+the state of optimizers and schedules, the traces of updates, the search's trials and the notebook's tables are compared
+to the last bit. Exits with 1 where anything differs. About 3 minutes each on two quiet cores.
 """
 
 import argparse
@@ -12,33 +14,34 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import same_results_fits
-from benchmarks.same_results_set import CONFIGS
+from benchmarks.same_results_set import CELLS
 
 HERE: Final = Path(__file__).resolve().parents[1]
 DEADLINE_S: Final = 1800.0  # of all fits in one checkout
-WHAT: Final = ("updates", "epoch", "weights", "state", "trace")
+WHAT: Final = ("updates", "epoch", "weights", "state", "trace", "trials", "tables")
 Results = dict[str, dict[str, Any]]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", required=True, nargs="+", help="commits that gave the right results")
-    parser.add_argument("--only", default="", help="configs whose name has this in it")
+    parser.add_argument("--only", default="", help="cells whose name has this in it")
     given = parser.parse_args()
-    configs = {title: config for title, config in CONFIGS.items() if given.only in title}
+    cells = {title: cell for title, cell in CELLS.items() if given.only in title}
     different = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary).resolve()
-        after = fitted(HERE, configs, folder / "here")
+        after = fitted(HERE, cells, folder / "here")
         for number, commit in enumerate(given.before):
-            before = fitted(extract(commit, folder / f"files-{number}"), configs, folder / f"before-{number}")
-            equal = [title for title in configs if same(title, before[title], after[title])]
-            print(f"{len(equal)} of {len(configs)} the same as in {commit}, to the last bit", flush=True)
-            different += len(configs) - len(equal)
+            before = fitted(extract(commit, folder / f"files-{number}"), cells, folder / f"before-{number}")
+            equal = [title for title in cells if same(title, before[title], after[title])]
+            print(f"{len(equal)} of {len(cells)} the same as in {commit}, to the last bit", flush=True)
+            different += len(cells) - len(equal)
     return 1 if different else 0
 
 
@@ -50,11 +53,11 @@ def extract(commit: str, path: Path) -> Path:
     return path
 
 
-def fitted(checkout: Path, configs: Mapping[str, Any], folder: Path) -> Results:
+def fitted(checkout: Path, cells: Mapping[str, Any], folder: Path) -> Results:
     """What `same_results_fits` finds in a checkout, in a process and a workspace of its own."""
-    workspace, out, asked = folder / "workspace", folder / "results.json", folder / "configs.json"
+    workspace, out, asked = folder / "workspace", folder / "results.json", folder / "cells.json"
     workspace.mkdir(parents=True)
-    asked.write_text(json.dumps(configs), encoding="utf-8")
+    asked.write_text(json.dumps(cells), encoding="utf-8")
     settings = {"SCALEBOOK_WORKSPACE": str(workspace), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
     environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | settings
     log = folder / "log.txt"
@@ -66,8 +69,10 @@ def fitted(checkout: Path, configs: Mapping[str, Any], folder: Path) -> Results:
     if ended.returncode:
         raise SystemExit(f"{checkout}: {log.read_text()[-2000:]}")
     results: Results = json.loads(out.read_text(encoding="utf-8"))
-    if any(result_["status"] for result_ in results.values()):
-        print(log.read_text()[-6000:])
+    for title, next_title in pairwise([*cells, ""]):
+        if results[title]["status"]:
+            said = log.read_text().partition(f"{title}\n")[2]
+            print(said.partition(f"\n{next_title}\n")[0] if next_title else said, flush=True)
     return results
 
 
@@ -77,12 +82,16 @@ def same(title: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
         print(f"{title:52} failed: status {old['status']}, then {new['status']}")
         return False
     points = sorted(old["metrics"].keys() & new["metrics"].keys())  # which of a curve's are kept hangs on the clock
-    different = [what for what in WHAT if old[what] != new[what]]
+    different = [what for what in WHAT if old.get(what) != new.get(what)]
     different += [point for point in points if old["metrics"][point] != new["metrics"][point]]
     losses = [point for point in points if "loss" in point or "bits" in point]
-    numbers = (
-        f"{new['updates']} updates, {len(losses)} losses of {len(points)} metrics, {new['trace'][0]} bytes of trace"
-    )
+    if "trials" in new:
+        numbers = f"{len(new['trials'])} trials"
+    elif "tables" in new:
+        numbers = f"{len(new['tables'])} characters of text"
+    else:
+        traced = new["trace"][0]
+        numbers = f"{new['updates']} updates, {len(losses)} losses of {len(points)} metrics, {traced} bytes of trace"
     print(f"{title:52} {'DIFFERENT: ' + ', '.join(different) if different else 'equal'}  ({numbers})", flush=True)
     return not different
 

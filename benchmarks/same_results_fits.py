@@ -1,33 +1,37 @@
-"""Fits every config of a file in a checkout of Scalebook, and writes down what came out: run by `same_results`.
+"""Runs every cell of a file in a checkout of Scalebook, and writes down what came out: run by `same_results`.
 
-    python same_results_fits.py CHECKOUT CONFIGS.json WORKSPACE OUT.json
+    python same_results_fits.py CHECKOUT CELLS.json WORKSPACE OUT.json
 
-A file by itself, which knows of the checkout only `fit -c FILE`, the store's tables, and the checkpoint: so it runs in
-any version. Imports once, then forks for each config.
+A file by itself, which knows of the checkout only a few commands (`fit -c`, `search run -c`, `notebook run`), the
+tables of the store, the study's journal, and the checkpoint: so it runs in any version. Imports once, then forks for
+each cell.
 """
 
 import hashlib
 import importlib
 import json
 import os
+import re
 import signal
+import socket
 import sqlite3
 import struct
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-DEADLINE_S: Final = 120.0  # of one fit
+DEADLINE_S: Final = 120.0  # of one cell
 SAMPLES: Final = "samples"  # at a step they are read between two of its batches, or after both: the last is compared
-UNLIKE: Final = ("perf/", "worker_", "best/perf", "final/perf", "seconds", "ps/staleness_seconds", SAMPLES)
-"""How metrics begin that are times or hang on them."""
-OF_TWO: Final = ("train/", "final/train/", "best/train/", "ps/")
-"""And what hangs on which worker was given which batch."""
+UNLIKE: Final = ("perf/", "worker_", "best/perf", "final/perf", "seconds", "ps/staleness_seconds", "system/", SAMPLES)
+"""How metrics begin that are times or hang on them, or are of the machine."""
+OF_TWO: Final = ("train/", "final/train/", "best/train/", "ps/", "bytes")
+"""And what hangs on which worker was given which batch, and on when it was asked."""
 
 
 def main() -> None:
-    checkout, configs, workspace, out = (Path(argument).resolve() for argument in sys.argv[1:])
+    checkout, cells, workspace, out = (Path(argument).resolve() for argument in sys.argv[1:])
     sys.path.insert(0, str(checkout))
     name = "scalebook.training" if (checkout / "scalebook" / "__init__.py").exists() else "training"
     command = importlib.import_module(f"{name}.__main__")
@@ -36,54 +40,114 @@ def main() -> None:
     origin = str(Path(str(command.__file__)).resolve())
     assert origin.startswith(f"{checkout}/"), f"{origin} is not of {checkout}"
     results = {}
-    for number, (title, config) in enumerate(json.loads(configs.read_text(encoding="utf-8")).items()):
-        file = workspace / f"{number}.yaml"
-        file.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
-        jobs = workspace / ".scalebook" / "jobs"
-        before = set(jobs.glob("[!.]*"))
+    for number, (title, cell) in enumerate(json.loads(cells.read_text(encoding="utf-8")).items()):
         print(title, file=sys.stderr, flush=True)
-        status = in_a_child(command.main, ["fit", "-c", str(file)])
-        job = next(iter(set(jobs.glob("[!.]*")) - before), None)
-        several = config["trainer"]["strategy"] != "ddp" and _workers(config) > 1
-        results[title] = {"status": status, **(result(job, workspace, several) if job else {})}
+        if isinstance(cell, str):
+            results[title] = of_notebook(command.main, cell, workspace / f"{number}.md")
+            out.write_text(json.dumps(results), encoding="utf-8")
+            continue
+        file = workspace / f"{number}.yaml"
+        file.write_text(json.dumps(cell), encoding="utf-8")  # JSON is YAML
+        made = of_search if "space" in cell else of_fit
+        results[title] = made(command.main, cell, file, workspace)
         out.write_text(json.dumps(results), encoding="utf-8")
 
 
-def _workers(config: dict[str, Any]) -> int:
-    strategy = config["trainer"]["strategy"]
-    return int(strategy["init_args"]["workers"]) if isinstance(strategy, dict) else 1
+def of_fit(main: Any, config: dict[str, Any], file: Path, workspace: Path) -> dict[str, Any]:
+    """What a fit leaves; that of several machines by as many processes of this one."""
+    jobs = workspace / ".scalebook" / "jobs"
+    before = set(jobs.glob("[!.]*"))
+    status = in_children(main, ["fit", "-c", str(file)], environments(config["trainer"].get("num_nodes", 1), workspace))
+    job = next(iter(set(jobs.glob("[!.]*")) - before), None)
+    return {"status": status, **(result(job, workspace, races(config)) if job and not status else {})}
 
 
-def in_a_child(main: Any, argv: list[str]) -> int:
-    """Exit status of `main(argv)` in a fork; -9 where it was ended at the deadline."""
+def environments(machines: int, workspace: Path) -> list[dict[str, str]]:
+    """Of so many machines that a person has started, of whom all but the first have a workspace of their own."""
+    if machines == 1:
+        return [{}]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+    here = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    others = [str(workspace / f"machine-{node}") for node in range(1, machines)]
+    for one in others:
+        Path(one).mkdir(exist_ok=True)
+    own = [{}, *({"SCALEBOOK_WORKSPACE": one} for one in others)]
+    return [{**here, "NODE_RANK": str(node), **more} for node, more in enumerate(own)]
+
+
+def races(config: dict[str, Any]) -> bool:
+    """Whether which of several workers was given which batch is a matter of chance."""
+    trainer, strategy = config["trainer"], config["trainer"]["strategy"]
+    if not isinstance(strategy, dict) or not strategy["class_path"].endswith("AsyncPS"):
+        return False
+    workers = strategy["init_args"]["workers"] * trainer.get("num_nodes", 1)
+    return bool(workers > 1 and strategy["init_args"].get("host") != "virtual")
+
+
+def of_search(main: Any, _body: dict[str, Any], file: Path, workspace: Path) -> dict[str, Any]:
+    """Its trials: what was asked, and what came."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    folders = workspace / ".scalebook" / "studies"
+    before = set(folders.glob("[!.]*"))
+    status = in_children(main, ["search", "run", "-c", str(file)])
+    (folder,) = set(folders.glob("[!.]*")) - before
+    journal = json.loads((folder / "search.json").read_text(encoding="utf-8"))["storage"].removeprefix("journal:")
+    storage = JournalStorage(JournalFileBackend(journal))
+    (study,) = storage.get_all_studies()
+    trials = [[one.number, one.state.name, one.params, one.values] for one in storage.get_all_trials(study._study_id)]
+    return {"status": status, "trials": trials, "metrics": {}}
+
+
+def of_notebook(main: Any, text: str, file: Path) -> dict[str, Any]:
+    """Its text with the tables of what its runs were; ids of runs, which are drawn, left out."""
+    file.write_text(text, encoding="utf-8")
+    status = in_children(main, ["notebook", "run", str(file)])
+    told = re.sub(r"results: runs \w+, table \w+", "results", file.read_text(encoding="utf-8"))
+    return {"status": status, "tables": told, "metrics": {}}
+
+
+def in_children(main: Any, argv: list[str], environments: Sequence[Mapping[str, str]] = ({},)) -> int:
+    """Exit status of `main(argv)` in a fork with each of the environments, the first that is not 0; -9 where it was
+    ended at the deadline."""
+    children = [_forked(main, argv, one) for one in environments]
+    until, ends = time.monotonic() + DEADLINE_S, []
+    for child in children:
+        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+            if time.monotonic() > until:
+                os.killpg(child, signal.SIGKILL)
+                ended = os.waitpid(child, 0)
+                break
+            time.sleep(0.02)
+        ends.append(os.waitstatus_to_exitcode(ended[1]))
+    return next(filter(None, ends), 0)
+
+
+def _forked(main: Any, argv: list[str], environment: Mapping[str, str]) -> int:
     child = os.fork()
     if not child:
         os.setsid()
         status = 70
         try:
+            os.environ.update(environment)
             status = main(argv)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
-    until = time.monotonic() + DEADLINE_S
-    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
-        if time.monotonic() > until:
-            os.killpg(child, signal.SIGKILL)
-            ended = os.waitpid(child, 0)
-            break
-        time.sleep(0.02)
-    return os.waitstatus_to_exitcode(ended[1])
+    return child
 
 
-def result(job: Path, workspace: Path, several: bool) -> dict[str, Any]:
+def result(job: Path, workspace: Path, races: bool) -> dict[str, Any]:
     """What a run leaves that must be the same, tensors and traces as hashes; and how many went into these."""
     import torch
 
     checkpoint = torch.load(job / "checkpoints" / "last.ckpt", weights_only=True)
     state = {"optimizers": checkpoint["optimizer_states"], "schedules": checkpoint["lr_schedulers"]}
     counts = {"updates": checkpoint["global_step"], "epoch": checkpoint["epoch"]}
-    metrics = recorded(workspace / ".scalebook" / "mlflow.db", job.name, several)
+    metrics = recorded(workspace / ".scalebook" / "mlflow.db", job.name, races)
     trace = {path.name: path.read_bytes() for path in sorted((job / "trace").glob("*"))}
     return {
         **counts,
@@ -94,9 +158,9 @@ def result(job: Path, workspace: Path, several: bool) -> dict[str, Any]:
     }
 
 
-def recorded(store: Path, run: str, several: bool) -> list[tuple[str, int, float]]:
+def recorded(store: Path, run: str, races: bool) -> list[tuple[str, int, float]]:
     """A run's metrics, by key and step. Which of a curve's points are kept hangs on the clock."""
-    unlike = UNLIKE + (OF_TWO if several else ())
+    unlike = UNLIKE + (OF_TWO if races else ())
     with sqlite3.connect(store) as database:
         rows = database.execute("select key, step, value from metrics where run_uuid = ? order by 1, 2, 3", (run,))
         kept = [row for row in rows if not row[0].startswith(unlike)]

@@ -1,9 +1,10 @@
-"""The configs with which `benchmarks.same_results` holds two commits against each other.
+"""The cells with which `benchmarks.same_results` holds two commits against each other: fits, a search, a notebook.
 
-Each is exact: run twice, it gives the same bits, since one worker makes all updates, or since two are averaged (a sum
-of two is the same in either order).
+Each is exact: run twice, it gives the same bits. One worker makes all updates, or two are averaged (a sum of two is the
+same in either order), or one process plays all workers by a clock of its own. A search runs one trial at a time.
 """
 
+import json
 from typing import Any, Final
 
 Config = dict[str, Any]
@@ -26,7 +27,7 @@ COSINE: Final[Config] = {"class_path": "CosineAnnealingLR", "init_args": {"T_max
 
 def config(model: str | Config, optimizer: Config, strategy: Any = "auto", *, seed: int = 1, **more: Any) -> Config:
     """A whole fit. `more`: keys of the config's top, or of the Trainer."""
-    top: Config = {key: more.pop(key) for key in ("lr_scaling", "lr_scheduler", "noise_scale") if key in more}
+    top: Config = {key: more.pop(key) for key in ("data", "lr_scaling", "lr_scheduler", "noise_scale") if key in more}
     devices = more.pop("devices", 2 if strategy == "ddp" else 1)
     trainer = {"max_epochs": EPOCHS, "accelerator": "cpu", "log_every_n_steps": 1, "strategy": strategy, **more}
     return {
@@ -44,9 +45,20 @@ def server(rule: str = "Async", damping: str | Config = "NoDamping", workers: in
     mine = {key.lower(): value for key, value in arguments.items() if key.isupper()}
     rest = {key: value for key, value in arguments.items() if not key.isupper()}
     damped = {"class_path": damping} if isinstance(damping, str) else damping
-    traced = {"trace": workers == 1}  # of two the order of arrival differs
+    traced = {"trace": workers == 1 and arguments.get("host") != "virtual"}  # of two the order of arrival differs
     init = {"rule": {"class_path": rule, "init_args": mine}, "damping": damped, "workers": workers, **traced, **rest}
     return {"class_path": "AsyncPS", "init_args": init}
+
+
+def machines(**arguments: Any) -> Config:
+    """`sync` by two workers, each of whom is on a machine of its own: the second one's way is the channel."""
+    return server("Sync", trace=False, **arguments)
+
+
+def played(rule: str = "Async", workers: int = 4, **arguments: Any) -> Config:
+    """By virtual workers, of whom the fourth is slow."""
+    slow = {"stragglers": {"3": 2.0}} if workers > 3 else {}
+    return server(rule, workers=workers, host="virtual", clock={**CLOCK, **slow}, **arguments)
 
 
 MLP: Final = "MLPClassifier"
@@ -58,6 +70,22 @@ STALE: Final[Config] = {"PUSH_EVERY": 1, "PULL_EVERY": 4}
 COMPENSATED: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"strength": 0.5}}
 ADAPTIVE: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"strength": 1.0, "adaptive": True}}
 DROPPED: Final[Config] = {"class_path": "DropAbove", "init_args": {"limit": 1}}
+TWO: Final[Config] = {"num_nodes": 2}
+ADAGRAD: Final[Config] = {"class_path": "Adagrad", "init_args": {"lr": 0.1}}
+SPARSE: Final[Config] = {"class_path": "Ranker", "init_args": {"rows": 2000, "width": 8, "sparse": True}}
+TEXTS: Final[Config] = {
+    "class_path": "Docstrings",
+    "init_args": {"batch_size": 16, "limit": IMAGES, "document_ngrams": 32},
+}
+ROWS: Final[Config] = {"data": TEXTS}
+CLOCK: Final[Config] = {
+    "gradient_s": {"kind": "gamma", "mean": 0.1, "cv": 0.3}, "server_s": 0.01,
+    "link": {"latency_s": 1e-3, "bandwidth": 1e7}, "server_link": {"latency_s": 0.0, "bandwidth": 4e7},
+}  # fmt: skip
+LOCAL: Final[Config] = {"class_path": "LocalSGD", "init_args": {"every": 2}}
+DILOCO: Final[Config] = {"class_path": "DiLoCo", "init_args": {"every": 2}}
+TOP: Final[Config] = {"class_path": "TopK", "init_args": {"share": 0.05}}
+FRAMES: Final[Config] = {"push_codec": TOP, "pull_codec": "int8", "pull_delta": True}
 
 CONFIGS: Final[dict[str, Config]] = {
     "one process, SGD": config(MLP, SGD),
@@ -106,4 +134,78 @@ CONFIGS: Final[dict[str, Config]] = {
     "sync x 2, LAMB, bf16, schedule, seed 5": config(
         MLP, LAMB, server("Sync", workers=2, norms=True), precision="bf16-mixed", lr_scheduler=STEPS, seed=5
     ),
+    "sync x 2, local SGD every 2": config(MLP, SGD, server("Sync", workers=2, local=LOCAL)),
+    "sync x 2, DiLoCo, own Adam, 2 servers": config(
+        CONV, ADAM, server("Sync", workers=2, local=DILOCO, shards=2, host="process")
+    ),
+    "async, elastic averaging": config(MLP, SGD, server(local={"class_path": "Elastic", "init_args": {"every": 2}})),
+    "async, steps of significance": config(MLP, SGD, server(local="significance")),
+    "one process, sparse rows": config(SPARSE, ADAGRAD, **ROWS),
+    "async, sparse rows, 2 shards": config(SPARSE, ADAGRAD, server(shards=2), **ROWS),
+    "sync x 2, sparse rows, SGD": config(SPARSE, SGD, server("Sync", workers=2), **ROWS),
+    "async, PowerSGD": config(CONV, MOMENTUM, server(push_codec="powersgd")),
+    "async, random levels, bf16 pulls, 1 server": config(
+        MLP, SGD, server(push_codec="qsgd", pull_codec="bf16", host="process")
+    ),
+    "sync x 2, signs": config(CONV, SGD, server("Sync", workers=2, push_codec="sign")),
+    "DDP x 2, top 5 %": config(
+        MLP, SGD, {"class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": TOP}}, devices=2
+    ),
+    "virtual x 4, async, momentum": config(MLP, MOMENTUM, played()),
+    "virtual x 4, bounded, top 5 %, int8 differences": config(MLP, SGD, played("Bounded", **FRAMES)),
+    "virtual x 4, sync, one to spare, PowerSGD": config(
+        CONV, ADAM, played("Sync", BACKUP_WORKERS=1, CANCEL=True, push_codec="powersgd", shards=2)
+    ),
+    "virtual x 4, softsync, random levels, inverse": config(
+        MLP, SGD, played("Softsync", damping="Inverse", AVERAGE=2, push_codec="qsgd")
+    ),
+    "virtual x 4, DiLoCo, top 5 %": config(MLP, ADAM, played("Sync", local=DILOCO, push_codec=TOP)),
+    "virtual x 4, async, sparse rows": config(SPARSE, ADAGRAD, played(), **ROWS),
+    "two machines, DDP": config(MLP, SGD, "ddp", devices=1, **TWO),
+    "two machines, momentum, 2 servers": config(MLP, MOMENTUM, machines(shards=2, host="process"), **TWO),
+    "two machines, Adam, clipped, PixelCNN": config(PIXEL, ADAM, machines(), gradient_clip_val=1.0, **TWO),
+    "two machines, top 5 %, int8 differences": config(MLP, SGD, machines(**FRAMES), **TWO),
+    "two machines, DiLoCo, own Adam, PowerSGD": config(MLP, ADAM, machines(local=DILOCO, push_codec="powersgd"), **TWO),
+    "two machines, sparse rows": config(SPARSE, SGD, machines(), **ROWS, **TWO),
 }
+"""Fits."""
+
+SEARCHED: Final[Config] = {
+    "config": config(MLP, SGD), "objective": "val/loss", "exclusive": True, "scaling": "weak",
+    "space": {"learning_rate": {"log_uniform": [0.001, 1.0]}, "batch_size": {"powers_of_two": [8, 32]}},
+    "sampler": "tpe", "trials": 12,
+}  # fmt: skip
+SEARCHES: Final[dict[str, Config]] = {"search, 12 trials by TPE": SEARCHED}
+"""Bodies of searches."""
+
+
+def _cells(experiments: dict[str, Config], claims: dict[str, Config]) -> str:
+    """A notebook's text, in which JSON is YAML; the results of each claim have a place."""
+    cells = [f"```yaml experiment={name}\n{json.dumps(one)}\n```\n" for name, one in experiments.items()]
+    for name, one in claims.items():
+        cells.append(f"```yaml claim={name}\n{json.dumps(one)}\n```\n")
+        cells.append(f"<!-- results: {name} -->\n<!-- end of results -->\n")
+    return "\n".join(cells)
+
+
+def _claim(figure: str, *runs: str, **more: Any) -> Config:
+    return {"runs": list(runs), "against": "one", "figure": figure, **more}
+
+
+NOTEBOOKS: Final[dict[str, str]] = {
+    "notebook, 3 claims of 9 runs": _cells(
+        {
+            "one": {"repeats": 3, "config": config(MLP, SGD, played(workers=1))},
+            "four": {"repeats": 3, "config": config(MLP, SGD, played())},
+            "slow": {"repeats": 3, "config": config(MLP, {"class_path": "SGD", "init_args": {"lr": 0.01}})},
+        },
+        {
+            "faster": _claim("updates_per_second", "four", at_least=2),
+            "reached": _claim("updates", "slow", "four", metric="val/loss", target=2.2, at_least=1.5),
+            "best": _claim("best", "slow", metric="val/loss", at_most=1.0),
+        },
+    )
+}
+"""Notebooks, of which all is run, and the results written."""
+
+CELLS: Final[dict[str, Any]] = {**CONFIGS, **SEARCHES, **NOTEBOOKS}

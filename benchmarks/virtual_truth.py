@@ -19,7 +19,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -31,11 +30,12 @@ from benchmarks.apart import corrected, p_value, shortened
 from benchmarks.digits_task import perceptron
 from benchmarks.machine import Others, machine
 from benchmarks.worker_cost import DEADLINE_S, LEARNING_RATE, Cost, calibrate, computed, woken
-from scalebook.training.planning.answer import Point, Range, Reliability
+from scalebook.training.planning.answer import Point
 from scalebook.training.planning.answering import Setting
 from scalebook.training.planning.links import OWN
 from scalebook.training.planning.play import Endless
 from scalebook.training.planning.profile import Profile
+from scalebook.training.planning.reliability import Cell, Source, strategy_of, write
 from scalebook.training.ps import Settings, SharedRun, join, serve
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.memory.region import ROW, WAIT
@@ -260,20 +260,19 @@ def verdicts(rows: Sequence[Row], linear: Mapping[int, float]) -> list[str]:
     return said
 
 
-def ranges(rows: Sequence[Row], command: str) -> Reliability:
+def cells(rows: Sequence[Row]) -> list[Cell]:
     """Of the planner: of workers that sleep, and of those that only compute and share caches; staleness where there is
     any."""
-    rates = {
-        sleeps: [cell["planned_updates_ratio"] for cell in rows if cell["sleeps"] is sleeps] for sleeps in (True, False)
-    }
-    stale = [cell["planned_staleness_ratio"] for cell in rows if cell["staleness"]]
-    return Reliability(
-        _range(rates[True]), _range(stale), len(rows), command, machine(), _range(rates[False] or rates[True])
-    )
-
-
-def _range(values: Sequence[float]) -> Range:
-    return Range(round(min(values), 2), round(max(values), 2))
+    return [
+        Cell(
+            strategy_of(RULES[cell["rule"]]()),
+            "machine" if cell["sleeps"] else "short",
+            f"{cell['rule']}, {cell['workers']} workers, {cell['host']}",
+            round(cell["planned_updates_ratio"], 3),
+            round(cell["planned_staleness_ratio"], 3) if cell["staleness"] else None,
+        )
+        for cell in rows
+    ]
 
 
 def main() -> None:
@@ -283,7 +282,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="rule:workers:host")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--reliability", type=Path, help="write the ranges that every plan is told with")
+    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(machine())
@@ -324,7 +323,7 @@ def main() -> None:
         args.json.write_text(json.dumps(rows, indent=1))
     if args.reliability:
         command = f"python -m benchmarks.virtual_truth --seconds {args.seconds:g} --seeds {args.seeds}"
-        args.reliability.write_text(json.dumps(asdict(ranges(rows, command)), indent=1) + "\n")
+        write(args.reliability, Source(command, others.sentence(), cells(rows)))
 
 
 if __name__ == "__main__":

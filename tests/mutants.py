@@ -1,7 +1,7 @@
-"""Seventy mistakes made on purpose, each of which some test must find: whether a lighter test still sees what it saw.
+"""Some 190 mistakes made on purpose, each of which some test must find: whether a lighter test still sees what it saw.
 
     python -m tests.mutants                       # all of them, two at a time; `make mutants`
-    python -m tests.mutants --only search         # one area, or a part of a file's name
+    python -m tests.mutants --only search         # an area, or a part of a file's name; one or several
     python -m tests.mutants --tree ../elsewhere   # the tests and the code of another checkout
 
 Each mutant changes one place in a copy of the tree and runs a few tests there. One that survives shows a test that
@@ -24,11 +24,24 @@ from typing import Literal, NamedTuple
 from tests.mutants_made import MUTANTS, Mutant
 from tests.mutants_of_bytes import MUTANTS_OF_BYTES
 from tests.mutants_of_copies import MUTANTS_OF_COPIES
+from tests.mutants_of_figures import MUTANTS_OF_FIGURES
+from tests.mutants_of_machines import MUTANTS_OF_MACHINES
+from tests.mutants_of_strategies import MUTANTS_OF_STRATEGIES
 
+ALL = (
+    *MUTANTS,
+    *MUTANTS_OF_BYTES,
+    *MUTANTS_OF_COPIES,
+    *MUTANTS_OF_FIGURES,
+    *MUTANTS_OF_MACHINES,
+    *MUTANTS_OF_STRATEGIES,
+)
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", ".scalebook", "__pycache__")
 DEADLINE_S = 300.0
 """For the tests of one mutant; one that makes them hang is found."""
+WITHOUT_S = 3600.0
+"""For all their tests, where nothing was changed."""
 
 Verdict = Literal["killed", "survived", "wrong"]
 
@@ -41,7 +54,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def tests_of(tree: Path, selection: Sequence[str]) -> tuple[int | None, str]:
+def tests_of(tree: Path, selection: Sequence[str], within_s: float) -> tuple[int | None, str]:
     """Run the tests in a copied tree: pytest's exit code, None beyond the deadline, and its last line."""
     process = subprocess.Popen(
         [
@@ -65,11 +78,11 @@ def tests_of(tree: Path, selection: Sequence[str]) -> tuple[int | None, str]:
         start_new_session=True,
     )
     try:
-        printed, _ = process.communicate(timeout=DEADLINE_S)
+        printed, _ = process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return None, f"no end within {DEADLINE_S:g} s"
+        return None, f"no end within {within_s:g} s"
     return process.returncode, (printed.strip().splitlines() or [""])[-1]
 
 
@@ -89,7 +102,7 @@ def tried(tree: Path, mutant: Mutant) -> Outcome:
         if (there := text.count(mutant.old)) != 1:
             return Outcome("wrong", f"its place is there {there} times", 0.0)
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        code, last = tests_of(copy, mutant.tests)
+        code, last = tests_of(copy, mutant.tests, DEADLINE_S)
     verdict: Verdict = {0: "survived", 1: "killed", None: "killed"}.get(code, "wrong")  # type: ignore[assignment]
     return Outcome(verdict, last, time.monotonic() - began)
 
@@ -97,31 +110,30 @@ def tried(tree: Path, mutant: Mutant) -> Outcome:
 def without(tree: Path, mutants: Sequence[Mutant]) -> str:
     """The last line of all the tests where nothing was changed and one fails; "" where they pass."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as beside:
-        code, last = tests_of(copied(tree, beside), sorted({one for mutant in mutants for one in mutant.tests}))
+        every = sorted({one for mutant in mutants for one in mutant.tests})
+        code, last = tests_of(copied(tree, beside), every, WITHOUT_S)
     return "" if code == 0 else last
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the tests on code with mistakes made on purpose.")
-    parser.add_argument("--only", default="", help="an area, or a part of a file's name")
+    parser.add_argument("--only", nargs="+", default=[""], help="areas, or parts of files' names")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time (default: %(default)s)")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to change (default: this one)")
     told = parser.parse_args()
-    mutants = [
-        one
-        for one in (*MUTANTS, *MUTANTS_OF_BYTES, *MUTANTS_OF_COPIES)
-        if told.only == one.area or told.only in one.file
-    ]
+    mutants = [one for one in ALL if any(only == one.area or only in one.file for only in told.only)]
     if failing := without(told.tree, mutants):
         print(f"the tests fail without a mutant: {failing}")
         return 1
+    killed = 0
     with ThreadPoolExecutor(told.jobs) as pool:
-        outcomes = list(pool.map(lambda one: tried(told.tree, one), mutants))
-    for mutant, outcome in zip(mutants, outcomes, strict=True):
-        print(f"{outcome.verdict:8} {outcome.seconds:4.0f} s  {mutant.area:8} {mutant.file}: {mutant.breaks}")
-        if outcome.verdict != "killed":
-            print(f"{'':18}{mutant.old!r} -> {mutant.new!r}: {outcome.why}")
-    killed = sum(one.verdict == "killed" for one in outcomes)
+        outcomes = pool.map(lambda one: tried(told.tree, one), mutants)
+        for mutant, outcome in zip(mutants, outcomes, strict=True):
+            killed += outcome.verdict == "killed"
+            line = f"{outcome.verdict:8} {outcome.seconds:4.0f} s  {mutant.area:10} {mutant.file}: {mutant.breaks}"
+            print(line, flush=True)
+            if outcome.verdict != "killed":
+                print(f"{'':18}{mutant.old!r} -> {mutant.new!r}: {outcome.why}", flush=True)
     print(f"{killed} of {len(mutants)} killed")
     return 0 if killed == len(mutants) else 1
 

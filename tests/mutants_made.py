@@ -8,11 +8,16 @@ JOBS = "tests/training/jobs"
 NOTEBOOK = "tests/training/notebook"
 SPEC = "tests/training/config"
 
+Area = Literal[
+    "engine", "search", "jobs", "notebook", "forms",
+    "strategies", "channel", "cluster", "planning", "callbacks", "claims", "tracking",
+]  # fmt: skip
+
 
 class Mutant(NamedTuple):
     """`old` stands once in `file`; `tests` are what pytest is told to run."""
 
-    area: Literal["engine", "search", "jobs", "notebook", "forms"]
+    area: Area
     file: str
     old: str
     new: str

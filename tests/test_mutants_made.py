@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-from tests.mutants_made import MUTANTS
-from tests.mutants_of_bytes import MUTANTS_OF_BYTES
-from tests.mutants_of_copies import MUTANTS_OF_COPIES
+from tests.mutants import ALL
 
 ROOT = Path(__file__).resolve().parents[1]
-ALL = (*MUTANTS, *MUTANTS_OF_BYTES, *MUTANTS_OF_COPIES)
 
 
 def test_the_place_of_every_mutant_is_there_once() -> None:

@@ -5,6 +5,7 @@ import os
 import sys
 from typing import Final
 
+from scalebook import __version__
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.terminal import shown
@@ -29,8 +30,8 @@ USAGE: Final = """usage: scalebook COMMAND ...
   cluster start|status|stop              a Ray cluster for `[cluster]` of scalebook.toml: a head here, or join one
   describe [CLASS_PATH]                  models, data, strategies and optimizers as JSON
 
-`scalebook COMMAND --help` says more. The workspace is found from the current folder upwards;
-SCALEBOOK_WORKSPACE overrides."""
+`scalebook COMMAND --help` says more, `scalebook --version` which release this is. The workspace is found from the
+current folder upwards; SCALEBOOK_WORKSPACE overrides."""
 
 COMMANDS: Final = {
     "fit": "scalebook.training.commands.fit",
@@ -58,6 +59,9 @@ def _called(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"scalebook {__version__}")
+        return 0
     command, rest = argv[0], argv[1:]
     os.umask(OWNER_ONLY)
     try:

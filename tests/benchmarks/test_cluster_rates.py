@@ -2,10 +2,11 @@
 
 import pytest
 
-from benchmarks.cluster_rates import Rate, measured, profile_of, row
+from benchmarks.cluster_rates import Rate, cells, measured, planned, profile_of, row
 from scalebook.training.planning.links import NETWORKS
 from scalebook.training.planning.play import play
 from scalebook.training.ps.policy.clock import Distribution
+from scalebook.training.ps.policy.rules import Async
 from scalebook.training.ps.policy.settings import Settings
 from tests.cluster.namespaces import why_not
 
@@ -55,8 +56,13 @@ def test_the_table_has_the_planner_s_row_and_both_knees() -> None:
     """Two machines fill the link almost, so that the third brings less than half of the first."""
     alone = Rate(1 / (2 * LINK_S + 0.005), BYTES, BYTES, 0.0, cpu_s=0.01)
     full = alone._replace(updates_per_s=1 / LINK_S)
-    found, planner, ratios, cores = row("fp32", [alone, alone._replace(updates_per_s=2 * alone.updates_per_s), full])
+    rates = [alone, alone._replace(updates_per_s=2 * alone.updates_per_s), full]
+    points = planned(rates, 1.0, Settings())
+    found, planner, ratios, cores = row("fp32", rates, points, Async())
     assert found == "| fp32 | 2.68 + 2.68 | 19.8 | 39.5 | 43.9 | 2.2 |"
     assert planner.split(" | ")[2:4] == ["19.7", "39.4"]  # with 50 us of latency each way
     assert ratios.split(" | ")[2:4] == ["1.00", "1.00"]
     assert cores.split(" | ")[2:5] == ["0.20", "0.40", "0.44"]
+    first, second = cells("fp32", rates, points, 1.0, Async())
+    assert (first.strategy, first.place, first.what) == ("async", "network", "fp32, 2 machines, 1 Gbit/s")
+    assert second.rates == pytest.approx(points[2].samples_per_s * LINK_S, abs=1e-3)

@@ -18,7 +18,8 @@ def test_every_published_number_has_a_source_and_a_prediction() -> None:
         assert (row["source"], row["facts"], tuple(row["published"])) == (system.source, system.facts, system.published)
         low, high = row["widened"]
         assert row["met"] == (row["published"][0] <= high and row["published"][1] >= low)
-    assert [name for name, row in kept.items() if not row["met"]] == ["dense, 50: AlexNet"]
+    assert [name for name, row in kept.items() if not row["met"]] == []
+    assert kept["dense, 50: AlexNet"]["under_async"] < 25, "it is met by the range alone"
     assert [name for name, row in kept.items() if not row["testable"]] == ["RankBrain, 500"]
 
 

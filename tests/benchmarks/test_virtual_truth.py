@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_truth import RULES, failures, linear, planned, ranges, verdicts, virtual
+from benchmarks.virtual_truth import RULES, cells, failures, linear, planned, verdicts, virtual
 from benchmarks.worker_cost import Cost, calibrate
-from scalebook.training.planning.answer import Range
+from scalebook.training.planning.reliability import Cell
 from scalebook.training.ps.policy.rules import Softsync
 
 COST = Cost(gradient_s=0.022, cv=0.02, server_s=0.0005)
@@ -47,11 +47,13 @@ def cell(sleeps: bool, planned_updates: float, planned_staleness: float, stalene
     }  # fmt: skip
 
 
-def test_ranges_are_over_all_cells_of_a_kind() -> None:
-    cells = [cell(True, 0.97, 0.8, 1.0), cell(True, 1.09, 1.0, 0.0), cell(True, 1.0, 1.05, 2.0), cell(False, 1.3, 1, 1)]
-    found = ranges(cells, "a command")
-    assert (found.updates_per_s, found.staleness) == (Range(0.97, 1.09), Range(0.8, 1.05))
-    assert (found.cells, found.command, found.sharing) == (4, "a command", Range(1.3, 1.3))
+def test_cells_are_of_a_kind_and_have_staleness_where_there_is_any() -> None:
+    rows = [cell(True, 0.97, 0.8, 1.0), cell(True, 1.09, 1.0, 0.0), {**cell(False, 1.3, 1, 1), "rule": "sync"}]
+    assert cells(rows) == [
+        Cell("async", "machine", "async, 16 workers, inline", 0.97, 0.8),
+        Cell("async", "machine", "async, 16 workers, inline", 1.09),
+        Cell("sync", "short", "sync, 2 workers, inline", 1.3, 1),
+    ]
 
 
 def test_a_cell_that_fails_is_named_with_what_is_wrong() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scalebook import __version__
 from scalebook.training.__main__ import COMMANDS, main
 from scalebook.training.data import Digits
 from scalebook.training.files import yaml
@@ -126,6 +127,15 @@ def test_help_and_unknown_commands(workspace: Workspace, capsys: pytest.CaptureF
     assert "MLPClassifier" in capsys.readouterr().out
     assert main(["fitt"]) == 2
     assert capsys.readouterr().err == "scalebook: error: fitt: is not a command. Did you mean `fit`?\n"
+
+
+def test_the_release_is_told_and_everywhere_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    top = Path(__file__).parents[2]
+    assert main(["--version"]) == 0
+    said = capsys.readouterr().out.split()
+    assert said == ["scalebook", __version__]
+    assert f'version = "{__version__}"' in (top / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"version: {__version__}\n" in (top / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_as_a_process_with_two_workers(file: Path, workspace: Workspace) -> None:

@@ -25,7 +25,6 @@ from scalebook.training.planning.measuring import NotMeasured, measure
 from scalebook.training.planning.profile import Profile, as_mapping, load_profile
 from scalebook.training.planning.question import COMPARED, MOST_WORKERS, WORKERS, Question, numbers, rules
 from scalebook.training.planning.reaching import MOST_TRAINED, check_metric, reach
-from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.planning.target import TargetAnswer, save_target_figure, target_lines
 from scalebook.training.planning.words import printed
 from scalebook.training.tracking import names
@@ -137,7 +136,7 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
                 most = MOST_WORKERS if "--workers" in line.options else MOST_TRAINED
                 counts = [count for count in question.workers if count <= most]
                 found = reach(workspace, line.config, description, setting, counts, metric, target, seeds, sys.stdout)
-                _told(found, reliability_of(profile), line.options, sys.stdout)
+                _told(found, setting.reliability, line.options, sys.stdout)
         except NotMeasured as error:
             print(f"scalebook: {error}", file=sys.stderr)
             return 1

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Resource = Literal["server", "server link", "worker link", "stragglers", "cores"]
-"""What workers may wait for: the servers' time, the link of all servers, their own, others that are slower, a core."""
+Resource = Literal["server", "server cores", "software", "server link", "worker link", "stragglers", "cores"]
+"""What workers may wait for: the servers' time, the cores of a machine that serves, the software that sends and
+receives, the link of all servers, their own, others that are slower, a core."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,23 @@ class Range:
     def likely_ratio(self, predicted: float) -> tuple[float, float]:
         """The same of one prediction over another, each of which may be off by as much, and the other way round."""
         return predicted * self.lowest / self.highest, predicted * self.highest / self.lowest
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How far plans of one kind have been from runs, measured or published.
+
+    `kind` in words; nine of ten lie within `updates_per_s` and `staleness` (None: no cell has any). `cells` of this
+    kind were compared, by the commands of `sources`. `borrowed`: where these are too few, so many cells of all kinds,
+    of which the ranges are instead.
+    """
+
+    kind: str
+    updates_per_s: Range
+    staleness: Range | None
+    cells: int
+    sources: list[str]
+    borrowed: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +115,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Curve:
-    """One combination of rule, shards and network, for all numbers of workers that it allows.
+    """One combination of rule, shards and network, for all numbers of workers that it allows; `reliability`: of plans
+    of its kind.
 
     `one_per_s`: samples a second of one worker, of which the ideal line is a multiple. `causes`, most telling first,
     and `changes` are of `at` workers.
@@ -108,6 +127,7 @@ class Curve:
     network: str
     one_per_s: float
     points: list[Point]
+    reliability: Reliability
     knee: Knee | None = None
     causes: list[Cause] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -120,28 +140,11 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Reliability:
-    """How far predictions of this kind have been from what was measured, and by which command.
-
-    `updates_per_s`: of workers that leave each other in peace. `sharing`: the same of two that compute a third of a
-    millisecond a gradient without a pause, and so take caches from each other and wake each other; None: not measured.
-    """
-
-    updates_per_s: Range
-    staleness: Range
-    cells: int
-    command: str
-    machine: str
-    sharing: Range | None = None
-
-
-@dataclass(frozen=True)
 class Answer:
     """A profile (as `profile.as_mapping`), what was asked of it (`seed`), and a curve for each combination."""
 
     profile: dict[str, Any]
     curves: list[Curve]
-    reliability: Reliability
     seed: int = 0
     seconds: float = 0.0
     elastic: list[int] = field(default_factory=list)

@@ -1,12 +1,14 @@
 """From a question to its answer: every combination played, the knee, what causes it, and what would move it."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
-from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Resource
+from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability, Resource
+from scalebook.training.planning.closed import most_gradients
 from scalebook.training.planning.collective import AllReduce
 from scalebook.training.planning.links import FASTER, NETWORKS, OWN, WORDS, Network
 from scalebook.training.planning.play import play
@@ -74,12 +76,20 @@ class Setting:
         return self.profile.network if self.network == OWN else NETWORKS[self.network]
 
     @property
+    def reliability(self) -> Reliability:
+        return reliability_of(self.profile, self.rule, self.network == OWN)
+
+    @property
     def cores(self) -> int | None:
         return self.profile.cores if self.network == OWN else None
 
     def clock(self, workers: int) -> ClockSettings:
         """Of this machine also what workers take from each other; beyond a network each has a machine of its own."""
-        profile = self.profile.shared_by(workers) if self.network == OWN else self.profile
+        profile = self.profile
+        if self.network == OWN:
+            profile = profile.shared_by(workers)
+            if profile.cores is not None:  # measured here: what is handed over in memory is no message
+                profile = replace(profile, software=None)
         clock, written = profile.clock(workers, self.shards, self.joined), self.written
         apart = written.host == "process" or (written.clock is not None and written.clock.server_process)
         return replace(clock, server_process=apart)
@@ -102,6 +112,14 @@ class Setting:
         if isinstance(self.rule, AllReduce):
             return self.rule.memory(weights, profile.state, workers)
         return 2 * weights + (profile.state if self.local.steps else 0.0)
+
+    def most(self, clock: ClockSettings) -> float:
+        """Samples a second that servers and their link allow, as `closed.most_gradients`; no limit without a server."""
+        if isinstance(self.rule, AllReduce):
+            return math.inf
+        profile = self.profile
+        travels = profile.push_bytes, profile.pull_bytes
+        return profile.batch_size * most_gradients(self.rule, self.local.every, clock, *travels)
 
     def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
         """In steady state. `without`: another clock and other cores than its own."""
@@ -138,7 +156,6 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
     return Answer(
         as_mapping(profile),
         curves,
-        reliability_of(profile),
         question.seed,
         time.monotonic() - began,
         list(question.elastic),
@@ -175,10 +192,10 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
             points.append(replace(setting.play(count), memory=setting.memory(count)))
     own = question.config_rule is not None and setting.rule == question.config_rule
     beside = question.beside if own or not isinstance(setting.rule, AllReduce) else ""
-    curve = Curve(name, setting.shards, setting.network, one, points, beside=beside, own=own)
+    curve = Curve(name, setting.shards, setting.network, one, points, setting.reliability, beside=beside, own=own)
     if not points:
         return curve
-    knee = find_knee(one, points, reliability_of(setting.profile).updates_per_s)
+    knee = find_knee(one, points, setting.reliability.updates_per_s)
     by_workers = {point.workers: point.samples_per_s for point in points}
     at = question.compared_at if question.compared_at in by_workers else points[-1].workers
     causes = find_causes(setting, at, by_workers[at], at * one, tell)
@@ -207,12 +224,12 @@ def find_causes(
     setting: Setting, workers: int, reached: float, ideal: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Cause]:
     """What gives more samples a second when it is without limit, most first; two at once where no single one does."""
-    limits, within = _limits(setting), reliability_of(setting.profile).updates_per_s
+    limits, within = _limits(setting), setting.reliability.updates_per_s
     for together in (1, 2):
         found = []
         for resources in combinations(limits, together):
             tell(f"{label(setting.rule)}, {workers_words(workers)} without limit of {' and '.join(resources)}")
-            factor = _without(setting, workers, resources).samples_per_s / reached
+            factor = _without(setting, workers, resources, TELLING * reached) / reached
             if factor >= TELLING:
                 found.append(Cause(list(resources), factor, *within.likely_ratio(factor)))
         if found or reached * TELLING >= ideal:
@@ -230,7 +247,9 @@ def _limits(setting: Setting) -> list[Resource]:
         limited += ["cores"] if setting.network == OWN and (setting.cores or setting.profile.slowdown) else []
         return limited
     there: dict[Resource, bool] = {
-        "server": clock.server_s != 0,
+        "server": mean(setting.profile.server_s) != 0,
+        "server cores": setting.profile.server_cores is not None,
+        "software": clock != replace(setting, profile=replace(setting.profile, software=None)).clock(1),
         "server link": clock.server_link != Link(),
         "worker link": clock.link != Link(),
         "stragglers": not isinstance(clock.gradient_s, float | int) or bool(setting.profile.stragglers),
@@ -239,25 +258,31 @@ def _limits(setting: Setting) -> list[Resource]:
     return [resource for resource, is_there in there.items() if is_there]
 
 
-def _without(setting: Setting, workers: int, resources: Sequence[Resource]) -> Point:
-    """The play with these resources without limit."""
+def _without(setting: Setting, workers: int, resources: Sequence[Resource], least: float) -> float:
+    """Samples a second with these resources without limit; 0 where the others allow fewer than `least`."""
     if isinstance(setting.rule, AllReduce):
-        return _reduced_without(setting, setting.rule, workers, resources)
+        return _reduced_without(setting, setting.rule, workers, resources).samples_per_s
     cores = setting.cores
-    alone = replace(setting, profile=replace(setting.profile, slowdown={})) if "cores" in resources else setting
-    clock = alone.clock(workers)
+    profile = setting.profile
+    if "cores" in resources:
+        profile = replace(profile, slowdown={})
+    if "server" in resources:
+        profile = replace(profile, server_s=0.0)
+    if "server cores" in resources:
+        profile = replace(profile, server_cores=None)
+    if "software" in resources:
+        profile = replace(profile, software=None)
+    clock = replace(setting, profile=profile).clock(workers)
     for resource in resources:
-        if resource == "server":
-            clock = replace(clock, server_s=0.0)
-        elif resource == "server link":
+        if resource == "server link":
             clock = replace(clock, server_link=Link())
         elif resource == "worker link":
             clock = replace(clock, link=Link())
         elif resource == "stragglers":
             clock = replace(clock, gradient_s=mean(clock.gradient_s), stragglers={})
-        else:
+        elif resource == "cores":
             cores = None
-    return setting.play(workers, (clock, cores))
+    return setting.play(workers, (clock, cores)).samples_per_s if setting.most(clock) >= least else 0.0
 
 
 def _reduced_without(setting: Setting, rule: AllReduce, workers: int, resources: Sequence[Resource]) -> Point:
@@ -278,10 +303,12 @@ def find_changes(
     setting: Setting, workers: int, reached: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Change]:
     """What a person could change that gives more samples a second, most first."""
-    found, within = [], reliability_of(setting.profile).updates_per_s
+    found, within = [], setting.reliability.updates_per_s
     for words, changed in _changes(setting, workers):
         if changed.allows(workers):
             tell(f"{label(setting.rule)}, {workers_words(workers)}: {words}")
+            if changed.most(changed.clock(workers)) < TELLING * reached:
+                continue
             factor = changed.play(workers).samples_per_s / reached
             if factor >= TELLING:
                 found.append(Change(words, workers, factor, *within.likely_ratio(factor)))
@@ -296,11 +323,16 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     known = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
     useful = sorted({_fewest(profile, setting.shards, shards) for shards in known} - {setting.shards})
     changes = [(f"{shards} shards", replace(setting, shards=shards)) for shards in useful]
-    if profile.server_machines == "one" and not profile.sparse:
+    if profile.server_machines != "each" and not profile.sparse:
         shards = _fewest(profile, 2, max(4, setting.shards))
-        each = replace(profile, server_machines="each")
+        each = replace(profile, server_machines="each", server_cores=None)
         words = f"{shards} shards, each on a machine with a link of its own"
         changes.append((words, replace(setting, profile=each, shards=shards)))
+    if profile.server_machines != "workers" and not profile.sparse and workers > 1 and setting.joined.link != Link():
+        shards = _fewest(profile, 2, max(4, setting.shards, min(workers, MOST_SHARDS)))
+        there = replace(profile, server_machines="workers")
+        words = f"{shards} shards on the workers' own machines (server_machines: workers)"
+        changes.append((words, replace(setting, profile=there, shards=shards)))
     if not profile.sparse:
         changes += _lighter_changes(setting)
     changes.append((f"{2 * profile.batch_size} samples a gradient", replace(setting, profile=_doubled(profile))))

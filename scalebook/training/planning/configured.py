@@ -75,6 +75,8 @@ class Configured:
             cores=None,
             slowdown={},
             shard_shares={},
+            server_cores=None,
+            software=None,
             source=f"times as the config's clock says; bytes {profile.source}",
         )
 

@@ -54,15 +54,16 @@ def network(written: object, key: str) -> Network:
     return Network(link, Link(0.0, link.bandwidth))
 
 
-def read_link(written: object, key: str) -> Link:
-    """`{bandwidth: 25 Gbit/s, latency: 10 us}`, either may be missing; ConfigError by key and remedy."""
+def read_link(written: object, key: str, waits: str = "latency") -> Link:
+    """`{bandwidth: 25 Gbit/s, latency: 10 us}`, either may be missing; ConfigError by key and remedy. `waits`: what the
+    seconds of a message are called."""
     if not isinstance(written, Mapping):
-        raise ConfigError(key, f"is {written!r}, not a link", "Write {bandwidth: 10 Gbit/s, latency: 20 us}.")
+        raise ConfigError(key, f"is {written!r}", f"Write {{bandwidth: 10 Gbit/s, {waits}: 20 us}}.")
     for name in written:
-        if name not in ("bandwidth", "latency"):
-            raise ConfigError(f"{key}.{name}", "unknown key", "Known: bandwidth, latency.")
+        if name not in ("bandwidth", waits):
+            raise ConfigError(f"{key}.{name}", "unknown key", f"Known: bandwidth, {waits}.")
     given = written.get("bandwidth")
     bandwidth = None if given is None else quantity(given, "B/s", f"{key}.bandwidth")
     if bandwidth == 0:
         raise ConfigError(f"{key}.bandwidth", "is 0, so nothing would arrive", "Use more, or null for no limit.")
-    return Link(quantity(written.get("latency", 0.0), "s", f"{key}.latency"), bandwidth)
+    return Link(quantity(written.get(waits, 0.0), "s", f"{key}.{waits}"), bandwidth)

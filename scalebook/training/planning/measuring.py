@@ -16,7 +16,7 @@ from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.owners import hold
 from scalebook.training.planning.configured import STRATEGY, Configured, configured
-from scalebook.training.planning.profile import Profile, SharedNode
+from scalebook.training.planning.profile import Profile, SharedNode, Software
 from scalebook.training.planning.question import MOST_WORKERS
 from scalebook.training.planning.step_times import FILE, StepMeasures
 from scalebook.training.ps.policy.clock import Distribution, Link, Seconds
@@ -129,6 +129,8 @@ def profile_of(told: StepMeasures, title: str, cores: int | None, accumulate: in
         server_s=told.server_s,
         update_s=told.server_s,
         cores=cores,
+        server_cores=len(machine.cores),
+        software=software_of(told),
         slowdown={told.at_once: told.slowdown} if told.at_once > 1 else {},
         shard_shares={int(shards): share for shards, share in told.shard_shares.items()},
         sparse=told.sparse,
@@ -141,6 +143,16 @@ def profile_of(told: StepMeasures, title: str, cores: int | None, accumulate: in
         title=title,
         source=f"measured in {told.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",
     )
+
+
+def software_of(told: StepMeasures) -> Software | None:
+    """Of a frame's seconds, half for each end; bytes are copied by both at the same time. None where none was
+    measured."""
+    if len(told.message_s) != 2:
+        return None
+    (few, short_s), (many, long_s) = told.message_s
+    short_s = min(short_s, 0.9 * long_s)
+    return Software(short_s / 2, (many - few) / (long_s - short_s))
 
 
 def ready_of(told: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, float], ...]:

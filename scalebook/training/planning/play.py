@@ -5,26 +5,37 @@ seconds. Same profile, rule and seed, same figures.
 """
 
 import math
-from collections import Counter
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
 from torch.nn import Parameter
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
+from typing_extensions import override
 
 from scalebook.training.planning.answer import Point
-from scalebook.training.planning.closed import PLAYED, one_worker, saturates, stretched
+from scalebook.training.planning.closed import (
+    FEW,
+    LONG,
+    PLAYED,
+    lengthened,
+    one_worker,
+    saturates,
+    stretched,
+    sum_of,
+    waits_in_queues,
+)
 from scalebook.training.planning.declared import DeclaredBytes
 from scalebook.training.planning.profile import Profile, mean
 from scalebook.training.ps.clock.virtual import Line, VirtualClock
 from scalebook.training.ps.clock.watch import Nobody
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
-from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.clock import ClockSettings, Distribution
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.local import Local, NoLocalSteps
-from scalebook.training.ps.policy.rules import Async, Rule
+from scalebook.training.ps.policy.rules import Async, Rule, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
@@ -58,6 +69,23 @@ class Endless:
         """Nothing."""
 
     def returns(self, worker: int) -> None:
+        """Nothing."""
+
+
+FIRST_ROUNDS: Final = 3
+"""The same where all wait for each other."""
+
+
+class Still(Optimizer):
+    """One number for each shard, which no step changes. Not made by torch's constructor, whose first call imports its
+    compiler, as the first step of SGD does: 1.2 s."""
+
+    def __init__(self, shards: int) -> None:
+        self.defaults, self.state = {}, defaultdict(dict)
+        self.param_groups = [{"params": [Parameter(torch.zeros(1)) for _ in range(shards)], "lr": 0.0}]
+
+    @override
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # a loss that nobody has
         """Nothing."""
 
 
@@ -158,6 +186,11 @@ class _Watch(Nobody):
             self.stale[outcome.staleness] += 1
 
 
+_PLAYED: Final[dict[str, Point]] = {}
+"""Plays of this process, by all that decides them: the same one is asked for as a point, a change, and a beginning."""
+KEPT: Final = 1000
+
+
 def play(
     profile: Profile,
     workers: int,
@@ -179,16 +212,32 @@ def play(
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()
     local = local or NoLocalSteps()
-    if not (gradients or local.steps or overlap or (cores is not None and cores < workers)):
+    if not isinstance(timing.server_s, Distribution) and not (cores is not None and cores < workers):
+        shards = 1  # all serve each push at the same moment for as long
+    if not (gradients or overlap or (cores is not None and cores < workers)):
+        if local.steps:  # a push of so many gradients, as if they were one
+            summed = replace(timing, gradient_s=sum_of(timing.gradient_s, local.every))
+            point = play(profile, workers, rule, shards, summed, seed, cores, damping=damping)
+            return replace(point, samples_per_s=local.every * point.samples_per_s)
         travels = profile.push_bytes, profile.pull_bytes
         if workers == 1 and (alone := one_worker(profile.batch_size, rule, shards, timing, *travels)) is not None:
             return alone
-        if saturates(workers, rule, timing, *travels):
-            fewer = play(profile, PLAYED, rule, shards, timing, seed, cores, damping=damping)
-            return stretched(fewer, workers, timing, *travels, profile.batch_size)
+        if workers > PLAYED and not timing.stragglers:
+
+            def fewer(count: int, gradients: int | None = None) -> Point:
+                return play(profile, count, rule, shards, timing, seed, cores, gradients, damping=damping)
+
+            if saturates(workers, rule, timing, *travels):
+                point = fewer(PLAYED) if rule == Async() else fewer(FEW, LONG * FEW)
+                return stretched(point, workers, timing, *travels, profile.batch_size)
+            if rule == Sync() and waits_in_queues(fewer(PLAYED), timing):
+                return lengthened(fewer(FEW), fewer(PLAYED), workers, timing)
     counted = gradients or _enough(workers, rule, local)
     now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
     settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
+    key = repr((profile, workers, settings, seed, cores, counted, overlap))
+    if key in _PLAYED:
+        return _PLAYED[key]
     run = SharedRun(workers, settings, now)
     watch = _Watch()
     watch.clock, watch.push_every = now, rule.push_every * local.every
@@ -196,13 +245,13 @@ def play(
     begun = Overlapping(now, queue) if overlap else queue
 
     def make(worker: int) -> list[Optimizer]:
-        return [SGD([Parameter(torch.zeros(1)) for _ in range(shards)], lr=0.0)]
+        return [Still(shards)]
 
     try:
         players = VirtualWorkers(run, now, make, Endless(), gradient_s=begun.gradient_s if begun else None, watch=watch)
         watch.players = players
         players.begin()
-        _step(players, int(WARM_UP * counted))
+        _step(players, _before(counted, workers, rule, local))
         before = _read(run, now, queue)
         watch.counts = True
         _step(players, counted)
@@ -210,14 +259,24 @@ def play(
         players.detach()
     finally:
         run.close()
-    return _point(profile, workers, watch, before, after, watch.push_every)
+    if len(_PLAYED) >= KEPT:
+        _PLAYED.clear()
+    _PLAYED[key] = _point(profile, workers, watch, before, after, watch.push_every)
+    return _PLAYED[key]
 
 
 def _enough(workers: int, rule: Rule, local: Local) -> int:
     """Gradients after which updates/s are known within some 1 %."""
-    many = MANY if rule.waits and not rule.synchronous else min(MANY, max(LEAST, EACH * workers))
+    some = MANY if rule.waits else min(MANY, max(LEAST, EACH * workers))
+    many = LEAST if rule.synchronous else some
     always = ROUNDS if rule.synchronous else ALWAYS
     return max(many * min(local.every, ALWAYS), always * workers * local.every)
+
+
+def _before(counted: int, workers: int, rule: Rule, local: Local) -> int:
+    """Gradients that do not count, since all workers begin at the same moment; where they do so in each round, few."""
+    some = int(WARM_UP * counted)
+    return min(some, FIRST_ROUNDS * workers * local.every) if rule.synchronous else some
 
 
 def _step(players: VirtualWorkers, gradients: int) -> None:

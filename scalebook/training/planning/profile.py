@@ -1,5 +1,6 @@
 """What a system is made of, as far as its speed goes: measured on this machine, or written by hand for another."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +11,16 @@ from scalebook.training.files import records
 from scalebook.training.planning.links import Network, network, read_link
 from scalebook.training.planning.quantities import quantity
 from scalebook.training.ps.policy.bounds import Above, AtLeast, check
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution, DistributionName, Link, Seconds
+from scalebook.training.ps.policy.clock import (
+    Bandwidth,
+    ClockSettings,
+    Distribution,
+    DistributionName,
+    Link,
+    Seconds,
+)
 
-Machines = Literal["one", "each"]
+Machines = Literal["one", "each", "workers"]
 Algorithm = Literal["ring", "tree", "fastest"]
 PASSES: Final = 3
 """Of a plain SGD update over memory: read parameters and gradient, write parameters."""
@@ -26,6 +34,15 @@ class SharedNode:
 
     workers: int
     link: Link = field(default_factory=Link)
+
+
+@dataclass(frozen=True)
+class Software:
+    """What sending and receiving takes beside the link. `message_s`: of one end for one message; `bandwidth`: bytes a
+    second that one core copies, while they travel."""
+
+    message_s: float = 0.0
+    bandwidth: float | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +62,11 @@ class Profile:
             one of its own.
         network: What joins workers and servers.
         server_machines: `one`: all shards are served by one machine, and share its link. `each`: each shard has a
-            machine, and a link, of its own.
+            machine, and a link, of its own. `workers`: shards are spread over the workers' machines, whose links carry
+            both what the worker and what the shards there send and receive.
+        server_cores: Of a machine that serves. A shard is served by one core: more shards than cores take turns. Null:
+            a core for each.
+        software: What sending and receiving takes of both ends beside the link; null: nothing, as within a machine.
         shard_shares: The share of the largest of so many shards, where they are not equal.
         slowdown: How many times as long a gradient and its push take where so many are computed at the same time on
             a machine that workers share: they take caches, memory bandwidth and turbo from each other. Between these
@@ -75,6 +96,8 @@ class Profile:
     cores: Annotated[int, AtLeast(1, "1 or more, or null")] | None = None
     network: Network = field(default_factory=Network)
     server_machines: Machines = "one"
+    server_cores: Annotated[int, AtLeast(1, "1 or more, or null")] | None = None
+    software: Software | None = None
     shard_shares: Mapping[int, float] = field(default_factory=dict)
     slowdown: Mapping[int, float] = field(default_factory=dict)
     sparse: bool = False
@@ -119,20 +142,72 @@ class Profile:
 
     def clock(self, workers: int, shards: int = 1, through: Network | None = None) -> ClockSettings:
         """The declared times of a run; ValueError, naming key and remedy, where they are none."""
-        joined = through or self.network
-        link = joined.link
-        if self.node is not None and isinstance(link.bandwidth, float):
-            link = Link(link.latency_s, link.bandwidth / min(self.node.workers, workers))
-        bandwidth = joined.server_link.bandwidth
-        if self.server_machines == "each" and isinstance(bandwidth, float):
-            bandwidth = bandwidth / self.share(shards)  # a push is through when the largest part is
+        joined, software = through or self.network, self.software or Software()
+        served_s = times(
+            self.server_s, max(self.share(shards), self._on_one(shards, workers) / (self.server_cores or shards))
+        )
         return ClockSettings(
             self.gradient_s,
             {worker: factor for worker, factor in self.stragglers.items() if worker < workers},
-            times(self.server_s, self.share(shards)),
-            link,
-            server_link=Link(joined.server_link.latency_s, bandwidth),
+            later(served_s, 2 * software.message_s),
+            self._worker_link(joined.link, workers, software),
+            server_link=self._server_link(joined, shards, workers, software),
         )
+
+    def _on_one(self, shards: int, workers: int) -> float:
+        """The share of the parameters that the machine with most of them serves."""
+        machines = {"one": 1, "each": shards, "workers": self._machines(workers)}[self.server_machines]
+        return max(self.share(shards), 1 / min(shards, machines))
+
+    def _machines(self, workers: int) -> int:
+        return math.ceil(workers / self.node.workers) if self.node else workers
+
+    def _worker_link(self, link: Link, workers: int, software: Software) -> Link:
+        """Of each worker of those that share a machine's; software copies while bytes travel."""
+        bandwidth = link.bandwidth
+        if self.node is not None and isinstance(bandwidth, float):
+            bandwidth = bandwidth / min(self.node.workers, workers)
+        latency_s = later(link.latency_s, software.message_s)
+        return Link(latency_s, _slower(bandwidth, software.bandwidth))
+
+    def _server_link(self, joined: Network, shards: int, workers: int, software: Software) -> Link:
+        bandwidth, most = joined.server_link.bandwidth, self._on_one(shards, workers)
+        if self.server_machines == "workers":
+            bandwidth = self._shared_bandwidth(joined.link.bandwidth, most, workers)
+        elif isinstance(bandwidth, float):
+            bandwidth = bandwidth / most  # a push is through when the largest part is
+        copied = None
+        if software.bandwidth is not None and self.server_cores is not None:
+            copied = software.bandwidth * self.server_cores / most
+        return Link(joined.server_link.latency_s, _slower(bandwidth, copied))
+
+    def _shared_bandwidth(self, bandwidth: Bandwidth, most: float, workers: int) -> Bandwidth:
+        """Of the link of the machine with the largest part, as what all push or pull passes it in the same time: with
+        each gradient come the pushes of all elsewhere to its part, and what its own workers pull from elsewhere; and
+        the same the other way."""
+        here = min(self.node.workers if self.node else 1, workers)
+        push, pull = self.push_bytes, self.pull_bytes
+        comes, goes = (
+            (workers - here) * most * there + here * (1 - most) * own for there, own in ((push, pull), (pull, push))
+        )
+        slowest = max(comes / (workers * push) if push else 0.0, goes / (workers * pull) if pull else 0.0)
+        return bandwidth / slowest if isinstance(bandwidth, float) and slowest else None
+
+
+def later(value: Seconds, seconds: float) -> Seconds:
+    """Each draw so much longer, with the same spread."""
+    if not isinstance(value, Distribution) or not seconds:
+        return value if isinstance(value, Distribution) else value + seconds
+    whole = value.mean + seconds
+    return Distribution("gamma" if value.kind == "exponential" else value.kind, whole,
+                        (1.0 if value.kind == "exponential" else value.cv or 0.0) * value.mean / whole)  # fmt: skip
+
+
+def _slower(one: Bandwidth, other: float | None) -> Bandwidth:
+    """Of two that work at the same time; null: no limit."""
+    if isinstance(one, Distribution) or other is None:
+        return one
+    return other if one is None else min(one, other)
 
 
 def mean(value: Seconds) -> float:
@@ -152,7 +227,7 @@ def times(value: Seconds, factor: float) -> Seconds:
 KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
     "stragglers", "cores", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares", "sparse",
-    "update", "node", "ready", "overlap", "all_reduce", "weights", "state", "busy",
+    "server_cores", "software", "update", "node", "ready", "overlap", "all_reduce", "weights", "state", "busy",
 )  # fmt: skip
 
 
@@ -184,6 +259,8 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         slowdown=_by_number(raw.get("slowdown", {}), "profile.slowdown"),
         network=_network(raw),
         server_machines=_machines(raw.get("server_machines", "one")),
+        server_cores=None if raw.get("server_cores") is None else _whole(raw["server_cores"], "profile.server_cores"),
+        software=None if raw.get("software") is None else _software(raw["software"]),
         shard_shares=_by_number(raw.get("shard_shares", {}), "profile.shard_shares"),
         sparse=_yes(raw.get("sparse", False), "profile.sparse"),
         node=None if raw.get("node") is None else _node(raw["node"]),
@@ -196,8 +273,17 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         title=str(raw.get("title", Profile.title)),
         source=str(raw.get("source", Profile.source)),
     )
+    _refuse_wrong(made)
+    return made
+
+
+def _refuse_wrong(made: Profile) -> None:
+    """ConfigError for values that are out of bounds, or contradict each other."""
     if not made.gradient_mean_s:
         raise ConfigError("profile.gradient", "is 0 s", "Write the seconds of one gradient, as 180 ms.")
+    if made.server_cores is not None and made.server_machines == "each":
+        why = "has no effect with server_machines: each, where a shard has a machine and is served by one core"
+        raise ConfigError("profile.server_cores", why, "Remove it, or write server_machines: one, or workers.")
     for shards, share in made.shard_shares.items():
         if not 0 < share <= 1:
             raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Write a share, from 0 to 1.")
@@ -212,7 +298,6 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
             Above(0).refuse(f"profile.stragglers.{worker}", factor)
     except ValueError as error:
         raise ConfigError.said_by(error) from None
-    return made
 
 
 def as_mapping(profile: Profile) -> dict[str, Any]:
@@ -229,6 +314,10 @@ def as_mapping(profile: Profile) -> dict[str, Any]:
         "server_link": _written_link(profile.network.server_link),
         "server_machines": profile.server_machines,
     }
+    if profile.server_cores is not None:
+        written["server_cores"] = profile.server_cores
+    if profile.software is not None:
+        written["software"] = {"message": profile.software.message_s, "bandwidth": profile.software.bandwidth}
     if profile.stragglers:
         written["stragglers"] = {str(worker): factor for worker, factor in profile.stragglers.items()}
     if profile.shard_shares:
@@ -269,6 +358,14 @@ def _node(written: object) -> SharedNode:
     if workers < 1:
         raise ConfigError("profile.node.workers", f"is {workers}", "Write 1 or more.")
     return SharedNode(workers, network(written.get("link", {}), "profile.node.link").link)
+
+
+def _software(written: object) -> Software:
+    """`{message: 50 us, bandwidth: 2 GB/s}`, either may be missing."""
+    link = read_link(written, "profile.software", "message")
+    assert not isinstance(link.latency_s, Distribution | str)
+    assert isinstance(link.bandwidth, float | None)
+    return Software(link.latency_s, link.bandwidth)
 
 
 def _ready(written: object) -> tuple[tuple[float, float], ...]:
@@ -368,7 +465,7 @@ def _machines(written: object) -> Machines:
         if written == known:
             chosen: Machines = known
             return chosen
-    raise ConfigError("profile.server_machines", f"is {written!r}", "Write one, or each.")
+    raise ConfigError("profile.server_machines", f"is {written!r}", "Write one, each, or workers.")
 
 
 def _written(value: Seconds) -> Any:

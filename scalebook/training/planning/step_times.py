@@ -3,6 +3,8 @@
 import os
 import socket
 import statistics
+import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +24,8 @@ from scalebook.training.callbacks.divergence import DivergenceGuard
 from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.files import records
+from scalebook.training.ps.channel.sockets import connected, listening, set_up
+from scalebook.training.ps.channel.wire import Kind, Wire
 from scalebook.training.ps.memory.layout import cut
 from scalebook.training.ps.optimizer.tables import is_table
 from scalebook.training.tracking.logger import upload
@@ -66,6 +70,8 @@ class StepMeasures:
     """Bytes of the optimizers' state."""
     reduce_s: list[list[float]] = field(default_factory=list)
     """Of all-reduces by all `at_once` workers over this machine's loopback: bytes, seconds."""
+    message_s: list[list[float]] = field(default_factory=list)
+    """Of frames of the engine's channel from one end to the other over this machine's loopback: bytes, seconds."""
 
 
 @dataclass
@@ -206,6 +212,7 @@ class StepTimes(Callback):
             state=state_bytes(trainer),
             ready=[list(one) for one in self._ready],
             reduce_s=reduce_s,
+            message_s=frames(REDUCED),
         )
         path = Path(trainer.default_root_dir) / FILE
         records.save(path, asdict(told))
@@ -241,6 +248,56 @@ def _reduce_s(nbytes: int) -> float:
         dist.all_reduce(tensor)
         seconds.append(perf_counter() - began)
     return statistics.median(seconds[1:])
+
+
+def frames(sizes: Sequence[int]) -> list[list[float]]:
+    """Bytes and seconds of frames from one thread to another over the loopback: half of there and back, the medians of
+    some. Empty where the machine lets nobody connect there."""
+    try:
+        return [[float(nbytes), seconds] for nbytes, seconds in zip(sizes, _frames_s(sizes), strict=True)]
+    except OSError as error:
+        rank_zero_warn(f"a message was not measured: {error}")
+        return []
+
+
+def _frames_s(sizes: Sequence[int]) -> list[float]:
+    with listening("127.0.0.1") as listener:
+        near = connected(*listener.getsockname())
+        far, _ = listener.accept()
+        set_up(far)
+        wires = Wire(near, MEETING_S), Wire(far, MEETING_S)
+        echo = threading.Thread(target=_echo, args=(wires[1], sizes), daemon=True)
+        echo.start()
+        try:
+            return [_frame_s(wires[0], nbytes) for nbytes in sizes]
+        finally:
+            echo.join(MEETING_S)
+            for wire in wires:
+                wire.close()
+
+
+def _frame_s(wire: Wire, nbytes: int) -> float:
+    content, seconds = memoryview(bytearray(nbytes)), list[float]()
+    for _ in range(REDUCES):
+        began = perf_counter()
+        wire.send(Kind.CALL, body=[content])
+        _receive(wire, content)
+        seconds.append((perf_counter() - began) / 2)
+    return statistics.median(seconds[1:])
+
+
+def _echo(wire: Wire, sizes: Sequence[int]) -> None:
+    for nbytes in sizes:
+        content = memoryview(bytearray(nbytes))
+        for _ in range(REDUCES):
+            _receive(wire, content)
+            wire.send(Kind.REPLY, body=[content])
+
+
+def _receive(wire: Wire, into: memoryview) -> None:
+    head = wire.head(0)
+    wire.text(head)
+    wire.body(head, [into])
 
 
 def state_bytes(trainer: Trainer) -> float:

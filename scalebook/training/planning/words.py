@@ -12,6 +12,8 @@ from scalebook.training.planning.question import COLLECTIVES
 
 CAUSES: Final[Mapping[Resource, str]] = {
     "server": "the servers' time",
+    "server cores": "the cores of the machines that serve",
+    "software": "the software that sends and receives",
     "server link": "the servers' link",
     "worker link": "the workers' own links",
     "stragglers": "waiting for those whose gradient takes longer",
@@ -35,8 +37,21 @@ def system_words(profile: Profile) -> str:
     pull = "" if profile.pull_bytes == profile.push_bytes else f" and {shown(profile.pull_bytes, 'B')} back"
     return (
         f"{profile.title}: a gradient of {profile.batch_size:,} samples takes {shown(profile.gradient_mean_s, 's')}, "
-        f"a push has {shown(profile.push_bytes, 'B')}{pull}{cores} ({profile.source})"
+        f"a push has {shown(profile.push_bytes, 'B')}{pull}{cores}{_servers(profile)} ({profile.source})"
     )
+
+
+def _servers(profile: Profile) -> str:
+    """What of the servers' machines and of the software is said."""
+    said = ""
+    if profile.server_machines == "workers":
+        said += "; servers on the workers' machines"
+    if profile.server_cores is not None:
+        said += f"; {profile.server_cores} core{'s' * (profile.server_cores > 1)} to serve"
+    if (software := profile.software) is not None:
+        copies = "" if software.bandwidth is None else f", and copies {shown(software.bandwidth, 'B/s')}"
+        said += f"; each end takes {shown(software.message_s, 's')} for a message{copies}"
+    return said
 
 
 def busy_words(profile: Profile) -> str:
@@ -82,20 +97,18 @@ def _row(curve: Curve, point: Point) -> str:
     )
 
 
-def sentences(
-    curve: Curve, reliability: Reliability, elastic: Sequence[int] = (), config_workers: int = 0
-) -> list[str]:
-    """What was asked for, how far workers help, what the limit is, and what would help. `elastic`, `config_workers`: as
-    in `Question`."""
+def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0) -> list[str]:
+    """What was asked for, how far workers help, what the limit is, what would help, and how far all of it may be off.
+    `elastic`, `config_workers`: as in `Question`."""
     if not curve.points:
         return ["This rule allows none of these numbers of workers."]
-    said = [*_of_range(curve, elastic, config_workers), _reach(curve, reliability)]
+    said = [*_of_range(curve, elastic, config_workers), _reach(curve)]
     said += _why(curve)
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
         said.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
-    return said
+    return [*said, expectation(curve.reliability)]
 
 
 def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list[str]:
@@ -115,31 +128,48 @@ def _rates(point: Point) -> str:
 
 
 def expectation(reliability: Reliability) -> str:
-    """The same in a sentence: the farther end of the range of updates/s, as a share of what is predicted."""
+    """The farther end of the range of updates/s, as a share of what is predicted, and of which plans that is."""
     low, high = reliability.updates_per_s.likely(1.0)
     percent = math.ceil(round(100 * max(1 - low, high - 1), 6))
-    return f"Expect updates/s within {percent} % of this."
-
-
-def reliability_words(reliability: Reliability) -> str:
-    """How far such predictions have been off."""
-    rates, stale = reliability.updates_per_s, reliability.staleness
-    sharing = ""
-    if reliability.sharing is not None:
-        sharing = (
-            f"; {_range(reliability.sharing)} for the updates/s of two workers on two cores whose gradient takes a "
-            "third of a millisecond, and who wake each other"
+    if reliability.borrowed:
+        few = f"only {reliability.cells}" if reliability.cells else "none"
+        return (
+            f"How far this may be off is not known: of plans of {reliability.kind}, {few} "
+            f"{'has' if reliability.cells == 1 else 'have'} been compared with a run. 9 of 10 plans of all kinds "
+            f"together were within {percent} %."
         )
     return (
-        f"In {reliability.cells} runs with real workers, predicted/measured was {_range(rates)} for updates/s and "
-        f"{_range(stale)} for staleness{sharing} ({reliability.command}; {reliability.machine}). How far workers help, "
-        "and each factor, rest on two predictions, and have the range of both. Hardware that a profile describes "
-        "wrongly is not in these ranges."
+        f"Expect updates/s within {percent} % of this, as 9 of 10 plans of {reliability.kind} were "
+        f"({reliability.cells} were compared with runs)."
     )
 
 
-def _reach(curve: Curve, reliability: Reliability) -> str:
-    last, rates = curve.points[-1], reliability.updates_per_s
+def accuracy(answer: Answer) -> list[str]:
+    """How far plans of each kind that is in the answer have been off, and which commands show it."""
+    kinds = {curve.reliability.kind: curve.reliability for curve in answer.curves}
+    return [*map(_accuracy, kinds.values()), TWO_PREDICTIONS] if kinds else []
+
+
+def _accuracy(reliability: Reliability) -> str:
+    stale = reliability.staleness
+    also = "" if stale is None else f" and {_range(stale)} for staleness"
+    of = f"{reliability.cells} cells"
+    if reliability.borrowed:
+        of = f"{reliability.borrowed} cells of all kinds, since it has {reliability.cells}"
+    return (
+        f"{reliability.kind}: predicted/measured is {_range(reliability.updates_per_s)} for updates/s{also} in nine of "
+        f"ten cases, by {of} ({'; '.join(reliability.sources)})."
+    )
+
+
+TWO_PREDICTIONS: Final = (
+    "How far workers help, and each factor, rest on two predictions, and have the range of both. Hardware that a "
+    "profile describes wrongly is not in these ranges."
+)
+
+
+def _reach(curve: Curve) -> str:
+    last, rates = curve.points[-1], curve.reliability.updates_per_s
     if last.workers == 1:
         return "Only one worker was asked for: ask for more to see how far they help."
     if curve.knee is None:
@@ -227,7 +257,7 @@ def compared(answer: Answer) -> list[str]:
 
 
 def _compared(curve: Curve, point: Point, answer: Answer) -> str:
-    low, high = answer.reliability.updates_per_s.likely(point.samples_per_s / answer.alone_per_s)
+    low, high = curve.reliability.updates_per_s.likely(point.samples_per_s / answer.alone_per_s)
     own = " (the config's)" if curve.own else ""
     limit = f", limited by {_resources(curve.causes[0])}" if curve.causes and curve.at == answer.at else ""
     return (
@@ -250,9 +280,9 @@ def printed(answer: Answer, profile: Profile, price: float | None = None) -> Seq
             "",
             heading(curve),
             *table(curve, price),
-            *sentences(curve, answer.reliability, answer.elastic, answer.config_workers),
+            *sentences(curve, answer.elastic, answer.config_workers),
         ]
-    return [*lines, "", expectation(answer.reliability), "", reliability_words(answer.reliability)]
+    return [*lines, "", *accuracy(answer)]
 
 
 def _place(index: int) -> str:

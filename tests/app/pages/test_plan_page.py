@@ -20,9 +20,10 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     assert "without that, 8 workers train 1.7 times as fast (1.5 to 1.9)." in words(app)
     said = "What would help at 8 workers: sums of 4 gradients (push_every, pull_every: 4) (2.8 x, 2.5 to 3.1)"
     assert said in words(app)
-    assert expectation(found.reliability) in words(app)
+    for curve in found.curves:
+        assert expectation(curve.reliability) in words(app)
     (fold,) = (one for one in app.expander if one.label == "How accurate?")
-    assert fold.markdown[0].value.startswith(f"In {found.reliability.cells} runs")
+    assert fold.markdown[0].value.startswith("- async over a network: predicted/measured is 0.")
     assert len(app.get("plotly_chart")) == 4
     assert html(app).count("<tr>") == 1 + 14
     assert 'tabindex="0" role="region" aria-label="All figures"' in html(app)

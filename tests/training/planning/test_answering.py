@@ -13,7 +13,7 @@ from scalebook.training.planning.answering import Setting, answer, find_causes, 
 from scalebook.training.planning.links import OWN, Network
 from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.question import Question
-from scalebook.training.planning.reliability import reliability
+from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
@@ -163,10 +163,12 @@ def test_an_answer_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert knee is not None
     assert knee.workers == pytest.approx(6.0, rel=0.02)  # (gradient + server) / server
     assert "4 shards" in [change.words for change in found.curves[0].changes]
-    ratio = found.reliability.updates_per_s.highest / found.reliability.updates_per_s.lowest
+    within = found.curves[0].reliability.updates_per_s
+    ratio = within.highest / within.lowest
     ranged: list[Cause | Change] = [*found.curves[0].causes, *found.curves[0].changes]
     for each in ranged:
         assert (each.low, each.high) == pytest.approx((each.factor / ratio, each.factor * ratio))
     assert (knee.low, knee.high) == pytest.approx((knee.workers / ratio, knee.workers * ratio))
-    assert found.reliability == reliability()
+    kinds = [curve.reliability for curve in found.curves]
+    assert kinds == [reliability_of(profile, rule, own_network=True) for rule in question.rules]
     assert all(0 <= done <= whole for done, whole, _ in told)

@@ -1,16 +1,18 @@
 """Points that need no play: a play says the same."""
 
+import math
 from dataclasses import replace
 from typing import Final
 
 import pytest
 
 from scalebook.training.planning.answer import Point
-from scalebook.training.planning.closed import PLAYED, one_worker, saturates
+from scalebook.training.planning.closed import PLAYED, most_gradients, one_worker, saturates, waits_in_queues
 from scalebook.training.planning.links import NETWORKS, Network
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
 from scalebook.training.ps.policy.clock import Distribution, Link
+from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 
 ETHERNET: Final = Profile(Distribution("gamma", 0.18, 0.1), 32, 1e8, 8e7, 0.03, network=NETWORKS["10gbe"])
@@ -59,10 +61,65 @@ def test_many_who_saturate_a_resource_are_the_same_as_played(system: Profile) ->
     assert sum(waiting[0]) == pytest.approx(sum(waiting[1]), rel=0.01)
 
 
+@pytest.mark.parametrize("system", [ETHERNET, SERVER])
+def test_rounds_of_queues_grow_by_the_same_with_each_worker(system: Profile) -> None:
+    workers = 2 * PLAYED
+    closed, played = play(system, workers, Sync()), play(system, workers, Sync(), gradients=4 * workers)
+    assert closed.updates_per_s == pytest.approx(played.updates_per_s, rel=0.01)
+    assert closed.samples_per_s == pytest.approx(played.samples_per_s, rel=0.01)
+    for name in ("compute", "communicate", "idle", "server_busy", "in_busy", "out_busy"):
+        assert getattr(closed, name) == pytest.approx(getattr(played, name), abs=0.03), name
+    assert (closed.staleness, closed.dropped) == (0.0, 0.0)
+
+
+def test_a_round_that_computes_is_played() -> None:
+    computing = replace(ETHERNET, gradient_s=Distribution("gamma", 60.0, 0.1))
+    clock = computing.clock(PLAYED)
+    assert not waits_in_queues(play(computing, PLAYED, Sync()), clock)
+    assert waits_in_queues(play(ETHERNET, PLAYED, Sync()), ETHERNET.clock(PLAYED))
+
+
+def test_of_workers_with_a_bound_who_saturate_a_link_as_many_updates_come_as_of_fewer() -> None:
+    """Some wait for the slowest, so they are fewer than the link allows; played for 24 gradients each."""
+    closed, played = play(ETHERNET, 256, Bounded(4)), play(ETHERNET, 160, Bounded(4), gradients=24 * 160)
+    assert closed.updates_per_s == pytest.approx(played.updates_per_s, rel=0.05)
+    assert closed.updates_per_s < 0.99 * play(ETHERNET, 256).updates_per_s
+    assert 0 < closed.idle < 0.15
+
+
+@pytest.mark.parametrize("rule", [Async(), Sync()])
+def test_local_steps_are_played_as_one_long_gradient(rule: Rule) -> None:
+    """Their times add up; played one by one beside it."""
+    system = replace(ETHERNET, gradient_s=Distribution("gamma", 0.02, 0.2))
+    closed = play(system, 8, rule, local=LocalSGD(4))
+    played = play(system, 8, rule, local=LocalSGD(4), gradients=6400)
+    same(closed, played, rel=0.02)
+
+
+@pytest.mark.parametrize("rule", [Async(), Sync(), Bounded(2)])
+def test_shards_that_serve_for_as_long_are_one(rule: Rule) -> None:
+    """A spread of no width is drawn, so that each shard is played."""
+    clock = replace(ETHERNET, gradient_s=0.18).clock(8, 4)
+    assert isinstance(clock.server_s, float)
+    drawn = replace(clock, server_s=Distribution("gamma", clock.server_s, 0.0))
+    closed, played = (play(ETHERNET, 8, rule, 4, one, gradients=400) for one in (clock, drawn))
+    assert closed == played
+
+
+def test_what_all_share_bounds_what_workers_make() -> None:
+    clock = ETHERNET.clock(1)
+    link_s = 1e8 / 1.175e9
+    assert most_gradients(Async(), 1, clock, 1e8, 8e7) == pytest.approx(1 / link_s)
+    assert most_gradients(Async(4, 1), 1, clock, 1e8, 8e7) == pytest.approx(1 / (0.8 * link_s)), (
+        "pulls do not get fewer"
+    )
+    assert most_gradients(Async(), 16, clock, 1e8, 8e7) == pytest.approx(16 / link_s)
+    assert most_gradients(Async(), 1, Profile(0.1, 1, 1e6, 1e6).clock(1), 1e6, 1e6) == math.inf
+
+
 def test_workers_who_do_not_saturate_it_are_played() -> None:
     faster = replace(ETHERNET, network=NETWORKS["100gbe"], server_s=0.0)
     assert not saturates(256, Async(), replace(faster, push_bytes=1e6, pull_bytes=1e6).clock(256), 1e6, 1e6)
     clock = ETHERNET.clock(256)
-    assert not saturates(PLAYED, Async(), clock, 1e8, 8e7)
-    assert not saturates(256, Bounded(), clock, 1e8, 8e7)
-    assert not saturates(256, Async(), replace(clock, stragglers={0: 2.0}), 1e8, 8e7)
+    assert not saturates(256, Sync(), clock, 1e8, 8e7)
+    assert not saturates(256, Async(4, 4), clock, 1e8, 8e7)

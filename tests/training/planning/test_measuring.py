@@ -19,9 +19,16 @@ from scalebook.training.files import yaml
 from scalebook.training.jobs.owners import hold
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.planning import measuring, play
-from scalebook.training.planning.measuring import NotMeasured, plan_config, profile_of, reduce_link, used_by_others
-from scalebook.training.planning.profile import Profile, load_profile
-from scalebook.training.planning.step_times import StepMeasures, shard_shares
+from scalebook.training.planning.measuring import (
+    NotMeasured,
+    plan_config,
+    profile_of,
+    reduce_link,
+    software_of,
+    used_by_others,
+)
+from scalebook.training.planning.profile import Profile, Software, load_profile
+from scalebook.training.planning.step_times import StepMeasures, frames, shard_shares
 from scalebook.training.ps.policy.clock import Distribution
 from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace
@@ -221,6 +228,16 @@ def test_noise_in_two_all_reduces_makes_no_link_without_end() -> None:
     noisy = reduce_link(replace(told, reduce_s=[[4_000.0, 0.006], [4_004_000.0, 0.005]]))
     assert noisy is not None
     assert (noisy.latency_s, noisy.bandwidth) == pytest.approx((0.00225, 8e9))
+
+
+def test_each_end_of_a_frame_has_half_of_its_time() -> None:
+    told = StepMeasures(100, 16, 0.01, 0.3, 0.001, 4, 4, message_s=[[4_000.0, 0.0001], [4_004_000.0, 0.0021]])
+    assert software_of(told) == Software(pytest.approx(5e-5), pytest.approx(2e9))  # type: ignore[arg-type]  # floats
+    assert profile_of(told, "a", 2).software == software_of(told)
+    assert software_of(replace(told, message_s=[])) is None
+    (few, short_s), (many, long_s) = frames((4_000, 4_000_000))
+    assert (few, many) == (4_000, 4_000_000)
+    assert 1e-6 < short_s < long_s < 1
 
 
 def test_gradients_that_hardly_differ_are_all_the_same() -> None:

@@ -23,7 +23,7 @@ from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.clock_reading import read_clock
 from scalebook.training.ps.policy.rules import Bounded
 
-EXACT = Reliability(Range(0.8, 1.25), Range(1, 1), 1, "", "")
+EXACT = Reliability("async", Range(0.8, 1.25), None, 9, [])
 FOUND = TargetAnswer(
     "val/accuracy", 0.9, "async", OWN, 1,
     [TargetPoint(1, 1000, 10.0), TargetPoint(4, 1200, 40.0), TargetPoint(16, 6000, 60.0), TargetPoint(32, None, 60.0)],

@@ -14,7 +14,11 @@ from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from scalebook.training.failures import Diverged, WorkerLost
+from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies import DDP, AsyncPS
+from scalebook.training.strategies.deaths import SERVER_RESTARTS, Deaths, resume_hint
+from scalebook.training.strategies.processes import Lost, Reaction
 from tests.training.strategies.small import AtBatch, Diary, diaries, fit, kill_me, trainer
 
 Make = Callable[[], Strategy]
@@ -83,3 +87,28 @@ def test_what_goes_on_without_a_worker_still_ends_gracefully(tmp_path: Path) -> 
     assert time.monotonic() - started < 60  # of an endless run
     assert children() <= before
     assert [one["errors"] for one in diaries(tmp_path)] == [["SIGTERMException"]]  # of worker 0: the other left none
+
+
+def test_what_follows_a_death_is_a_matter_of_who_it_was_and_how_many_there_were() -> None:
+    launch = Launch(3, Settings())
+    deaths = Deaths(launch, restarts=1)
+    assert deaths.react(Lost("worker", 2, "killed")) is Reaction.RESTART
+    assert launch.living() == [0, 1, 2]
+    assert deaths.react(Lost("worker", 1, "killed")) is Reaction.GO_ON
+    assert launch.living() == [0, 2], "nobody waits for it"
+    servers = [deaths.react(Lost("server", 0, "killed")) for _ in range(SERVER_RESTARTS + 1)]
+    assert servers == [*SERVER_RESTARTS * [Reaction.RESTART], Reaction.END]
+    assert Deaths(launch, restarts=1).react(Lost("worker", 0, "killed")) is Reaction.END
+    launch.close()
+
+
+def test_a_death_names_the_newest_checkpoint_that_is_there(tmp_path: Path) -> None:
+    error = WorkerLost(0, "killed")
+    noted, kept, gone = (tmp_path / name for name in ("noted", "kept", "gone"))
+    assert resume_hint(error, gone, []) is error
+    for age, path in ((9, kept), (5, noted)):
+        path.touch()
+        os.utime(path, (100 - age, 100 - age))
+    callback: Any = type("Keeps", (), {"path": kept})()
+    found = resume_hint(error, noted, [callback])
+    assert (type(found), found.number, found.cause) == (WorkerLost, 0, f"killed. Resume from {noted}")

@@ -72,6 +72,7 @@ def test_any_other_sampler_is_drawn_the_same_in_every_worker_and_spends_no_rando
     for worker in (0, 1):
         torch.manual_seed(worker)
         random.seed(worker)
+        np.random.seed(worker)
         before = torch.get_rng_state(), random.getstate()
         of = order(batch_size=5, sampler=Everywhere())
         if worker == 1:

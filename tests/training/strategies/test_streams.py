@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from scalebook.training.strategies.async_ps import AsyncPS
-from scalebook.training.strategies.streams import digest
+from scalebook.training.strategies.streams import Stream, digest
 from tests.training.strategies.small import SAMPLES, Diary, Small, data, diaries, held_out, loader, trainer
 
 Share = tuple[int, int]  # which, of how many
@@ -164,3 +164,18 @@ def test_a_digest_is_of_all_that_a_batch_holds() -> None:
         {**batch, "z": torch.ones(2).half()},
     ):
         assert digest(changed) != digest(batch)
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2, 5, 6])
+def test_turns_of_a_stream_of_known_length_are_all_of_it(batches: int) -> None:
+    """As many as each is told; a worker that has none has no length, since Lightning would end there."""
+    parts = [Stream(list(range(batches)), worker, 3, None) for worker in range(3)]
+    taken = [list(part) for part in parts]
+    assert sorted(chain(*taken)) == list(range(batches))
+    for worker, (part, own) in enumerate(zip(parts, taken, strict=True)):
+        assert own == list(range(worker, batches, 3))
+        if own or not batches:
+            assert len(part) == len(own)
+        else:
+            with pytest.raises(TypeError):
+                len(part)

@@ -26,3 +26,11 @@ def test_a_person_comes_before_the_record_and_the_record_before_the_name() -> No
     assert direction("odd", recorded=told_by([{}, tags])) == Direction(False, "recorded")
     assert direction("odd", "min", told_by([tags])) == Direction(True, "said")
     assert told_by([{TAG_DIRECTIONS: "torn {"}]) == {}
+
+
+def test_who_says_it_first_decides_and_callbacks_that_disagree_say_nothing() -> None:
+    first, second = ({TAG_DIRECTIONS: told({"odd": "max"})}, {TAG_DIRECTIONS: told({"odd": "min", "even": "min"})})
+    assert told_by([first, second]) == {"odd": "max", "even": "min"}
+    callbacks = [{"init_args": {"monitor": name, "mode": mode}} for name, mode in (("odd", "max"), ("odd", "min"))]
+    assert modes({"trainer": {"callbacks": callbacks}}) == {}
+    assert modes({"trainer": {"callbacks": callbacks[:1]}}) == {"odd": "max"}

@@ -10,7 +10,9 @@ from scalebook.training.tracking import names
 @pytest.mark.parametrize(
     ("metrics", "main"),
     [(["train/loss", "val/loss", "val/accuracy"], "val/accuracy"), (["val/f1", "train/loss"], "val/f1"),
-     (["train/loss"], "train/loss"), (["perf/wait_share"], None)],
+     (["train/loss"], "train/loss"), (["perf/wait_share"], None),
+     (["val/accuracy", "val/bits_per_dim", "val/loss"], "val/bits_per_dim"),
+     (["val/zeta", "best/own_loss", "own_loss"], "own_loss")],
 )  # fmt: skip
 def test_the_metric_by_which_runs_are_judged(metrics: list[str], main: str | None) -> None:
     assert names.main_metric(metrics) == main
@@ -27,6 +29,9 @@ def test_what_is_said_of_seconds_depends_on_whose_they_are() -> None:
     assert names.time_words([False, False]) == names.time_words([]) == ""
     assert names.time_words([True, True]).startswith("Virtual workers: one process simulates all of them.")
     assert names.time_words([True, False]).startswith("Virtual and measured runs together: for virtual workers")
+    words = [names.axis_words(names.SECONDS, virtual) for virtual in ([], [False], [True, False], [True, True])]
+    assert words == ["seconds", "seconds", "seconds, virtual or measured", "virtual seconds"]
+    assert names.axis_words(names.UPDATES, [True]) == "updates"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from scalebook.app.plan.services import findings
 from scalebook.app.shared.components import charts
 from scalebook.app.shared.components.charts import PALETTE, Series
-from scalebook.training.planning.answer import Answer, Curve, Knee, Point, Range
+from scalebook.training.planning.answer import Answer, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planning.target import TargetAnswer
 
 HEIGHT = 340
@@ -22,8 +22,7 @@ READING = (
 
 def samples(answer: Answer, dark: bool) -> go.Figure:
     """Samples a second; log-log, with the ideal line and the knees."""
-    known = answer.reliability.updates_per_s
-    figure = _speed(answer, "samples/s", dark, lambda point: point.samples_per_s, 1.0, known)
+    figure = _speed(answer, "samples/s", dark, lambda point: point.samples_per_s, 1.0)
     for curve, colour in zip(answer.curves, _colours(answer.curves), strict=True):
         if curve.knee is not None:
             figure.add_trace(_knee(curve.knee, colour, dark))
@@ -32,20 +31,19 @@ def samples(answer: Answer, dark: bool) -> go.Figure:
 
 def updates(answer: Answer, dark: bool) -> go.Figure:
     """Updates a second; the ideal line is of one gradient an update."""
-    known = answer.reliability.updates_per_s
-    return _speed(answer, "updates/s", dark, lambda point: point.updates_per_s, 1 / _batch(answer), known)
+    return _speed(answer, "updates/s", dark, lambda point: point.updates_per_s, 1 / _batch(answer))
 
 
 def idle(answer: Answer, dark: bool) -> go.Figure:
     """The share of their time in which workers do not compute."""
-    figure = _lines(answer, "time without computing", dark, lambda point: 1 - point.compute, None)
+    figure = _lines(answer, "time without computing", dark, lambda point: 1 - point.compute)
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     return figure
 
 
 def staleness(answer: Answer, dark: bool) -> go.Figure:
     """The mean, with the range of its prediction; dashed the 95th percentile."""
-    figure = _lines(answer, "staleness", dark, lambda point: point.staleness, answer.reliability.staleness)
+    figure = _lines(answer, "staleness", dark, lambda point: point.staleness, lambda known: known.staleness)
     for curve, name, colour in zip(answer.curves, findings.names(answer.curves), _colours(answer.curves), strict=True):
         figure.add_trace(
             go.Scatter(
@@ -78,10 +76,8 @@ def _by_workers(figure: go.Figure, ticks: Sequence[int]) -> go.Figure:
     return figure.update_xaxes(type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks], rangemode="normal")
 
 
-def _speed(
-    answer: Answer, title: str, dark: bool, value: Callable[[Point], float], unit: float, known: Range
-) -> go.Figure:
-    figure = _lines(answer, title, dark, value, known)
+def _speed(answer: Answer, title: str, dark: bool, value: Callable[[Point], float], unit: float) -> go.Figure:
+    figure = _lines(answer, title, dark, value, lambda known: known.updates_per_s)
     workers = _workers(answer.curves)
     one = max(curve.one_per_s for curve in answer.curves) * unit
     figure.add_trace(
@@ -94,11 +90,18 @@ def _speed(
     return figure
 
 
-def _lines(answer: Answer, title: str, dark: bool, value: Callable[[Point], float], known: Range | None) -> go.Figure:
-    """A line for each curve, with the band that measurements have had around predictions."""
+def _lines(
+    answer: Answer,
+    title: str,
+    dark: bool,
+    value: Callable[[Point], float],
+    within: Callable[[Reliability], Range | None] = lambda known: None,
+) -> go.Figure:
+    """A line for each curve, with the band that measurements of its kind have had around predictions."""
     series = []
     for curve, name, colour in zip(answer.curves, findings.names(answer.curves), _colours(answer.curves), strict=True):
         y = [value(point) for point in curve.points]
+        known = within(curve.reliability)
         low, high = zip(*(known.likely(at) for at in y), strict=True) if known and y else ((), ())
         series.append(Series(name, [point.workers for point in curve.points], y, colour, low=low, high=high))
     figure = charts.lines(series, x_title="workers", y_title=title, dark=dark, height=HEIGHT)

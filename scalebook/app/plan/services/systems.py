@@ -37,7 +37,9 @@ batch_size: 32
 parameters: 100 MB        # or push and pull, one by one
 copy_bandwidth: 10 GB/s   # of a server; or server: 0.03 (seconds of a push)
 stragglers: {}            # {3: 2.0}: worker 3 takes twice as long
-server_machines: one      # or each: a machine, with its link, for each shard
+server_machines: one      # or each: a machine, with its link, for each shard; workers: on the workers' machines
+# server_cores: 8         # of a machine that serves; a shard is served by one core
+# software: {message: 50 us, bandwidth: 2 GB/s}   # what each end takes for a message, and copies
 link: {bandwidth: 10 Gbit/s, latency: 20 us}
 server_link: {bandwidth: 10 Gbit/s}
 """
@@ -82,6 +84,8 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
         ("a push", shown(profile.push_bytes, "B")),
         ("a pull", shown(profile.pull_bytes, "B")),
         ("server time per push", shown(mean(profile.server_s), "s")),
+        *([("cores to serve", str(profile.server_cores))] if profile.server_cores else []),
+        *([("time per message and end", shown(profile.software.message_s, "s"))] if profile.software else []),
         ("link", _bandwidth(profile)),
         *([("cores", str(profile.cores))] if profile.cores else []),
         *[(f"{number} at once", f"{factor:.2f} × as long") for number, factor in sorted(profile.slowdown.items())],

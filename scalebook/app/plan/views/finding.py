@@ -8,7 +8,7 @@ from scalebook.app.shared.components import chart_view, style
 from scalebook.app.shared.services.words import plural
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.target import TargetAnswer, target_words
-from scalebook.training.planning.words import compared, expectation, reliability_words, sentences
+from scalebook.training.planning.words import accuracy, compared, sentences
 
 
 def show(answer: Answer, file: str) -> None:
@@ -20,11 +20,10 @@ def show(answer: Answer, file: str) -> None:
     chart_view.draw(charts.samples(answer, dark), "plan-samples", "samples a second against workers")
     st.header("Each strategy")
     for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
-        lines = sentences(curve, answer.reliability, answer.elastic, answer.config_workers)
+        lines = sentences(curve, answer.elastic, answer.config_workers)
         st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
-    st.markdown(expectation(answer.reliability))
     with st.expander("How accurate?"):
-        st.markdown(reliability_words(answer.reliability))
+        st.markdown("\n".join(f"- {line}" for line in accuracy(answer)))
     st.header("By number of workers")
     left, right = st.columns(2)
     with left:
@@ -40,7 +39,7 @@ def show(answer: Answer, file: str) -> None:
 def show_target(found: TargetAnswer, answer: Answer) -> None:
     """How long until the target, and both factors of it."""
     st.header(f"Time to {found.metric} {found.target:g}")
-    st.markdown(target_words(found, answer.reliability))
+    st.markdown(target_words(found, answer.curves[0].reliability))
     titles = ("updates to the target", "seconds per update", "seconds to the target")
     for i, (column, figure) in enumerate(zip(st.columns(3), charts.target(found, titles, style.dark()), strict=True)):
         with column:

@@ -18,7 +18,7 @@ def test_samples_have_the_ideal_line_the_range_and_the_knees() -> None:
         (knee.workers - knee.low, knee.high - knee.workers)
     )
     bands = [trace for trace in figure.data if trace.fill == "toself"]
-    assert max(bands[0].y) == pytest.approx(400 / found.reliability.updates_per_s.lowest, rel=1e-3)
+    assert max(bands[0].y) == pytest.approx(400 / found.curves[0].reliability.updates_per_s.lowest, rel=1e-3)
     assert (figure.layout.xaxis.type, figure.layout.yaxis.type) == ("log", "log")
 
 

@@ -89,6 +89,23 @@ def test_nothing_is_lost_or_doubled_over_a_link_that_loses_repeats_and_forgets(
     assert (here / "checkpoints" / "last.ckpt").read_bytes() == (there / "checkpoints" / "last.ckpt").read_bytes()
 
 
+def test_a_piece_of_a_log_behind_one_that_was_lost_is_not_put_behind_a_gap(
+    there: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "PIECE", 4)
+    (there / "log.txt").write_bytes(b"one two three")
+    brought = Brought(here)
+    (first,) = news(there, {}, ["log.txt"])
+    (second,) = news(there, {"log.txt": ("", 4)}, ["log.txt"])
+    brought.take(second)
+    assert brought.has().get("log.txt", ("", 0)) == ("", 0)
+    for piece in (first, second, first):
+        brought.take(piece)
+    assert (here / "log.txt").read_bytes() == b"one two "
+    bring(there, brought)
+    assert (here / "log.txt").read_bytes() == b"one two three"
+
+
 @pytest.mark.parametrize(
     "path", ["../x", "/tmp/x", "a/../../x", "process.json", "job.json", ".hidden", "a/.b", "", "remote.json"]
 )

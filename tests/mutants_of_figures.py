@@ -1,0 +1,317 @@
+"""More mistakes for `tests.mutants`: in what is computed, recorded and said of runs: plans, claims, metrics."""
+
+from tests.mutants_made import Mutant
+
+PLANNING = "training/planning"
+PLANS = "tests/training/planning"
+CALLBACKS = "training/callbacks"
+CALLED = "tests/training/callbacks"
+CLAIMS = "training/claims"
+CLAIMED = "tests/training/claims"
+TRACKING = "training/tracking"
+TRACKED = "tests/training/tracking"
+COLLECTIVE = f"{PLANS}/test_collective.py"
+REDUCED = (
+    f"{COLLECTIVE}::test_a_ring_sends_all_but_a_share_twice_and_trees_take_fewer_messages",
+    f"{COLLECTIVE}::test_workers_of_a_node_share_its_link_to_the_others",
+)
+HIDDEN = (
+    f"{COLLECTIVE}::test_only_what_the_backward_pass_does_not_hide_is_waited_for",
+    f"{COLLECTIVE}::test_fsdp_sends_half_as_much_again",
+)
+ONE = (f"{PLANS}/test_closed.py::test_one_worker_waits_for_nobody",)
+LINKS = (f"{PLANS}/test_links.py",)
+UNITS = (f"{PLANS}/test_profile.py::test_units",)
+TARGET = (f"{PLANS}/test_target.py",)
+INTERVALS = (f"{CLAIMED}/test_intervals.py",)
+DIRECTIONS = (f"{TRACKED}/test_directions.py",)
+NAMES = (f"{TRACKED}/test_names.py",)
+FIGURES = (f"{CALLED}/test_figures.py",)
+
+MUTANTS_OF_FIGURES = (
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "2 * (members - 1) / members * nbytes", "2 * nbytes",
+        "a ring sends its own share, too", REDUCED,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "2 * nbytes, 2 * math.ceil(math.log2(members))", "2 * nbytes, math.ceil(math.log2(members))",
+        "a tree has no way back", REDUCED,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "nodes = math.ceil(workers / node.workers)", "nodes = workers // node.workers",
+        "a node that is not full sends nothing", REDUCED,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "+ _flat_s(nbytes, nodes, link, profile)", "+ _flat_s(nbytes, workers, link, profile)",
+        "each worker of a node is a node", REDUCED,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "limit = 1e6 * min(FIRST_MB, cap_mb)", "limit = 1e6 * cap_mb",
+        "the first bucket is as large as the others", (f"{COLLECTIVE}::test_buckets_are_those_of_torch",),
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "update_s *= workers if self.gathers else 1", "update_s *= 1",
+        "frames of all workers are decoded in the time of one", HIDDEN,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "network.link, profile) / 2  # a gather", "network.link, profile)  # a gather",
+        "a gather costs an all-reduce", HIDDEN,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "math.ceil(workers / slow.cores) if alone", "workers // slow.cores if alone",
+        "three workers on two cores make one turn", (f"{COLLECTIVE}::test_cores_that_are_shared_make_turns",),
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "min(weights, 2e6 * self.bucket_mb)", "2e6 * self.bucket_mb",
+        "a sharded model takes more memory than a whole one",
+        (f"{COLLECTIVE}::test_a_worker_holds_weights_gradients_and_state_or_its_shares_of_them",),
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/collective.py",
+        "half = math.sqrt(3) * spread", "half = math.sqrt(2) * spread",
+        "evenly spread times are less spread than was said", (f"{COLLECTIVE}::test_the_last_of_several_gradients",),
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/closed.py",
+        "latency_s = 2 * (mean", "latency_s = (mean",
+        "a pull has no latency", ONE,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/closed.py",
+        "clock.stragglers.get(0, 1.0)", "clock.stragglers.get(1, 1.0)",
+        "a single worker that is slow is not", ONE,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/closed.py",
+        "if not plain or (shards > 1 and isinstance(clock.server_s, Distribution)):", "if not plain:",
+        "of several draws the mean is taken for the largest",
+        (f"{PLANS}/test_closed.py::test_one_worker_of_a_rule_with_other_pushes_is_played",),
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/links.py",
+        "PAYLOAD * gigabits * 1e9 / 8", "gigabits * 1e9 / 8",
+        "headers carry gradients", LINKS,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/links.py",
+        "return Network(link, Link(0.0, link.bandwidth))", "return Network(link, link)",
+        "a message waits for the network twice", LINKS,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/quantities.py",
+        "value / 8 for prefix, value", "value for prefix, value",
+        "bits are bytes", UNITS,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/quantities.py",
+        "for one in reversed(scale) if value", "for one in scale if value",
+        "seconds are shown in microseconds", UNITS,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/target.py",
+        "self.updates / self.updates_per_s", "self.updates * self.updates_per_s",
+        "more updates a second take longer", TARGET,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/target.py",
+        "best = min(there, key=", "best = max(there, key=",
+        "the slowest is recommended", TARGET,
+    ),
+    Mutant(
+        "planning", f"{PLANNING}/reaching.py",
+        "\"server_link\": _link(clock.server_link)", "\"server_link\": _link(clock.link)",
+        "updates are counted on another clock than their seconds", TARGET,
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/batches.py",
+        "return batch.shape[0] if batch.ndim else 1", "return batch.shape[-1] if batch.ndim else 1",
+        "a batch has as many samples as a sample has numbers", (f"{CALLED}/test_batches.py",),
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/batches.py",
+        "and loss.numel() == 1 else None", "else None",
+        "a tensor of several losses is one", (f"{CALLED}/test_batches.py",),
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/counted.py",
+        "communicate = min(exposed * self.trainer.global_step, share * self.compute)",
+        "communicate = exposed * self.trainer.global_step",
+        "a worker's late start counts in every step", (f"{CALLED}/test_counted.py",),
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/counted.py",
+        "measured[\"backward_comm_time\"] - measured.get(", "measured[\"backward_comm_time\"] + measured.get(",
+        "what computing hides is waited for", (f"{CALLED}/test_counted.py",),
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/figures.py",
+        "        self.begin(time, counts, workers)\n        return rates\n", "        return rates\n",
+        "rates are those of the whole run", FIGURES,
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/figures.py",
+        "if computed - updates > len(times) else {}", "if computed > updates else {}",
+        "a gradient that is under way counts as averaged", FIGURES,
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/metric_summary.py",
+        "if not math.isnan(value) and (math.isnan(before) or", "if (math.isnan(before) or",
+        "no number is the best value", FIGURES,
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/metric_summary.py",
+        "choose = min if direction(metric, recorded=self.directions).lower else max",
+        "choose = max if direction(metric, recorded=self.directions).lower else min",
+        "the worst accuracy is the best", FIGURES,
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/divergence.py",
+        "if not math.isfinite(value := loss.item()):", "if math.isnan(value := loss.item()):",
+        "a run goes on with an infinite loss",
+        (f"{CALLED}/test_ends.py::test_a_loss_that_is_no_number_raises_with_the_count_of_updates",),
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/agree.py",
+        "return max(1, min(MOST_STEPS,", "return max(2, min(MOST_STEPS,",
+        "workers whose steps are long are asked too rarely",
+        (f"{CALLED}/test_ends.py::test_the_pace_of_workers_in_step_follows_their_speed",),
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/gpu_share.py",
+        "self.share / workers", "self.share",
+        "workers on one GPU take the memory of others", (f"{CALLED}/test_gpu_share.py",),
+    ),
+    Mutant(
+        "callbacks", f"{CALLBACKS}/noise_scale.py",
+        "1 / samples if samples else 0.0", "0.0",
+        "a small training set counts as endless",
+        (f"{CALLED}/test_noise_scale.py::test_a_small_training_set_is_drawn_without_replacement",),
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/intervals.py",
+        "half = quantile(0.5 + level / 2, self.degrees)", "half = quantile(level, self.degrees)",
+        "an interval of 95 % is one of 90 %", INTERVALS,
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/intervals.py",
+        "statistics.stdev(values) / math.sqrt(len(values))", "statistics.stdev(values)",
+        "more seeds make no interval smaller", INTERVALS,
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/intervals.py",
+        "no_low=self.no_low or other.no_high,", "no_low=self.no_low or other.no_low,",
+        "a ratio over one that is open has both ends", INTERVALS,
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/intervals.py",
+        "        return r > 0\n", "        return True\n",
+        "pairs of which one falls as the other rises are pairs", INTERVALS,
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/intervals.py",
+        "low, high = self.first - half, self.last + half", "low, high = self.first - half, self.first + half",
+        "what choosing the rates flatters is not in the interval", INTERVALS,
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/crossing.py",
+        "sign * value <= sign * target", "sign * value < sign * target",
+        "who is exactly at the target is not there", (f"{CLAIMED}/test_crossing.py",),
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/crossing.py",
+        "return Amount(points[0][1], at_once=True)", "return Amount(points[0][1])",
+        "who was there at the first validation took exactly that", (f"{CLAIMED}/test_crossing.py",),
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/choosing.py",
+        "* (1 if lower else -1) if there", "if there",
+        "of what should be large the smallest is chosen", (f"{CLAIMED}/test_choosing.py",),
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/choosing.py",
+        "return len(seeds) - len(there), figure,", "return 0, figure,",
+        "whoever misses a seed may have been fast", (f"{CLAIMED}/test_choosing.py",),
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/power.py",
+        "statistics.variance(side) * (len(side) - 1) for side in known", "statistics.variance(side) for side in known",
+        "a spread is pooled without weights",
+        (f"{CLAIMED}/test_power.py::test_the_spread_is_pooled_over_sides_with_two_runs_or_more",),
+    ),
+    Mutant(
+        "claims", f"{CLAIMS}/written.py",
+        "if BEGIN.fullmatch(text) or END.fullmatch(text):", "if BEGIN.fullmatch(text):",
+        "readers see a comment of ours",
+        (f"{CLAIMED}/test_written.py::test_readers_do_not_see_the_comments",),
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/directions.py",
+        "return Direction(said == \"min\", \"said\")", "return Direction(said == \"max\", \"said\")",
+        "a person's word is turned round", DIRECTIONS,
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/directions.py",
+        "    if words & LOWER:\n", "    if words & LOWER and not words & HIGHER:\n",
+        "a top-1 error is better when it is larger", DIRECTIONS,
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/directions.py",
+        "for metric, goals in found.items() if len(goals) == 1}", "for metric, goals in found.items()}",
+        "callbacks that disagree decide by chance", DIRECTIONS,
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/directions.py",
+        "found.setdefault(metric, cast(Goal, goal))", "found[metric] = cast(Goal, goal)",
+        "the run that says it last decides", DIRECTIONS,
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/names.py",
+        "return \"virtual seconds\" if all(virtual) else", "return \"virtual seconds\" if any(virtual) else",
+        "measured seconds are called virtual", NAMES,
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/names.py",
+        "key=lambda name: (not name.endswith(\"loss\"), name))", "key=lambda name: name)",
+        "a model's own loss is not what its runs are judged by", NAMES,
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/names.py",
+        "(VAL_BITS_PER_DIM, VAL_ACCURACY,", "(VAL_ACCURACY, VAL_BITS_PER_DIM,",
+        "a generative model is judged by its accuracy", NAMES,
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/notes.py",
+        "{content[found.end() :].strip()}", "{content[found.start() :].strip()}",
+        "a description grows each time that it is read", (f"{TRACKED}/test_notes.py",),
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/worker_figures.py",
+        "if isinstance(said, bool) or not isinstance(said, int | float):", "if not isinstance(said, int | float):",
+        "true is a figure", (f"{TRACKED}/test_worker_figures.py",),
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/worker_figures.py",
+        "if self._size > LIVE:", "if self._size > LARGEST:",
+        "the file of a run with many workers grows without end", (f"{TRACKED}/test_worker_figures.py",),
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/spool.py",
+        "lines = [line for line in lines if line[0] == run_id]", "lines = [*lines]",
+        "a machine writes into another run's record", (f"{TRACKED}/test_spool.py",),
+    ),
+    Mutant(
+        "tracking", f"{TRACKING}/writer.py",
+        "                for _ in batch:\n                    self._points.popleft()\n",
+        "                self._points.clear()\n",
+        "points that come while others are written are lost", (f"{TRACKED}/test_writer.py",),
+    ),
+)  # fmt: skip
