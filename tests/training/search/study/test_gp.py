@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.config.search.space import Dimension
+from scalebook.training.config.search.types import Objective
 from scalebook.training.search.study import gp
 from scalebook.training.search.study.study import Study
 from tests.training.search.studies import ACCURACY, RATE, SECONDS, journal, search
@@ -33,7 +34,7 @@ def test_of_twenty_trials_on_a_smooth_objective_its_best_is_ten_times_better_tha
 
 
 @pytest.mark.parametrize(("objective", "sign"), [(SECONDS, 1), (ACCURACY, -1)])
-def test_each_trial_that_says_something_has_a_finite_value(tmp_path: Path, objective: object, sign: int) -> None:
+def test_each_trial_that_says_something_has_a_finite_value(tmp_path: Path, objective: Objective, sign: int) -> None:
     """With `sign` 1 less is better. The median of 1, 2 and 5 is 2, the worst 5."""
     study = Study.open(journal(tmp_path), "one", search(RATE, objectives=(objective,)))
     for value in (1.0, 2.0, 5.0, math.inf):
