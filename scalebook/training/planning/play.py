@@ -131,7 +131,7 @@ class _Watch(Nobody):
         self.players: VirtualWorkers | None = None
         self.clock: VirtualClock | None = None
         self._gradients: Counter[int] = Counter()
-        self.push_every = 1
+        self.n_push = 1
 
     def settling(self) -> bool:
         assert self.players is not None
@@ -149,12 +149,7 @@ class _Watch(Nobody):
         assert self.players is not None
         outcome = self.players.pushed.get(worker)
         self._gradients[worker] += 1
-        if (
-            self.counts
-            and outcome is not None
-            and outcome.applied
-            and (self._gradients[worker] - 1) % self.push_every == 0
-        ):
+        if self.counts and outcome is not None and outcome.applied and (self._gradients[worker] - 1) % self.n_push == 0:
             self.stale[outcome.staleness] += 1
 
 
@@ -179,7 +174,7 @@ def play(
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()
     local = local or NoLocalSteps()
-    if not (gradients or local.steps or overlap or (cores is not None and cores < workers)):
+    if not (gradients or local != NoLocalSteps() or overlap or (cores is not None and cores < workers)):
         travels = profile.push_bytes, profile.pull_bytes
         if workers == 1 and (alone := one_worker(profile.batch_size, rule, shards, timing, *travels)) is not None:
             return alone
@@ -191,7 +186,7 @@ def play(
     settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
     run = SharedRun(workers, settings, now)
     watch = _Watch()
-    watch.clock, watch.push_every = now, rule.push_every * local.every
+    watch.clock, watch.n_push = now, local.every
     queue = Cores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None
     begun = Overlapping(now, queue) if overlap else queue
 
@@ -210,14 +205,15 @@ def play(
         players.detach()
     finally:
         run.close()
-    return _point(profile, workers, watch, before, after, watch.push_every)
+    return _point(profile, workers, watch, before, after, watch.n_push)
 
 
 def _enough(workers: int, rule: Rule, local: Local) -> int:
     """Gradients after which updates/s are known within some 1 %."""
     many = MANY if rule.waits and not rule.synchronous else min(MANY, max(LEAST, EACH * workers))
     always = ROUNDS if rule.synchronous else ALWAYS
-    return max(many * min(local.every, ALWAYS), always * workers * local.every)
+    every = local.every if local.steps else 1
+    return max(many * min(every, ALWAYS), always * workers * every)
 
 
 def _step(players: VirtualWorkers, gradients: int) -> None:
@@ -247,7 +243,7 @@ def _read(run: SharedRun, clock: VirtualClock, cores: Cores | None) -> _Reading:
     )
 
 
-def _point(profile: Profile, workers: int, watch: _Watch, before: _Reading, after: _Reading, push_every: int) -> Point:
+def _point(profile: Profile, workers: int, watch: _Watch, before: _Reading, after: _Reading, n_push: int) -> Point:
     assert watch.first is not None, "an update in every few gradients"
     (first_s, first), (last_s, last) = watch.first, watch.last
     rate = (last - first) / (last_s - first_s) if last_s > first_s else math.inf
@@ -266,7 +262,7 @@ def _point(profile: Profile, workers: int, watch: _Watch, before: _Reading, afte
     return Point(
         workers,
         rate,
-        rate * each * push_every * profile.batch_size,
+        rate * each * n_push * profile.batch_size,
         compute / all_s,
         communicate / all_s,
         waited / all_s,

@@ -34,7 +34,7 @@ from scalebook.training.strategies.tuners import is_finder
 WORTH_SAYING: Final = 100_000_000  # bytes
 _WRITES: Final = (
     "writes into parameters that all workers share. "
-    "Set workers to 1, without push_every, pull_every, overlap and trace, remove it"
+    "Set workers to 1 and local to none, without overlap and trace, remove it"
 )
 _SEARCHES: Final = "is not Lightning's own, and may search while workers train. Remove it"
 WRITING: Final = (StochasticWeightAveraging, WeightAveraging, ModelPruning)
@@ -44,7 +44,7 @@ CALLBACKS: Final[dict[type[Callback], str]] = {
     ModelPruning: _WRITES,
     BaseFinetuning: (
         "adds param groups to an optimizer that the workers have divided already. "
-        "Set workers to 1 and host to inline, without push_every, pull_every, overlap and trace, remove it"
+        "Set workers to 1, host to inline and local to none, without overlap and trace, remove it"
     ),
     LearningRateFinder: _SEARCHES,
     BatchSizeFinder: _SEARCHES,
@@ -116,7 +116,7 @@ def refuse_playing(trainer: Trainer) -> None:
     if trainer.accumulate_grad_batches != 1:
         raise _refused(
             "trainer.accumulate_grad_batches: virtual workers push once a batch. Set it to 1 and use a larger batch or "
-            "the rule's push_every"
+            "local: downpour"
         )
 
 
@@ -182,7 +182,7 @@ def refuse_optimizers(optimizers: Sequence[Optimizer], writable: bool) -> None:
             if owner.setdefault(id(parameter), number) != number and not writable:
                 raise _refused(
                     "model: two optimizers share a parameter. Give each parameter to one optimizer, set workers "
-                    "to 1, without push_every, pull_every, overlap and trace"
+                    "to 1 and local to none, without overlap and trace"
                 )
 
 

@@ -11,6 +11,7 @@ from scalebook.training.planning.links import NETWORKS, Network
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
 from scalebook.training.ps.policy.clock import Distribution, Link
+from scalebook.training.ps.policy.local import Downpour
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 
 ETHERNET: Final = Profile(Distribution("gamma", 0.18, 0.1), 32, 1e8, 8e7, 0.03, network=NETWORKS["10gbe"])
@@ -39,8 +40,9 @@ def test_one_worker_waits_for_nobody(system: Profile, rule: Rule, shards: int) -
 
 def test_one_worker_of_a_rule_with_other_pushes_is_played() -> None:
     clock = ETHERNET.clock(1)
-    for rule in (Async(4, 4), Softsync(1)):
-        assert one_worker(32, rule, 1, clock, 1e8, 1e8) is None
+    assert one_worker(32, Softsync(1), 1, clock, 1e8, 1e8) is None
+    rare = play(ETHERNET, 1, Async(), local=Downpour(4, 4), gradients=400)
+    assert play(ETHERNET, 1, Async(), local=Downpour(4, 4)).updates_per_s == pytest.approx(rare.updates_per_s, rel=0.05)
     drawn = replace(ETHERNET, server_s=Distribution("exponential", 0.03)).clock(1, 4)
     assert one_worker(32, Async(), 4, drawn, 1e8, 1e8) is None, "the largest of four draws"
 

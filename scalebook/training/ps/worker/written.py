@@ -8,7 +8,7 @@ from scalebook.training.ps.worker.end import WrittenError
 def written_error(worker: int, names: Sequence[str], moment: str, alone: bool) -> WrittenError:
     """The error that names these parameters. `alone`: there is one worker."""
     some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    remedy = "without push_every, pull_every, overlap and trace" if alone else "with workers: 1"
+    remedy = "with local: none and without overlap and trace" if alone else "with workers: 1"
     return WrittenError(
         f"model: worker {worker} wrote into {some} {moment}. Parameters come from the parameter server, so "
         "that would be lost. Write into buffers, or into parameters that never require a gradient; swap weights in "

@@ -10,7 +10,8 @@ from torch.nn import Linear, ModuleList, Parameter
 from torch.optim import SGD, Adam
 
 from scalebook.training.ps import Joined, Settings, SharedRun, join
-from scalebook.training.ps.policy.rules import Async, Sync
+from scalebook.training.ps.policy.local import Downpour
+from scalebook.training.ps.policy.rules import Sync
 from scalebook.training.strategies.processes import run_workers
 
 DEADLINE_S = 20.0
@@ -82,7 +83,7 @@ def test_more_shards_than_parameters_are_refused_by_name() -> None:
 
 def test_a_group_added_during_training_is_refused() -> None:
     optimizer = SGD([Parameter(torch.zeros(2))], lr=1.0)
-    one = joined(SharedRun(1, Settings(rule=Async(push_every=2))), 0, optimizer)
+    one = joined(SharedRun(1, Settings(local=Downpour(2, 1))), 0, optimizer)
     one.begin()
     optimizer.add_param_group({"params": [Parameter(torch.zeros(2))]})
     with pytest.raises(ValueError, match=r"a param group was added .* or train with workers: 1 and host: inline"):
