@@ -86,7 +86,9 @@ def test_a_group_added_during_training_is_refused() -> None:
     one = joined(SharedRun(1, Settings(local=Downpour(2, 1))), 0, optimizer)
     one.begin()
     optimizer.add_param_group({"params": [Parameter(torch.zeros(2))]})
-    with pytest.raises(ValueError, match=r"a param group was added .* or train with workers: 1, host: inline and local: none"):
+    with pytest.raises(
+        ValueError, match=r"a param group was added .* or train with workers: 1, host: inline and local: none"
+    ):
         one.clients[0].push()
 
 
