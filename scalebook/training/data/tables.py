@@ -69,10 +69,9 @@ class TableSource:
                 self.hub, self.subset, revision=self.revision, cache_dir=str(_cache())
             )
             _refuse_other(builder, self.hub)
-            if part not in (builder.info.splits or {part: None}):
-                known = ", ".join(map(str, builder.info.splits or ()))
-                raise DataError(f"data.init_args.{key}: {self.hub} has no part {part!r}. Write one of {known}.")
+            _refuse_part(builder, part, f"data.init_args.{key}: {self.hub}")  # before a download, where that is known
             builder.download_and_prepare()
+            _refuse_part(builder, part, f"data.init_args.{key}: {self.hub}")
             return builder.as_dataset(split=part)
 
     def holds(self, part: str, file: str) -> bool:
@@ -133,6 +132,12 @@ def _refuse_other(builder: Any, name: str) -> None:
         raise DataError(f"data: {name} needs the reader {reader}, which is not allowed. Use files of {KINDS}.")
 
 
+def _refuse_part(builder: Any, part: str, what: str) -> None:
+    splits = builder.info.splits
+    if splits and part not in splits:
+        raise DataError(f"{what} has no split {part!r}. Write one of {', '.join(splits)}.")
+
+
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
     """Errors of datasets as a DataError with a remedy."""
@@ -152,7 +157,10 @@ def _explained(what: str) -> Iterator[None]:
             f"{what} cannot be reached ({_line(error)}). Go online once, or copy its files here and write path."
         ) from error
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"{what} cannot be read ({_line(error)}). Use whole files of {KINDS}.") from error
+        remedy = f"Use whole files of {KINDS}."
+        if isinstance(error, ValueError) and str(error).startswith(("BuilderConfig", "Config name")):
+            remedy = "Write one of its subsets as subset."
+        raise DataError(f"{what} cannot be read ({_line(error)}). {remedy}") from error
 
 
 def _line(error: BaseException) -> str:

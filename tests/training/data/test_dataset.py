@@ -266,3 +266,44 @@ def test_what_would_run_code_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data: somebody/pickled needs the reader pandas, which is not allowed"):
         _refuse_other(builder, "somebody/pickled")
     assert not ran.exists()
+
+
+def as_of_the_hub(folder: Path, **arguments: Any) -> Dataset:
+    """The package datasets chooses readers, subsets and splits of a folder as it does of the Hub's files."""
+    data = Dataset(hub="some/body", **arguments)
+    object.__setattr__(data.source, "hub", str(folder))
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+def test_splits_and_subsets_of_the_hub(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    table().to_parquet(folder / "train-00000.parquet")
+    table()[:4].to_parquet(folder / "test-00000.parquet")
+    data = as_of_the_hub(folder, features=["a"], validation="test")
+    assert [len(part) for part in data._numbers.values()] == [ROWS, 4]
+    with pytest.raises(DataError, match=r"split: .* has no split 'tran'\. Write one of train, test"):
+        as_of_the_hub(folder, features=["a"], split="tran")
+    with pytest.raises(DataError, match=r"validation: .* has no split 'valid'\. Write one of train, test"):
+        as_of_the_hub(folder, features=["a"], validation="valid")
+    with pytest.raises(DataError, match=r"'nope' not found.*Write one of its subsets as subset"):
+        as_of_the_hub(folder, subset="nope")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.txt", "needs the reader text, which is not allowed"),
+        ("a.pkl", "cannot be read"),
+        ("data.py", "scripts are no"),
+    ],
+)
+def test_of_the_hub_too_only_data_is_read(name: str, message: str, tmp_path: Path) -> None:
+    folder, ran = tmp_path / "data", tmp_path / "it ran"
+    folder.mkdir()
+    (folder / name).write_text(f"open({str(ran)!r}, 'w')\n", encoding="utf-8")
+    with pytest.raises(DataError, match=rf"{message}.*Use (whole )?files of Parquet, CSV, TSV, JSON, or images"):
+        as_of_the_hub(folder)
+    assert not ran.exists()
