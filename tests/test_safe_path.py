@@ -31,7 +31,7 @@ config:
 experiment: small
 objective: val/loss
 trials: 1
-sampler: cma-es
+sampler: gp
 space:
   learning_rate: {log_uniform: [0.01, 0.1]}
   batch_size: {powers_of_two: [16, 32]}

@@ -80,7 +80,6 @@ def _contradictions(
     settings = CheckedSettings(
         rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True,
         args.get("clock") is not None, pull, args.get("pull_delta") is True, local,
-        any(counts.get(name, 1) > 1 for name in ("push_every", "pull_every")),
         bool(counts.get("cancel")) and counts.get("backup_workers", 0) > 0,
     )  # fmt: skip
     first = nobody_left(rule, counts, workers)

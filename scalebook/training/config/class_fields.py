@@ -80,7 +80,7 @@ def _filled(head: str, settings: dict[str, Any]) -> str:
 
 
 def _phrase(name: str, value: Any) -> str:
-    """`backup_workers`, 2 -> `2 backups`; `adaptive`, true -> `adaptive`; `push_every`, 4 -> `push every 4`."""
+    """`backup_workers`, 2 -> `2 backups`; `adaptive`, true -> `adaptive`; `limit`, 4 -> `limit 4`."""
     plain = name.replace("_", " ")
     if plain.endswith(" workers"):
         return f"{value} {plain.removesuffix(' workers')}{'' if value == 1 else 's'}"

@@ -63,15 +63,15 @@ def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> 
 
 
 def class_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """Classes that run other code than that of Scalebook, or may; and addresses that data would be fetched from."""
+    """Classes that run other code than that of Scalebook, or may; and data that would be downloaded."""
     fetched = [
         Problem(
             key,
-            f"is {value!r}, and Scalebook downloads from there only in a folder that you trust",
-            "Check the address, then trust the folder: --trust, or the button on the pages.",
+            f"is {value!r}, and Scalebook downloads from the Hub only in a folder that you trust",
+            "Check the name, then trust the folder: --trust, or the button on the pages.",
         )
         for key, name, value in _texts(config.get("data"), "data")
-        if name == "url"
+        if name == "hub"
     ]
     return fetched + [
         Problem(

@@ -18,6 +18,17 @@ OLDER_ARGUMENTS: Final[dict[str, dict[str, tuple[str, Mapping[Any, Any]]]]] = {
 """By class, arguments that this version reads for the last time: how they are called now, and which values too."""
 
 
+def removed_argument(class_name: str, name: str, args: Mapping[str, Any]) -> str | None:
+    """What to write instead of an argument that an earlier version had; None of any other."""
+    if class_name != "Async" or name not in ("push_every", "pull_every"):
+        return None
+    pushes, fetches = args.get("push_every", 1), args.get("pull_every", 1)
+    if pushes == fetches == 1:
+        return "Remove it."
+    local = f"{{class_path: Downpour, init_args: {{n_push: {pushes}, n_fetch: {fetches}}}}}"
+    return f"Write local: {local} beside the rule."
+
+
 def renamed(path: str) -> str:
     """What a path of an earlier version is called now; any other as it stands."""
     return next((new + path.removeprefix(old) for old, new in MOVED.items() if path.startswith(old)), path)

@@ -87,8 +87,9 @@ class AsyncPS(SharedMeasures, Playing):
             values; the shards keep exact ones, which validation and checkpoints use.
         pull_delta: Whether to send only the difference to the worker's last parameters, by any lossy codec. The next
             pull makes up for what one omits.
-        local: When workers communicate. `none`: after each gradient. Otherwise each worker makes steps of its own
-            optimizer on its own parameters, and an update combines several steps. `local_sgd`: averages parameters.
+        local: When workers communicate. `none`: after each gradient. `downpour`: pushes the sum of several gradients,
+            and makes plain SGD steps in between. Otherwise each worker makes steps of its own optimizer
+            on its own parameters, and an update combines several steps. `local_sgd`: averages parameters.
             `diloco`: adds momentum over these averages. `elastic`: workers keep their own parameters; they and the
             shards pull each other. `significance`: pushes only after moving far enough. Updates, and with them
             `max_steps` and staleness, count what the shards apply; learning rate schedules count a worker's own steps.

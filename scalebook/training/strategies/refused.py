@@ -107,7 +107,7 @@ def refuse_playing(trainer: Trainer) -> None:
     if trainer.accumulate_grad_batches != 1:
         raise _refused(
             "trainer.accumulate_grad_batches: virtual workers push once a batch. Set it to 1 and use a larger batch or "
-            "the rule's push_every"
+            "local: downpour"
         )
 
 

@@ -22,7 +22,7 @@ from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
 from scalebook.training.ps.policy.codecs import Int8, TopK
 from scalebook.training.ps.policy.damping import DelayCompensation
-from scalebook.training.ps.policy.local import DiLoCo, Elastic, LocalSGD
+from scalebook.training.ps.policy.local import DiLoCo, Downpour, Elastic, LocalSGD
 from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
 from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.small import SAMPLES, Batch, Diary, Small, diaries, fit, trainer
@@ -50,10 +50,10 @@ RULES: dict[str, Any] = {
     "sync with a backup": {"rule": Sync(1)},
     "late ones stop": {"rule": Sync(2, cancel=True), "push_codec": TopK(0.3)},
     "softsync": {"rule": Softsync(3)},
-    "sums": {"rule": Async(push_every=3, pull_every=2)},
-    "pulls": {"rule": Async(pull_every=3)},
+    "sums": {"local": Downpour(3, 2)},
+    "pulls": {"local": Downpour(1, 3)},
     "decoded": {"pull_codec": TopK(0.2), "pull_delta": True, "damping": DelayCompensation(), "norms": True},
-    "decoded between own steps": {"rule": Async(push_every=2, pull_every=2), "pull_codec": Int8()},
+    "decoded between own steps": {"local": Downpour(2, 2), "pull_codec": Int8()},
     "local": {"rule": Sync(1), "local": LocalSGD(3), "push_codec": TopK(0.3)},
     "outer momentum": {"rule": Async(), "local": DiLoCo(4), "pull_codec": Int8(), "pull_delta": True},
     "elastic": {"rule": Bounded(1), "local": Elastic(3)},

@@ -49,7 +49,7 @@ class PendingPush:
 class Client:
     """One worker's end of one optimizer. Between two calls nothing changes the replica.
 
-    With `push_every` or `pull_every` above 1 (Dean et al. 2012, algorithm 7.1) the worker makes plain SGD steps on its
+    With `downpour` (Dean et al. 2012, algorithm 7.1) the worker makes plain SGD steps on its
     own replica in between, and pushes the sum of its gradients.
     """
 
@@ -58,8 +58,8 @@ class Client:
         self._control, self._worker, self._counters = control, worker, host.section.counters
         settings, rule = control.settings, control.settings.rule
         self._clip = None if rule.gathers else settings.clip
-        self._sums, self._sum = rule.push_every > 1, GradientSum(rule.push_every)
-        self._pull_every = rule.pull_every
+        self._sums, self._sum = settings.local.n_push > 1, GradientSum(settings.local.n_push)
+        self._n_fetch = settings.local.n_fetch
         self._groups, self._steps = len(optimizer.param_groups), 0
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._has_modes = has_modes(optimizer)
@@ -158,13 +158,13 @@ class Client:
 
     def _arrive_steps(self, push: PendingPush) -> Steps[None]:
         """What the replica becomes after a push."""
-        if self._steps % self._pull_every == 0:
+        if self._steps % self._n_fetch == 0:
             yield from self._pull_steps()
         elif push.usable:
             self.replica.step(self.optimizer.param_groups)
 
     def push_rest_steps(self) -> Steps[bool]:
-        """At the end, push the sum that has been begun (`push_every`), with the hyper-parameters of its last gradient.
+        """At the end, push the sum that has been begun (`downpour`), with the hyper-parameters of its last gradient.
 
         As Lightning steps in the last batch, however few it has accumulated by then. False: the budget of updates
         does not allow it.

@@ -212,7 +212,7 @@ class JoinedEnd(Protocol):
         last push is applied."""
 
     def push_rest(self) -> bool:
-        """At the end, push what `push_every` has summed and not pushed, or what the last steps of its own have led to;
+        """At the end, push what `downpour` has summed and not pushed, or what the last steps of its own have led to;
         False: the budget does not allow it."""
 
     def finish(self) -> None:

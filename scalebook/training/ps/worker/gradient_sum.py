@@ -1,4 +1,4 @@
-"""What a worker adds up between two of its pushes (`push_every` above 1)."""
+"""What a worker adds up between two of its pushes (`downpour`)."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ class GradientSum:
     `gradients`: by parameter, in memory of their own. `valid`: whether there are any.
     """
 
-    def __init__(self, push_every: int) -> None:
-        self._every, self._count = push_every, 0
+    def __init__(self, n_push: int) -> None:
+        self._every, self._count = n_push, 0
         self.gradients: list[Tensor | None] = []
         self.groups: Groups = []
         self.valid = False
