@@ -36,7 +36,7 @@ from scalebook.training.planning.links import PAYLOAD, Network
 from scalebook.training.planning.measuring import EVEN
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
-from scalebook.training.planning.reliability import Cell, Source, compared, strategy_of, write
+from scalebook.training.planning.reliability import ComparedPlan, PlansCompared, compared, strategy_of, write
 from scalebook.training.ps.channel.channel import Reach
 from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
 from scalebook.training.ps.channel.remote_end import RemoteEnd
@@ -228,10 +228,10 @@ def planned(rates: Sequence[Rate], gigabits: float, settings: Settings) -> list[
     ]
 
 
-def cells(name: str, rates: Sequence[Rate], points: Sequence[Point], gigabits: float, rule: Rule) -> list[Cell]:
+def cells(name: str, rates: Sequence[Rate], points: Sequence[Point], gigabits: float, rule: Rule) -> list[ComparedPlan]:
     """Of all but the one machine that the planner was told of."""
     return [
-        Cell(
+        ComparedPlan(
             strategy_of(rule),
             "network",
             f"{name}, {point.workers} machines, {gigabits:g} Gbit/s",
@@ -275,7 +275,7 @@ def main() -> None:
     if why := why_not():
         print(f"nothing was measured: {why}")
         return
-    others, kept = Others(), list[Cell]()
+    others, kept = Others(), list[ComparedPlan]()
     head = ["codec", "MB pushed + pulled", *[f"{n} machine{'s' * (n > 1)}" for n in range(1, MOST + 1)], "knee"]
     for gigabits in arguments.gigabits:
         print(f"\n{gigabits:g} Gbit/s\n\n| {' | '.join(head)} |\n|---|---:|{'---:|' * (MOST + 1)}")
@@ -293,7 +293,7 @@ def main() -> None:
     print(f"\n{others.sentence()}")
     if arguments.reliability:
         command = f"python -m benchmarks.cluster_rates --seconds {arguments.seconds:g} --repeats {arguments.repeats}"
-        write(arguments.reliability, Source(command, others.sentence(), kept))
+        write(arguments.reliability, PlansCompared(command, others.sentence(), kept))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from scalebook.training.planning.answering import Setting
 from scalebook.training.planning.links import OWN
 from scalebook.training.planning.measuring import measure
 from scalebook.training.planning.question import Question
-from scalebook.training.planning.reliability import Cell, Source, write
+from scalebook.training.planning.reliability import ComparedPlan, PlansCompared, write
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tuning.following import follow
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
     args = parser.parse_args()
-    others, cells = Others(), list[Cell]()
+    others, cells = Others(), list[ComparedPlan]()
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder).resolve()).create()
         description = describe(workspace)
@@ -77,7 +77,7 @@ def main() -> None:
             for _ in range(args.rounds):
                 plan, run = predicted(workspace, asked, description), measured(workspace, asked, description)
                 ratios.append(plan / run)
-                cells.append(Cell("ddp", "machine", f"{WORKERS} workers, width {width}", round(plan / run, 3)))
+                cells.append(ComparedPlan("ddp", "machine", f"{WORKERS} workers, width {width}", round(plan / run, 3)))
                 print(
                     f"width {width}: predicted {plan:.1f}, measured {run:.1f} updates/s, {plan / run:.2f}", flush=True
                 )
@@ -85,7 +85,7 @@ def main() -> None:
     print(others.sentence())
     if args.reliability:
         command = f"python -m benchmarks.ddp_plan --rounds {args.rounds} --width {' '.join(map(str, args.width))}"
-        write(args.reliability, Source(command, others.sentence(), cells))
+        write(args.reliability, PlansCompared(command, others.sentence(), cells))
 
 
 if __name__ == "__main__":

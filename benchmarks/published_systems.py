@@ -24,8 +24,7 @@ from scalebook.training.planning.collective import AllReduce, buckets, largest
 from scalebook.training.planning.links import PAYLOAD, Network
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode, Software
-from scalebook.training.planning.reliability import Cell as Compared
-from scalebook.training.planning.reliability import Source, write
+from scalebook.training.planning.reliability import ComparedPlan, PlansCompared, write
 from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.rules import Sync
 
@@ -266,11 +265,11 @@ def main() -> None:
         args.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     if args.reliability:
         cells = [
-            Compared("sync" if cell.servers else "ddp", "network", cell.name, round(made / cell.published, 3))
+            ComparedPlan("sync" if cell.servers else "ddp", "network", cell.name, round(made / cell.published, 3))
             for cell in (*CELLS, *KEPT_BACK)
             if (made := planned(cell, design)) is not None
         ]
-        write(args.reliability, Source("python -m benchmarks.published_systems", "as published", cells))
+        write(args.reliability, PlansCompared("python -m benchmarks.published_systems", "as published", cells))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from scalebook.training.planning.answering import Setting
 from scalebook.training.planning.links import OWN
 from scalebook.training.planning.play import Endless
 from scalebook.training.planning.profile import Profile
-from scalebook.training.planning.reliability import Cell, Source, strategy_of, write
+from scalebook.training.planning.reliability import ComparedPlan, PlansCompared, strategy_of, write
 from scalebook.training.ps import Settings, SharedRun, join, serve
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.memory.region import ROW, WAIT
@@ -260,11 +260,11 @@ def verdicts(rows: Sequence[Row], linear: Mapping[int, float]) -> list[str]:
     return said
 
 
-def cells(rows: Sequence[Row]) -> list[Cell]:
+def cells(rows: Sequence[Row]) -> list[ComparedPlan]:
     """Of the planner: of workers that sleep, and of those that only compute and share caches; staleness where there is
     any."""
     return [
-        Cell(
+        ComparedPlan(
             strategy_of(RULES[cell["rule"]]()),
             "machine" if cell["sleeps"] else "short",
             f"{cell['rule']}, {cell['workers']} workers, {cell['host']}",
@@ -323,7 +323,7 @@ def main() -> None:
         args.json.write_text(json.dumps(rows, indent=1))
     if args.reliability:
         command = f"python -m benchmarks.virtual_truth --seconds {args.seconds:g} --seeds {args.seeds}"
-        write(args.reliability, Source(command, others.sentence(), cells(rows)))
+        write(args.reliability, PlansCompared(command, others.sentence(), cells(rows)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.virtual_truth import RULES, cells, failures, linear, planned, verdicts, virtual
 from benchmarks.worker_cost import Cost, calibrate
-from scalebook.training.planning.reliability import Cell
+from scalebook.training.planning.reliability import ComparedPlan
 from scalebook.training.ps.policy.rules import Softsync
 
 COST = Cost(gradient_s=0.022, cv=0.02, server_s=0.0005)
@@ -50,9 +50,9 @@ def cell(sleeps: bool, planned_updates: float, planned_staleness: float, stalene
 def test_cells_are_of_a_kind_and_have_staleness_where_there_is_any() -> None:
     rows = [cell(True, 0.97, 0.8, 1.0), cell(True, 1.09, 1.0, 0.0), {**cell(False, 1.3, 1, 1), "rule": "sync"}]
     assert cells(rows) == [
-        Cell("async", "machine", "async, 16 workers, inline", 0.97, 0.8),
-        Cell("async", "machine", "async, 16 workers, inline", 1.09),
-        Cell("sync", "short", "sync, 2 workers, inline", 1.3, 1),
+        ComparedPlan("async", "machine", "async, 16 workers, inline", 0.97, 0.8),
+        ComparedPlan("async", "machine", "async, 16 workers, inline", 1.09),
+        ComparedPlan("sync", "short", "sync, 2 workers, inline", 1.3, 1),
     ]
 
 

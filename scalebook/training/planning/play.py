@@ -207,6 +207,7 @@ def play(
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()
     local = local or NoLocalSteps()
+    travels = profile.push_bytes, profile.pull_bytes
     if not isinstance(timing.server_s, Distribution) and not (cores is not None and cores < workers):
         shards = 1  # all serve each push at the same moment for as long
     if not (gradients or local.sums or overlap or (cores is not None and cores < workers)):
@@ -214,7 +215,6 @@ def play(
             summed = replace(timing, gradient_s=sum_of(timing.gradient_s, local.every))
             point = play(profile, workers, rule, shards, summed, seed, cores, damping=damping)
             return replace(point, samples_per_s=local.every * point.samples_per_s)
-        travels = profile.push_bytes, profile.pull_bytes
         if workers == 1 and (alone := one_worker(profile.batch_size, rule, shards, timing, *travels)) is not None:
             return alone
         if workers > PLAYED and not timing.stragglers:
@@ -228,9 +228,9 @@ def play(
             if rule == Sync() and waits_in_queues(fewer(PLAYED), timing):
                 return lengthened(fewer(FEW), fewer(PLAYED), workers, timing)
     counted = gradients or _enough(workers, rule, local)
-    now = DeclaredBytes(timing, workers, shards, seed, profile.push_bytes, profile.pull_bytes)
+    now = DeclaredBytes(timing, workers, shards, seed, *travels)
     settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
-    key = repr((profile, workers, settings, seed, cores, counted, overlap))
+    key = repr((profile.batch_size, travels, workers, settings, seed, cores, counted, overlap))
     if key in _PLAYED:
         return _PLAYED[key]
     run = SharedRun(workers, settings, now)

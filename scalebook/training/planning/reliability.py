@@ -34,7 +34,7 @@ SHARE: Final = 0.9
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparedPlan:
     """One plan beside a run, or beside a published speed-up. `rates`: predicted / measured updates or samples a second;
     `staleness`: the same of its mean, where there is any."""
 
@@ -46,21 +46,21 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Source:
+class PlansCompared:
     """What one command has compared. `machine`: where it measured, or who has published."""
 
     command: str
     machine: str
-    cells: list[Cell]
+    cells: list[ComparedPlan]
 
 
 @dataclass(frozen=True)
 class Compared:
     """All of it, as it is committed."""
 
-    sources: list[Source]
+    sources: list[PlansCompared]
 
-    def cells(self, strategy: str | None = None, place: str | None = None) -> list[Cell]:
+    def cells(self, strategy: str | None = None, place: str | None = None) -> list[ComparedPlan]:
         """Of all kinds, where nothing is said."""
         return [
             cell
@@ -125,7 +125,7 @@ def compared() -> Compared:
     return found
 
 
-def write(path: Path, source: Source) -> None:
+def write(path: Path, source: PlansCompared) -> None:
     """Put what a command has compared in place of what it had compared before, by the module that it runs."""
     kept = records.load(path, Compared) or Compared([])
     module = source.command.split()[2]

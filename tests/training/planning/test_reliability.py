@@ -14,9 +14,9 @@ from scalebook.training.planning.reliability import (
     FEWEST,
     PLACES,
     SHARE,
-    Cell,
     Compared,
-    Source,
+    ComparedPlan,
+    PlansCompared,
     compared,
     likely_range,
     reliability_of,
@@ -73,15 +73,15 @@ def test_a_range_of_few_is_wider_than_what_they_span() -> None:
     assert exact.lowest == pytest.approx(1 / exact.highest)
 
 
-def cells(strategy: str, place: str, count: int, ratio: float) -> list[Cell]:
-    return [Cell(strategy, place, str(n), ratio * (1 + 0.01 * n), 1.0 + n) for n in range(count)]  # type: ignore[arg-type]
+def cells(strategy: str, place: str, count: int, ratio: float) -> list[ComparedPlan]:
+    return [ComparedPlan(strategy, place, str(n), ratio * (1 + 0.01 * n), 1.0 + n) for n in range(count)]  # type: ignore[arg-type]
 
 
 def test_too_few_of_a_place_are_taken_with_other_places_and_too_few_of_a_strategy_say_so() -> None:
     of = Compared(
         [
-            Source("python -m a --x", "", cells("ddp", "machine", 5, 1.3) + cells("ddp", "network", 2, 0.9)),
-            Source("python -m b", "", cells("sync", "network", 3, 1.0)),
+            PlansCompared("python -m a --x", "", cells("ddp", "machine", 5, 1.3) + cells("ddp", "network", 2, 0.9)),
+            PlansCompared("python -m b", "", cells("sync", "network", 3, 1.0)),
         ]
     )
     own = of.of("ddp", "machine")
@@ -111,9 +111,9 @@ def test_a_plan_has_the_range_of_its_strategy_and_place() -> None:
 
 def test_a_command_writes_its_own_cells_in_place_of_its_older_ones(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    write(path, Source("python -m b --seconds 1", "one", cells("ddp", "machine", 1, 1.0)))
-    write(path, Source("python -m a", "one", cells("sync", "machine", 1, 1.0)))
-    write(path, Source("python -m b --seconds 2", "two", []))
+    write(path, PlansCompared("python -m b --seconds 1", "one", cells("ddp", "machine", 1, 1.0)))
+    write(path, PlansCompared("python -m a", "one", cells("sync", "machine", 1, 1.0)))
+    write(path, PlansCompared("python -m b --seconds 2", "two", []))
     found = records.load(path, Compared)
     assert found is not None
     assert [(one.command, len(one.cells)) for one in found.sources] == [
