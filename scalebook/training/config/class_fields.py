@@ -6,7 +6,6 @@ from typing import Any
 
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import ClassInfo, Field
-from scalebook.training.config.renamed import renamed
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Chosen:
 def chosen(value: Any, field: Field) -> Chosen | None:
     """What `value` names; None where it names none of the field's classes, or gives arguments that are no mapping."""
     reference = named(value)
-    info = None if reference.name is None else field.option(reference.name) or field.option(renamed(reference.name))
+    info = None if reference.name is None else field.option(reference.name)
     if info is None or reference.args is None or (reference.name == info.config_value and isinstance(value, Mapping)):
         return None  # a bare name is no class_path
     return Chosen(info, reference.args)

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from scalebook.training.config.addresses import is_address
 from scalebook.training.config.classes import mapping
-from scalebook.training.config.renamed import renamed
 from scalebook.training.errors import ConfigError, Problem
 
 PACKAGES: Final = (
@@ -113,7 +112,6 @@ def _within(value: str, root: Path, start: Path) -> bool:
 
 def _harmless(name: str) -> bool:
     """Whether the class is one of ours or of the libraries that may be named, by full path or by bare name."""
-    name = renamed(name)
     package, _, bare = name.rpartition(".")
     if not package:
         return bare in BARE

@@ -24,7 +24,7 @@ from scalebook.training.ps.policy.settings import HostName, Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
 from scalebook.training.strategies.applied_step import Pushing
-from scalebook.training.strategies.async_arguments import AsyncArguments, older_names
+from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.buffers import BufferPolicy, Buffers
 from scalebook.training.strategies.cuda import count_gpus_apart
@@ -103,7 +103,6 @@ class AsyncPS(SharedMeasures, Playing):
 
     strategy_name = "async_ps"
 
-    @older_names
     def __init__(
         self,
         rule: RuleName | Rule = "async",

@@ -178,12 +178,6 @@ def test_when_the_fit_begins_the_callbacks_are_the_users(tmp_path: Path) -> None
     assert seen["last"] == ["First", "LooksAround", "Diary"]
 
 
-def test_an_argument_of_an_earlier_version_is_read_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"batch_norm is now called buffers.*Write buffers='per_worker'\."):
-        assert AsyncPS(batch_norm="per_worker").arguments.buffers == "per_worker"  # type: ignore[call-arg]
-    with pytest.warns(UserWarning, match=r"Write buffers=None\."):
-        assert AsyncPS(batch_norm="averaged").arguments.buffers is None  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="batch_norm"):
-        AsyncPS(batch_norm="averaged", buffers="averaged")  # type: ignore[call-arg]
+def test_a_policy_of_buffers_that_there_is_not() -> None:
     with pytest.raises(ValueError, match=r"init_args\.buffers"):
         AsyncPS(buffers="mean")  # type: ignore[arg-type]
