@@ -28,6 +28,8 @@ UNLIKE: Final = ("perf/", "worker_", "best/perf", "final/perf", "seconds", "ps/s
 """How metrics begin that are times or hang on them, or are of the machine."""
 OF_TWO: Final = ("train/", "final/train/", "best/train/", "ps/", "bytes")
 """And what hangs on which worker was given which batch, and on when it was asked."""
+OF_CURVES: Final = ("train/", "bytes")
+"""Of several batches of one update the clock decides which are points of these."""
 
 
 def main() -> None:
@@ -59,7 +61,7 @@ def of_fit(main: Any, config: dict[str, Any], file: Path, workspace: Path) -> di
     before = set(jobs.glob("[!.]*"))
     status = in_children(main, ["fit", "-c", str(file)], environments(config["trainer"].get("num_nodes", 1), workspace))
     job = next(iter(set(jobs.glob("[!.]*")) - before), None)
-    return {"status": status, **(result(job, workspace, races(config)) if job and not status else {})}
+    return {"status": status, **(result(job, workspace, unlike(config)) if job and not status else {})}
 
 
 def environments(machines: int, workspace: Path) -> list[dict[str, str]]:
@@ -76,13 +78,21 @@ def environments(machines: int, workspace: Path) -> list[dict[str, str]]:
     return [{**here, "NODE_RANK": str(node), **more} for node, more in enumerate(own)]
 
 
-def races(config: dict[str, Any]) -> bool:
-    """Whether which of several workers was given which batch is a matter of chance."""
+def unlike(config: dict[str, Any]) -> tuple[str, ...]:
+    """How metrics begin that are not the same in two runs of one config."""
     trainer, strategy = config["trainer"], config["trainer"]["strategy"]
+    coarse = OF_CURVES if trainer.get("accumulate_grad_batches", 1) > 1 else ()
     if not isinstance(strategy, dict) or not strategy["class_path"].endswith("AsyncPS"):
-        return False
-    workers = strategy["init_args"]["workers"] * trainer.get("num_nodes", 1)
-    return bool(workers > 1 and strategy["init_args"].get("host") != "virtual")
+        return UNLIKE + coarse
+    told = strategy["init_args"]
+    if told["workers"] * trainer.get("num_nodes", 1) > 1 and told.get("host") != "virtual":
+        return UNLIKE + OF_TWO
+    plain = (
+        told.get("host") != "virtual"
+        and told["rule"] == {"class_path": "Async", "init_args": {}}
+        and "local" not in told
+    )
+    return UNLIKE + (coarse if plain else OF_CURVES)
 
 
 def of_search(main: Any, _body: dict[str, Any], file: Path, workspace: Path) -> dict[str, Any]:
@@ -140,14 +150,14 @@ def _forked(main: Any, argv: list[str], environment: Mapping[str, str]) -> int:
     return child
 
 
-def result(job: Path, workspace: Path, races: bool) -> dict[str, Any]:
+def result(job: Path, workspace: Path, left_out: tuple[str, ...]) -> dict[str, Any]:
     """What a run leaves that must be the same, tensors and traces as hashes; and how many went into these."""
     import torch
 
     checkpoint = torch.load(job / "checkpoints" / "last.ckpt", weights_only=True)
     state = {"optimizers": checkpoint["optimizer_states"], "schedules": checkpoint["lr_schedulers"]}
     counts = {"updates": checkpoint["global_step"], "epoch": checkpoint["epoch"]}
-    metrics = recorded(workspace / ".scalebook" / "mlflow.db", job.name, races)
+    metrics = recorded(workspace / ".scalebook" / "mlflow.db", job.name, left_out)
     trace = {path.name: path.read_bytes() for path in sorted((job / "trace").glob("*"))}
     return {
         **counts,
@@ -158,12 +168,11 @@ def result(job: Path, workspace: Path, races: bool) -> dict[str, Any]:
     }
 
 
-def recorded(store: Path, run: str, races: bool) -> list[tuple[str, int, float]]:
+def recorded(store: Path, run: str, left_out: tuple[str, ...]) -> list[tuple[str, int, float]]:
     """A run's metrics, by key and step. Which of a curve's points are kept hangs on the clock."""
-    unlike = UNLIKE + (OF_TWO if races else ())
     with sqlite3.connect(store) as database:
         rows = database.execute("select key, step, value from metrics where run_uuid = ? order by 1, 2, 3", (run,))
-        kept = [row for row in rows if not row[0].startswith(unlike)]
+        kept = [row for row in rows if not row[0].startswith(left_out)]
         last = "select key, step, value from metrics where run_uuid = ? and key = ? order by value desc limit 1"
         return [*kept, *database.execute(last, (run, SAMPLES))]
 

@@ -9,6 +9,7 @@ from scalebook.training.strategies.changed_buffers import Changes, buffers_of
 class Several(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.constant: Tensor
         self.added: Tensor
         self.data_written: Tensor
         self.replaced: Tensor
@@ -38,6 +39,8 @@ def test_those_that_are_written_into_replaced_or_written_through_data() -> None:
     assert [buffers[number].name for number in changes.look()] == ["data_written"], "the fourth look compares values"
     model.added += 1
     assert [changes.look() for _ in range(4)] == [[]] * 4, "each is said once"
+    model.constant = model.constant.clone()  # the same values, as often written into
+    assert [buffers[number].name for number in changes.look()] == ["constant"]
 
 
 def test_a_validation_may_have_buffers_of_its_own() -> None:

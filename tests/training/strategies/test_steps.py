@@ -31,6 +31,7 @@ def test_who_asks_once_a_batch_hears_of_every_multiple_once(n: int) -> None:
         news = [number for number in range(before + 1, at + 1) if number % n == 0]
         assert (step % n == 0) is bool(news)
         assert ((step - 1 + 1) % n == 0) is bool(news)
+        assert ((step + 1) % n == 0) is any(number % n == 0 for number in range(before + 2, at + 2))
         heard += len(news)
     assert heard == at // n
 
@@ -44,7 +45,7 @@ def test_a_step_is_a_number_to_everybody_else() -> None:
     assert torch.tensor(step).item() == 8
     copies = [copy.deepcopy(step), pickle.loads(pickle.dumps(step)), *plain({"a": [step, (step,)]})["a"]]  # noqa: S301
     assert copies == [8, 8, 8, (8,)]
-    assert [type(one) for one in copies] == [int, int, int, tuple]
+    assert [type(one) for one in (*copies, *copies[3])] == [int, int, int, tuple, int]
 
 
 @every

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -166,14 +166,12 @@ def test_a_digest_is_of_all_that_a_batch_holds() -> None:
         assert digest(changed) != digest(batch)
 
 
-@pytest.mark.parametrize("batches", [0, 1, 2, 5, 6])
-def test_turns_of_a_stream_of_known_length_are_all_of_it(batches: int) -> None:
+def test_turns_of_a_stream_of_known_length_are_all_of_it() -> None:
     """As many as each is told; a worker that has none has no length, since Lightning would end there."""
-    parts = [Stream(list(range(batches)), worker, 3, None) for worker in range(3)]
-    taken = [list(part) for part in parts]
-    assert sorted(chain(*taken)) == list(range(batches))
-    for worker, (part, own) in enumerate(zip(parts, taken, strict=True)):
-        assert own == list(range(worker, batches, 3))
+    for batches, worker in product((0, 1, 2, 5, 6), range(3)):
+        part = Stream(list(range(batches)), worker, 3, None)
+        own = list(range(worker, batches, 3))
+        assert list(part) == own
         if own or not batches:
             assert len(part) == len(own)
         else:
