@@ -13,7 +13,8 @@ from benchmarks.engine_ps import parameter_server
 from benchmarks.engine_table import Goal
 from benchmarks.engine_task import Measured, OptimizerName
 from scalebook.training.ps import Settings
-from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
+from scalebook.training.ps.policy.local import Downpour
+from scalebook.training.ps.policy.rules import Bounded, Softsync, Sync
 
 
 class System(NamedTuple):
@@ -57,7 +58,7 @@ ENGINE: Final = [
     engine("bounded 4", rule=Bounded(4)),
     engine("sync", rule=Sync(), default=True),
     engine("softsync 2", rule=Softsync(2)),
-    engine("pull every 4", rule=Async(push_every=1, pull_every=4)),
+    engine("pull every 4", local=Downpour(n_push=1, n_fetch=4)),
     engine("2 shards", shards=2),
     engine("4 shards", shards=4, default=True),
     engine("process", host="process", default=True),

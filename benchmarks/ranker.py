@@ -22,7 +22,7 @@ from torch.optim import Adam, Optimizer
 from benchmarks.machine import machine
 from benchmarks.plain_training import be_quiet, mean, plain_trainer
 from scalebook.training.data import Docstrings
-from scalebook.training.data.download import cache_folder
+from scalebook.training.data.cache import cache_folder
 from scalebook.training.data.ngrams import words
 from scalebook.training.data.standard_library import corpus, described
 from scalebook.training.models import Ranker

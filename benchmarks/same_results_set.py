@@ -65,8 +65,9 @@ MLP: Final = "MLPClassifier"
 CONV: Final = "ConvClassifier"
 PIXEL: Final[Config] = {"class_path": "PixelCNN", "init_args": {"features": 8, "layers": 3}}
 DROPOUT: Final[Config] = {"class_path": MLP, "init_args": {"hidden": 32, "dropout": 0.3}}
-STALE: Final[Config] = {"PUSH_EVERY": 1, "PULL_EVERY": 4}
+STALE: Final[Config] = {"local": {"class_path": "Downpour", "init_args": {"n_push": 1, "n_fetch": 4}}}
 """One worker that is up to three of its own updates behind: dampings have something to do."""
+SUMS: Final[Config] = {"class_path": "Downpour", "init_args": {"n_push": 3, "n_fetch": 2}}
 COMPENSATED: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"strength": 0.5}}
 ADAPTIVE: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"strength": 1.0, "adaptive": True}}
 DROPPED: Final[Config] = {"class_path": "DropAbove", "init_args": {"limit": 1}}
@@ -104,7 +105,7 @@ CONFIGS: Final[dict[str, Config]] = {
     "DDP x 2, LAMB, bf16, cosine schedule": config(MLP, LAMB, "ddp", precision="bf16-mixed", lr_scheduler=COSINE),
     "async, SGD": config(MLP, SGD, server()),
     "async, Adam, 3 servers, PixelCNN": config(PIXEL, ADAM, server(shards=3, host="process")),
-    "async, momentum, push every 3, pull every 2": config(MLP, MOMENTUM, server(PUSH_EVERY=3, PULL_EVERY=2)),
+    "async, momentum, push every 3, pull every 2": config(MLP, MOMENTUM, server(local=SUMS)),
     "async, LARS, dropout, scaled, warm-up": config(DROPOUT, LARS, server(), lr_scaling=LINEAR),
     "async, bf16, clipped by value, 2 shards": config(
         CONV, ADAM, server(shards=2), precision="bf16-mixed", gradient_clip_val=0.1, gradient_clip_algorithm="value"

@@ -22,14 +22,15 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.functional import cross_entropy
+from typing_extensions import override
 
 from benchmarks.engine_task import BATCH, LEARNING_RATE, SAMPLES, make_optimizer, perceptron, samples
 from scalebook.training.planning.play import Endless
 from scalebook.training.ps import Settings, SharedRun
+from scalebook.training.ps.clock.steps import Steps
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.rules import RULES
-from scalebook.training.ps.worker.journey import Leg
 from scalebook.training.ps.worker.one_model import OneModel
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 from scalebook.training.strategies.forked import keep_what_is_freed
@@ -121,12 +122,26 @@ class Virtual(NamedTuple):
     traffic: Callable[[], Traffic]
 
 
+class CountingClock(VirtualClock):
+    """Knows how many pushes travel."""
+
+    pushes = 0
+
+    @override
+    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+        self.pushes += 1
+        try:
+            yield from super().sends(worker, nbytes)
+        finally:
+            self.pushes -= 1
+
+
 @contextmanager
 def virtual(workers: int, rule: str) -> Iterator[Virtual]:
     """So many virtual workers under a rule."""
     model = perceptron()
     one_model, gradient = OneModel([make_optimizer(model)]), gradient_of(model)
-    clock, settings = VirtualClock(TIMING, workers), Settings(RULES[rule]())
+    clock, settings = CountingClock(TIMING, workers), Settings(RULES[rule]())
     run = SharedRun(workers, settings, clock)
     all_of_them = VirtualWorkers(run, clock, one_model.make, Endless())
     all_of_them.begin()
@@ -141,8 +156,7 @@ def virtual(workers: int, rule: str) -> Iterator[Virtual]:
 
     def traffic() -> Traffic:
         held = {buffer for buffer in all_of_them.sections[0].counters.shards[0].held.tolist() if buffer >= 0}
-        travels = sum(joined.clients[0].leg is Leg.UP for joined in all_of_them.joined.values())
-        return Traffic(len(held), travels, settings.rule.averaged(workers))
+        return Traffic(len(held), clock.pushes, settings.rule.averaged(workers))
 
     yield Virtual(step, traffic)
     all_of_them.detach()

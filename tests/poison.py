@@ -5,7 +5,7 @@ from typing import Final
 
 MODULES: Final = (
     "yaml", "mlflow", "pandas", "torch", "numpy", "lightning", "streamlit", "optuna", "psutil", "ruamel", "plotly",
-    "sqlalchemy", "uvicorn", "flask", "matplotlib", "jsonargparse", "benchmarks", "tests", "cmaes", "markdown_it",
+    "sqlalchemy", "uvicorn", "flask", "matplotlib", "jsonargparse", "benchmarks", "tests", "scipy", "markdown_it",
 )  # fmt: skip
 PACKAGES: Final = ("app", "training", "pages")
 

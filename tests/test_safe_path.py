@@ -31,7 +31,7 @@ config:
 experiment: small
 objective: val/loss
 trials: 1
-sampler: cma-es
+sampler: gp
 space:
   learning_rate: {log_uniform: [0.01, 0.1]}
   batch_size: {powers_of_two: [16, 32]}
@@ -63,6 +63,7 @@ def call(folder: Path, *words: str, code: int = 0) -> str:
 @pytest.mark.parametrize(
     "commands",
     [
+        {"jobs list": "No jobs in", "notebook check page.md": "nothing wrong"},  # first: others make jobs
         *(
             pytest.param(commands, marks=pytest.mark.thorough)
             for commands in (
@@ -72,7 +73,6 @@ def call(folder: Path, *words: str, code: int = 0) -> str:
                 {"search run page.md": "few finished: 1 trials", "search list": "few"},
             )
         ),
-        {"jobs list": "No jobs in", "notebook check page.md": "nothing wrong"},
     ],
     ids=" and ".join,
 )

@@ -17,7 +17,7 @@ VALUES: Final[tuple[Any, ...]] = (
     {"init_args": {}}, {"class_path": "scalebook.training.models.MLPClassifier", "init_args": []}, {"values": []}, {"int": [1, 2]},
     {"int": [2, 1]}, {"uniform": [0, float("inf")]}, {"log_uniform": [0, 1]}, {"grid": [1, 1]}, {"powers_of_two": [3, 5]},
     {"values": [{}, [], None, True]}, [[1, 2], [3]], {1: 2}, {None: None}, {True: False}, {1.5: "x"}, {"": ""},
-    "AsyncPS", "ddp", "auto", "tpe", "grid", "cma-es", "val/loss", [0.9, 0.999], "00:00:10:00", "99:99:99:99",
+    "AsyncPS", "ddp", "auto", "tpe", "grid", "gp", "val/loss", [0.9, 0.999], "00:00:10:00", "99:99:99:99",
 )  # fmt: skip
 PIECES: Final = (
     "&a ", "*a", "<<: *a\n", "!!int ", "!!set ", "!!python/object:os.system ", "9" * 4000, "[" * 300, "{a: " * 300, "- " * 300,

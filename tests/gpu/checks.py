@@ -15,7 +15,8 @@ from torch.nn import Linear, Parameter, ReLU, Sequential
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from scalebook.training.ps import Settings, SharedRun, join
-from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
+from scalebook.training.ps.policy.local import Downpour
+from scalebook.training.ps.policy.rules import Bounded, Softsync, Sync
 from scalebook.training.strategies import DDP, AsyncPS
 from scalebook.training.strategies.processes import run_workers
 from tests.gpu.models import Dyadic, Pictures, exact_weights, flat, make_trainer, numbers, pictures
@@ -41,8 +42,8 @@ def sums_are_exact(machine: Machine, folder: Path) -> str:
         "async x 1": (AsyncPS(workers=1), 1),
         "async x 4": (AsyncPS(workers=4), 1),
         "async x 2, 3 shards": (AsyncPS(workers=2, shards=3), 1),
-        "async x 1, every second push and pull": (AsyncPS(Async(push_every=2, pull_every=2), workers=1), 1),
-        "async x 2, every second pull": (AsyncPS(Async(pull_every=2), workers=2), 1),
+        "async x 1, every second push and pull": (AsyncPS(local=Downpour(2, 2), workers=1), 1),
+        "async x 2, every second pull": (AsyncPS(local=Downpour(1, 2), workers=2), 1),
         "bounded x 2": (AsyncPS(Bounded(bound=1), workers=2), 1),
         "sync x 2": (AsyncPS(Sync(), workers=2), 2),
         "softsync x 2": (AsyncPS(Softsync(average=2), workers=2), 2),

@@ -28,10 +28,10 @@ def field(info: ClassInfo, name: str) -> Field:
 
 def test_all_parts_are_there(description: Description) -> None:
     assert [one.name for one in description.models] == [
-        "ClickModel", "ConvClassifier", "MLPClassifier", "PixelCNN", "Ranker", "Translator",
+        "ConvClassifier", "MLPClassifier", "PixelCNN", "Ranker", "Translator",
     ]  # fmt: skip
     assert [one.name for one in description.data] == [
-        "CIFAR10", "ClickLog", "Digits", "Docstrings", "MNIST", "Messages", "PhotoPatches", "TabSeparated",
+        "Dataset", "Digits", "Docstrings", "Messages", "PhotoPatches",
     ]  # fmt: skip
     assert [one.config_value or one.name for one in description.strategies] == ["auto", "ddp", "AsyncPS"]
     assert {"SGD", "Adam", "AdamW"} <= {one.name for one in description.optimizers}

@@ -6,9 +6,7 @@ from typing import Any
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
-from scalebook.training.config.fields import shown
 from scalebook.training.config.nodes import nodes_of
-from scalebook.training.config.renamed import OLDER_ARGUMENTS
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
 from scalebook.training.ps.policy.clock_reading import read_clock
@@ -24,11 +22,10 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     if info is None or info.name != "AsyncPS":
         return []
     args = {**{field.name: field.default for field in info.fields}, **mapping(strategy.args)}
-    older = _older(mapping(mapping(mapping(config.get("trainer")).get("strategy")).get("init_args")), args)
     load = workload(config, description)
     workers = load.workers
     rule, damping = choice("rule", args, info), choice("damping", args, info)
-    findings = older + _refused(mapping(config.get("trainer")), workers) + _refused_far(config, args)
+    findings = _refused(mapping(config.get("trainer")), workers) + _refused_far(config, args)
     if rule and damping:
         facts, effect = rule.info.rule or RuleFacts(rule.word), damping.info.damping or DampingFacts(damping.word)
         codec = choice("pull_codec", args, info)
@@ -53,20 +50,6 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     return findings
 
 
-def _older(written: Mapping[str, Any], args: Mapping[str, Any]) -> list[Problem]:
-    """Arguments as an earlier version called them."""
-    return [
-        Problem(
-            f"{ARGUMENTS}.{name}",
-            f"is now called {now}; the next version will reject the old name",
-            f"Write {now}: {shown(args[now])}.",
-            "warning",
-        )
-        for name, (now, _) in OLDER_ARGUMENTS["AsyncPS"].items()
-        if name in written and name not in args
-    ]
-
-
 def _contradictions(
     args: Mapping[str, Any],
     rule: RuleFacts,
@@ -80,7 +63,6 @@ def _contradictions(
     settings = CheckedSettings(
         rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True,
         args.get("clock") is not None, pull, args.get("pull_delta") is True, local,
-        any(counts.get(name, 1) > 1 for name in ("push_every", "pull_every")),
         bool(counts.get("cancel")) and counts.get("backup_workers", 0) > 0,
     )  # fmt: skip
     first = nobody_left(rule, counts, workers)

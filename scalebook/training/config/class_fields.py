@@ -6,7 +6,6 @@ from typing import Any
 
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import ClassInfo, Field
-from scalebook.training.config.renamed import renamed
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Chosen:
 def chosen(value: Any, field: Field) -> Chosen | None:
     """What `value` names; None where it names none of the field's classes, or gives arguments that are no mapping."""
     reference = named(value)
-    info = None if reference.name is None else field.option(reference.name) or field.option(renamed(reference.name))
+    info = None if reference.name is None else field.option(reference.name)
     if info is None or reference.args is None or (reference.name == info.config_value and isinstance(value, Mapping)):
         return None  # a bare name is no class_path
     return Chosen(info, reference.args)
@@ -80,7 +79,7 @@ def _filled(head: str, settings: dict[str, Any]) -> str:
 
 
 def _phrase(name: str, value: Any) -> str:
-    """`backup_workers`, 2 -> `2 backups`; `adaptive`, true -> `adaptive`; `push_every`, 4 -> `push every 4`."""
+    """`backup_workers`, 2 -> `2 backups`; `adaptive`, true -> `adaptive`; `limit`, 4 -> `limit 4`."""
     plain = name.replace("_", " ")
     if plain.endswith(" workers"):
         return f"{value} {plain.removesuffix(' workers')}{'' if value == 1 else 's'}"

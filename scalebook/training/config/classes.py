@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scalebook.training.config.description import ClassInfo, Description, Group
-from scalebook.training.config.renamed import renamed, renamed_arguments
 
 GROUP_OF_KEY: Final[dict[str, Group]] = {
     "model": "models",
@@ -37,8 +36,7 @@ class Named:
     def info(self, group: Group, description: Description) -> ClassInfo | None:
         if self.name is None:
             return None
-        name = ALIASES.get(self.name, self.name)
-        return description.find(group, name) or description.find(group, renamed(name))
+        return description.find(group, ALIASES.get(self.name, self.name))
 
 
 def named(value: Any) -> Named:
@@ -49,7 +47,7 @@ def named(value: Any) -> Named:
         return Named(None, None)
     args = value.get("init_args")
     extra = tuple(str(key) for key in value if key not in ("class_path", "init_args", "dict_kwargs"))
-    given = {} if args is None else renamed_arguments(value["class_path"], args) if isinstance(args, Mapping) else None
+    given = {} if args is None else args if isinstance(args, Mapping) else None
     return Named(value["class_path"], given, extra)
 
 

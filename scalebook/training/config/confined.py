@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from scalebook.training.config.addresses import is_address
 from scalebook.training.config.classes import mapping
-from scalebook.training.config.renamed import renamed
 from scalebook.training.errors import ConfigError, Problem
 
 PACKAGES: Final = (
@@ -63,15 +62,15 @@ def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> 
 
 
 def class_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """Classes that run other code than that of Scalebook, or may; and addresses that data would be fetched from."""
+    """Classes that run other code than that of Scalebook, or may; and data that would be downloaded."""
     fetched = [
         Problem(
             key,
-            f"is {value!r}, and Scalebook downloads from there only in a folder that you trust",
-            "Check the address, then trust the folder: --trust, or the button on the pages.",
+            f"is {value!r}, and Scalebook downloads from the Hub only in a folder that you trust",
+            "Check the name, then trust the folder: --trust, or the button on the pages.",
         )
         for key, name, value in _texts(config.get("data"), "data")
-        if name == "url"
+        if name == "hub"
     ]
     return fetched + [
         Problem(
@@ -113,7 +112,6 @@ def _within(value: str, root: Path, start: Path) -> bool:
 
 def _harmless(name: str) -> bool:
     """Whether the class is one of ours or of the libraries that may be named, by full path or by bare name."""
-    name = renamed(name)
     package, _, bare = name.rpartition(".")
     if not package:
         return bare in BARE

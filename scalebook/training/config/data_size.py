@@ -6,7 +6,7 @@ from typing import Any, Final
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import Description
 
-IMAGES: Final = {"Digits": 1797, "MNIST": 60_000, "CIFAR10": 50_000}
+IMAGES: Final = {"Digits": 1797}
 """Of the data sets that ship, before the validation part is taken out."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from scalebook.training.config.class_fields import chosen
 from scalebook.training.config.classes import few_strangers, named, suggestion
 from scalebook.training.config.description import ClassInfo, Field
+from scalebook.training.config.renamed import removed_argument
 from scalebook.training.errors import Problem
 
 WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
@@ -38,14 +39,17 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
     return None
 
 
-def check_args(key: str, args: Mapping[str, Any], fields: list[Field], *, partial: bool = False) -> list[Problem]:
-    """What is wrong with the arguments below `key`; `partial` allows required ones to be missing."""
+def check_args(
+    key: str, args: Mapping[str, Any], fields: list[Field], *, partial: bool = False, of: str = ""
+) -> list[Problem]:
+    """What is wrong with the arguments below `key`, of the class `of`; `partial` allows required ones to be missing."""
     known = {field.name: field for field in fields}
     args, more = few_strangers(args, known)
     problems = [Problem(key, f"has {more} more unknown arguments", "Remove them.")] if more else []
     for name, value in args.items():
         if name not in known:
-            problems.append(Problem(f"{key}.{name}", "is not an argument", suggestion(str(name), known)))
+            remedy = removed_argument(of, str(name), args) or suggestion(str(name), known)
+            problems.append(Problem(f"{key}.{name}", "is not an argument", remedy))
         elif (known[name].type == "class" or known[name].group is not None) and value is not None:
             problems += _check_classes(f"{key}.{name}", value, known[name])
         elif problem := check_value(f"{key}.{name}", value, known[name]):
@@ -87,7 +91,7 @@ def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
         if field.group is not None and _is_elsewhere(reference.name, field):
             return extra
         return [Problem(key, *_unknown(reference.name, field, is_path=isinstance(value, Mapping)))]
-    return extra + check_args(f"{key}.init_args", choice.args, choice.info.fields)
+    return extra + check_args(f"{key}.init_args", choice.args, choice.info.fields, of=choice.info.name)
 
 
 def _unknown(name: str, field: Field, is_path: bool) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from scalebook.training.ps.policy.beside_tables import (
     unfit_for_rows,
 )
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, Contradiction
+from scalebook.training.ps.policy.facts import LocalFacts
 
 TORCHS: Final = "torch.optim."
 
@@ -79,13 +80,11 @@ def _forbidden(config: Mapping[str, Any], description: Description) -> list[Cont
     """What tables would forbid of AsyncPS's arguments."""
     strategy = named(mapping(config.get("trainer")).get("strategy"))
     args, info = mapping(strategy.args), strategy.info("strategies", description)
-    rule, local, damping = (choice(name, args, info) for name in ("rule", "local", "damping"))
-    steps = local is not None and local.info.local is not None and local.info.local.steps
+    local, damping = (choice(name, args, info) for name in ("local", "damping"))
+    facts = (local.info.local if local else None) or LocalFacts("none")
     adaptive = damping is not None and damping.settings().get("adaptive") is True
     codes = {name: codec.name for name, codec in codecs_of(config, description).items() if codec.codes}
-    return settings_beside_tables(
-        local.word if local and steps else None, rule.counts() if rule else {}, codes, adaptive
-    )
+    return settings_beside_tables(local.word if local and (facts.steps or facts.sums) else None, codes, adaptive)
 
 
 def _optimizer(config: Mapping[str, Any], description: Description) -> tuple[str, Mapping[str, Any]] | None:

@@ -60,7 +60,7 @@ class Workload:
     """Samples whose gradients make one update: those of `gradients` workers."""
     batch_averaged: int | None
     """Samples whose mean gradient the learning rate multiplies: `batch_effective`, but that gradients which a worker
-    sums into one push (`push_every`) are as many steps in one, and one worker's where it makes steps of its own."""
+    sums into one push (`downpour`) are as many steps in one, and one worker's where it makes steps of its own."""
     gradients: int
     """Gradients that are averaged into one update: all workers' under DDP, one where a worker pushes by itself."""
     computed: int
@@ -123,11 +123,10 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     gradients, computed = (workers, workers) if name in SYNCHRONOUS else _gradients(rule, workers)
     batch = _count(_argument(done, "data", "data", "batch_size", description))
     accumulate = _count(trainer.get("accumulate_grad_batches")) or 1
-    pushed = _count(rule.settings().get("push_every")) or 1 if rule else 1
     local = choice("local", args, info)
     processes = 1 if virtual else max(1, workers // nodes)
-    steps = _steps(local) if local and local.info.local and local.info.local.steps else None
-    effective = batch and batch * accumulate * gradients * (steps or pushed)
+    steps = local is not None and local.info.local is not None and local.info.local.steps
+    effective = batch and batch * accumulate * gradients * (_between_pushes(local) if local else 1)
     averaged = batch and batch * accumulate * (1 if steps else gradients)
     rate = _learning_rate(done, description)
     return Workload(
@@ -162,10 +161,10 @@ def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen
     return chosen(args.get(name, field.default), field) if field else None
 
 
-def _steps(local: Chosen) -> int:
-    """Of a worker, by itself, for each of its pushes: as many as it may be."""
+def _between_pushes(local: Chosen) -> int:
+    """Gradients of a worker for each of its pushes: as many as it may be."""
     settings = local.settings()
-    return _count(settings.get("every")) or _count(settings.get("most")) or 1
+    return next((found for name in ("every", "most", "n_push") if (found := _count(settings.get(name)))), 1)
 
 
 def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:

@@ -1,23 +1,18 @@
 """Data sets as LightningDataModules, named below, and what a data set of one's own can build on."""
 
-from scalebook.training.data.cifar10 import CIFAR10
-from scalebook.training.data.click_log import ClickLog
+from scalebook.training.data.dataset import Dataset
 from scalebook.training.data.digits import Digits
 from scalebook.training.data.docstrings import Docstrings
 from scalebook.training.data.errors import DataError
 from scalebook.training.data.images import ImageSpec, LabelledImages
 from scalebook.training.data.messages import Messages
-from scalebook.training.data.mnist import MNIST
 from scalebook.training.data.module import ImageDataModule
 from scalebook.training.data.parallel_text import ParallelText
 from scalebook.training.data.photo_patches import PhotoPatches
-from scalebook.training.data.tab_separated import TabSeparated
 
 __all__ = [
-    "CIFAR10",
-    "MNIST",
-    "ClickLog",
     "DataError",
+    "Dataset",
     "Digits",
     "Docstrings",
     "ImageDataModule",
@@ -26,5 +21,4 @@ __all__ = [
     "Messages",
     "ParallelText",
     "PhotoPatches",
-    "TabSeparated",
 ]

@@ -3,8 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,14 +12,13 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
-from scalebook.training.data.download import RemoteFile, cache_folder, fetch, missing
 from scalebook.training.data.errors import DataError
 from scalebook.training.data.images import Batch, ImageSpec, LabelledImages
 from scalebook.training.data.pinned import pins
 from scalebook.training.data.splitting import stratified_split
 from scalebook.training.shuffle import EpochShuffle
 
-Part = Literal["train", "test"]
+Part = Literal["train"]
 EVALUATION_BATCH = 256  # images; validation needs no gradients, and its result does not depend on the batch
 
 
@@ -72,7 +70,7 @@ class ImageDataModule(LightningDataModule, ABC):
     its own share of the samples under every distributed strategy.
     """
 
-    spec: ClassVar[ImageSpec]
+    spec: ImageSpec
 
     def __init__(
         self, batch_size: int, limit: int | None, val_fraction: float, split_seed: int, normalize: bool
@@ -134,45 +132,6 @@ class ImageDataModule(LightningDataModule, ABC):
         if self.limit is not None and self.limit > available:
             rank_zero_warn(f"data.init_args.limit is {self.limit}, but there are {available} training samples.")
         return available if self.limit is None else min(self.limit, available)
-
-
-class DownloadedImages(ImageDataModule):
-    """Images whose files a subclass lists in `files`, with a test part of their own."""
-
-    files: ClassVar[tuple[RemoteFile, ...]]
-    folder_name: ClassVar[str]
-
-    def __init__(
-        self,
-        data_dir: str | None,
-        batch_size: int,
-        limit: int | None,
-        val_fraction: float,
-        split_seed: int,
-        normalize: bool,
-    ) -> None:
-        super().__init__(batch_size, limit, val_fraction, split_seed, normalize)
-        self.folder = Path(data_dir).expanduser() if data_dir else cache_folder() / self.folder_name
-
-    @override
-    def prepare_data(self) -> None:
-        """Download what is missing; called in one process of each machine."""
-        fetch(self.files, self.folder)
-
-    @override
-    def setup(self, stage: str) -> None:
-        absent = [file for file in self.files if not (self.folder / file.name).is_file()]
-        if absent:
-            raise missing(absent, self.folder, f"{type(self).__name__} is not complete")
-        super().setup(stage)
-        if stage == "test" and "test" not in self._parts:
-            train = self._parts["train"]
-            mean = torch.zeros(self.spec.channels) if train.mean is None else train.mean
-            self._parts["test"] = ImageBatches(self.read("test"), mean, train.scale)
-
-    @override
-    def test_dataloader(self) -> DataLoader[Batch]:
-        return self._evaluation("test")
 
 
 def loader(images: ImageBatches, batch_size: int, shuffle: bool, pin: bool = False) -> MemoryLoader:

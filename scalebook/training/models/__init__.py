@@ -1,7 +1,6 @@
 """Models as LightningModules, named below, and the bases of those of images."""
 
 from scalebook.training.models.classifier import Classifier
-from scalebook.training.models.click_model import ClickModel
 from scalebook.training.models.conv_classifier import ConvClassifier
 from scalebook.training.models.image_model import ImageModel
 from scalebook.training.models.mlp_classifier import MLPClassifier
@@ -11,7 +10,6 @@ from scalebook.training.models.translator import Translator
 
 __all__ = [
     "Classifier",
-    "ClickModel",
     "ConvClassifier",
     "ImageModel",
     "MLPClassifier",

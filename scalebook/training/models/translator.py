@@ -66,13 +66,13 @@ class Translator(LightningModule):
     def configure_model(self) -> None:
         if self.subwords is not None or self._trainer is None:
             return
-        refuse_other_data(self, ParallelText, "sentences in two languages", "Choose Messages or TabSeparated.")
+        refuse_other_data(self, ParallelText, "sentences in two languages", "Choose Messages.")
         data = getattr(self._trainer, "datamodule", None)
         if not isinstance(data, ParallelText):
             raise ConfigError(
                 "data",
                 f"{type(data).__name__} is no ParallelText, and Translator learns from nothing else",
-                "Choose Messages or TabSeparated, or derive your own from scalebook.training.data.ParallelText.",
+                "Choose Messages, or derive your own from scalebook.training.data.ParallelText.",
             )
         self.build(data.subwords)
 

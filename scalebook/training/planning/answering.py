@@ -17,7 +17,7 @@ from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import MOST_SHARDS, Question, label
 from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
-from scalebook.training.ps.policy.local import Local, LocalSGD, NoLocalSteps
+from scalebook.training.ps.policy.local import Downpour, Local, LocalSGD, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 from scalebook.training.ps.policy.settings import Settings
 
@@ -119,7 +119,7 @@ class Setting:
             return math.inf
         profile = self.profile
         travels = profile.push_bytes, profile.pull_bytes
-        return profile.batch_size * most_gradients(self.rule, self.local.every, clock, *travels)
+        return profile.batch_size * most_gradients(self.local, clock, *travels)
 
     def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
         """In steady state. `without`: another clock and other cores than its own."""
@@ -373,12 +373,13 @@ def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
         (f"{name}: 1/{parts} of the bytes", replace(setting, profile=_lighter(profile, parts)))
         for name, parts in codecs
     ]
-    if rule == Async() and not setting.local.steps:
-        changes.append(("sums of 4 gradients (push_every, pull_every: 4)", replace(setting, rule=Async(4, 4))))
-    if rule == Async() and setting.cores is None and not setting.overlap:
+    is_plain = setting.local == NoLocalSteps()
+    if rule == Async() and is_plain:
+        changes.append(("sums of 4 gradients (local: downpour)", replace(setting, local=Downpour())))
+    if rule == Async() and not setting.local.sums and setting.cores is None and not setting.overlap:
         words = "gradients that are computed while pushes travel (overlap: true, host: process)"
         changes.append((words, replace(setting, overlap=True)))
-    if rule in (Async(), Sync()) and not setting.local.steps:
+    if rule in (Async(), Sync()) and is_plain:
         local = LocalSGD(LOCAL_STEPS)
         words = f"local SGD, averaging every {LOCAL_STEPS} steps (local: {local.name})"
         changes.append((words, replace(setting, local=local)))

@@ -9,6 +9,7 @@ from scalebook.training.planning.answer import Point
 from scalebook.training.planning.collective import largest
 from scalebook.training.planning.profile import mean
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Seconds
+from scalebook.training.ps.policy.local import Local
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Sync
 
 PLAYED: Final = 128
@@ -55,10 +56,10 @@ def saturates(workers: int, rule: Rule, clock: ClockSettings, push_bytes: float,
     return bound * most >= SATURATED
 
 
-def most_gradients(rule: Rule, every: int, clock: ClockSettings, push_bytes: float, pull_bytes: float) -> float:
-    """A second, as the busiest of what all workers share allows, whatever else there is. `every`: local steps."""
+def most_gradients(local: Local, clock: ClockSettings, push_bytes: float, pull_bytes: float) -> float:
+    """A second, as the busiest of what all workers share allows, whatever else there is."""
     server_s, in_s, out_s = _services(clock, push_bytes, pull_bytes)
-    needs_s = max(max(server_s, in_s) / (rule.push_every * every), out_s / (rule.pull_every * every))
+    needs_s = max(max(server_s, in_s) / local.every, out_s / (local.n_fetch if local.sums else local.every))
     return 1 / needs_s if needs_s else math.inf
 
 

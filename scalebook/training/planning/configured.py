@@ -21,7 +21,7 @@ from scalebook.training.ps.policy.clock_reading import made_clock
 from scalebook.training.ps.policy.codecs import in_halves
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.local import Significance
-from scalebook.training.ps.policy.rules import Async, Rule
+from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.ps.policy.settings import Settings
 
 STRATEGY: Final = "scalebook.training.strategies.AsyncPS"
@@ -206,9 +206,6 @@ def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     kept = {name: args[name] for name in MEASURED if name in args and name != "host"}
     if settings.host == "process":
         kept["host"] = "process"
-    if settings.rule.push_every > 1 or settings.rule.pull_every > 1:
-        sums = {"push_every": settings.rule.push_every, "pull_every": settings.rule.pull_every}
-        kept["rule"] = {"class_path": f"{Async.__module__}.{Async.__qualname__}", "init_args": sums}
     if settings.rule.synchronous and kept.get("buffers") is None:
         kept["buffers"] = "of_worker_0"
     return kept

@@ -159,7 +159,7 @@ class _Watch(Nobody):
         self.players: VirtualWorkers | None = None
         self.clock: VirtualClock | None = None
         self._gradients: Counter[int] = Counter()
-        self.push_every = 1
+        self.n_push = 1
 
     def settling(self) -> bool:
         assert self.players is not None
@@ -177,12 +177,7 @@ class _Watch(Nobody):
         assert self.players is not None
         outcome = self.players.pushed.get(worker)
         self._gradients[worker] += 1
-        if (
-            self.counts
-            and outcome is not None
-            and outcome.applied
-            and (self._gradients[worker] - 1) % self.push_every == 0
-        ):
+        if self.counts and outcome is not None and outcome.applied and (self._gradients[worker] - 1) % self.n_push == 0:
             self.stale[outcome.staleness] += 1
 
 
@@ -215,7 +210,7 @@ def play(
     travels = profile.push_bytes, profile.pull_bytes
     if not isinstance(timing.server_s, Distribution) and not (cores is not None and cores < workers):
         shards = 1  # all serve each push at the same moment for as long
-    if not (gradients or overlap or (cores is not None and cores < workers)):
+    if not (gradients or local.sums or overlap or (cores is not None and cores < workers)):
         if local.steps:  # a push of so many gradients, as if they were one
             summed = replace(timing, gradient_s=sum_of(timing.gradient_s, local.every))
             point = play(profile, workers, rule, shards, summed, seed, cores, damping=damping)
@@ -240,7 +235,7 @@ def play(
         return _PLAYED[key]
     run = SharedRun(workers, settings, now)
     watch = _Watch()
-    watch.clock, watch.push_every = now, rule.push_every * local.every
+    watch.clock, watch.n_push = now, local.every
     queue = Cores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None
     begun = Overlapping(now, queue) if overlap else queue
 
@@ -261,7 +256,7 @@ def play(
         run.close()
     if len(_PLAYED) >= KEPT:
         _PLAYED.clear()
-    _PLAYED[key] = _point(profile, workers, watch, before, after, watch.push_every)
+    _PLAYED[key] = _point(profile, workers, watch, before, after, watch.n_push)
     return _PLAYED[key]
 
 
@@ -270,7 +265,8 @@ def _enough(workers: int, rule: Rule, local: Local) -> int:
     some = MANY if rule.waits else min(MANY, max(LEAST, EACH * workers))
     many = LEAST if rule.synchronous else some
     always = ROUNDS if rule.synchronous else ALWAYS
-    return max(many * min(local.every, ALWAYS), always * workers * local.every)
+    every = local.every if local.steps else 1
+    return max(many * min(every, ALWAYS), always * workers * every)
 
 
 def _before(counted: int, workers: int, rule: Rule, local: Local) -> int:
@@ -306,7 +302,7 @@ def _read(run: SharedRun, clock: VirtualClock, cores: Cores | None) -> _Reading:
     )
 
 
-def _point(profile: Profile, workers: int, watch: _Watch, before: _Reading, after: _Reading, push_every: int) -> Point:
+def _point(profile: Profile, workers: int, watch: _Watch, before: _Reading, after: _Reading, n_push: int) -> Point:
     assert watch.first is not None, "an update in every few gradients"
     (first_s, first), (last_s, last) = watch.first, watch.last
     rate = (last - first) / (last_s - first_s) if last_s > first_s else math.inf
@@ -325,7 +321,7 @@ def _point(profile: Profile, workers: int, watch: _Watch, before: _Reading, afte
     return Point(
         workers,
         rate,
-        rate * each * push_every * profile.batch_size,
+        rate * each * n_push * profile.batch_size,
         compute / all_s,
         communicate / all_s,
         waited / all_s,

@@ -160,8 +160,12 @@ def _rule(text: str, option: str) -> Rule | AllReduce:
     kind = RULES[name]
     arguments: dict[str, Any] = {}
     if value:
+        first = next(iter(kind().settings()), None)
+        if first is None:
+            remedy = f"Write {name}. Sums of gradients are `local: downpour` of a config; plan that."
+            raise ConfigError(option, f"is {text!r}, and {name} takes no number", remedy)
         try:
-            arguments = {next(iter(kind().settings())): int(value)}
+            arguments = {first: int(value)}
         except ValueError:
             raise ConfigError(option, f"is {text!r}", f"Write a whole number after {name}:, as {name}:2.") from None
     try:

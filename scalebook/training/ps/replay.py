@@ -38,7 +38,7 @@ def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: Comp
     memory is needed for those that are still to be used. One optimizer, pushing every gradient; ValueError otherwise.
     """
     head = read_head(folder)
-    if len(head.last) != 1 or settings.rule.push_every > 1 or settings.rule.pull_every > 1:
+    if len(head.last) != 1 or settings.local.sums:
         raise ValueError(f"{folder}: only one optimizer that pushes and pulls every gradient can be replayed")
     if settings.local.steps:
         raise ValueError(f"{folder}: workers with steps of their own ({settings.local!r}) cannot be replayed")

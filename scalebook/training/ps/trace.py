@@ -123,12 +123,6 @@ def read_head(folder: Path) -> Head:
     return Head(**json.loads((folder / "trace.json").read_text(encoding="utf-8")))
 
 
-def reaches(folder: Path, most: int, version: int) -> bool:
-    """Whether the folder has a record of the update that made `version`, of the first optimizer's first shard."""
-    path = _records(folder, 0, 0)
-    return path.exists() and path.stat().st_size >= ((version - 1) * most + 1) * RECORD.size
-
-
 def read_updates(folder: Path, section: int, shard: int, most: int, first: int, last: int) -> Iterator[list[Record]]:
     """The updates that made versions `first`..`last` of a shard, in order: each the records of its gradients."""
     content = _records(folder, section, shard).read_bytes()

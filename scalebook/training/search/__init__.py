@@ -8,7 +8,7 @@ Optuna. The rooms, from the outermost inwards:
     driver   the loop: adopt, look, tell, submit; with `trial_source` (which point is next), `bounds` (which need not
              be run), `trial_jobs` (a trial's runs), `outcome` (what they mean), `telling` and `record` (progress,
              MLflow)
-    study    Optuna: `sampling`, `cma`; `pruners`, `judge` (verdicts at equal samples); `storage`,
+    study    Optuna: `sampling`, `gp`; `pruners`, `judge` (verdicts at equal samples); `storage`,
              `journal`; `trials` and `reading` (what everybody else sees)
     map      the landscape: `scales`, `shades`, `surface`; drawn on the page, and by `pictures` for documents
 """

@@ -8,7 +8,7 @@ In this order:
    warm-up, or of a range test. It holds until the call returns, for whatever is done in it.
 3. The closure computes the gradient.
 4. The step is made by the optimizer, or a push takes its place (`Pushing`): the scaled rates travel with the gradient,
-   and a worker's own steps between two pushes (`push_every`, `pull_every`) use them. Where it makes steps of its own
+   and a worker's own steps between two pushes (`downpour`) use them. Where it makes steps of its own
    optimizer (`local`) they are these steps' alone; what travels has the outer optimizer's rate.
 5. Whoever applies a push multiplies them by what its damping makes of staleness (`ps.applying.shard`).
 6. The optimizer may have a local rate for each layer, which multiplies that again (LARS, LAMB).

@@ -1,12 +1,9 @@
 """The arguments of AsyncPS: checked one by one, and what the engine is told of them and of the Trainer's."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import get_args
 
-from scalebook.training.config.renamed import OLDER_ARGUMENTS, renamed_arguments
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.rules import Rule
@@ -14,25 +11,6 @@ from scalebook.training.ps.policy.settings import Clip, Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies.buffers import BufferPolicy
 from scalebook.training.strategies.lightning import GradClipAlgorithmType, Trainer, is_overridden, rank_zero_warn
-
-Init = TypeVar("Init", bound=Callable[..., None])
-
-
-def older_names(init: Init) -> Init:
-    """`AsyncPS.__init__`, which also takes what an earlier version called otherwise, with a warning."""
-
-    @wraps(init)
-    def read(self: object, *args: Any, **kwargs: Any) -> None:
-        given = renamed_arguments("AsyncPS", kwargs)
-        for name in kwargs.keys() - given.keys():
-            now, _ = OLDER_ARGUMENTS["AsyncPS"][name]
-            rank_zero_warn(
-                f"AsyncPS: {name} is now called {now}; the next version will reject the old name. "
-                f"Write {now}={given[now]!r}."
-            )
-        init(self, *args, **given)
-
-    return cast(Init, read)
 
 
 @dataclass(frozen=True)

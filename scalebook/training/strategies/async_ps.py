@@ -24,7 +24,7 @@ from scalebook.training.ps.policy.settings import HostName, Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
 from scalebook.training.strategies.applied_step import Pushing
-from scalebook.training.strategies.async_arguments import AsyncArguments, older_names
+from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.buffers import BufferPolicy, Buffers
 from scalebook.training.strategies.cuda import count_gpus_apart
@@ -87,8 +87,9 @@ class AsyncPS(SharedMeasures, Playing):
             values; the shards keep exact ones, which validation and checkpoints use.
         pull_delta: Whether to send only the difference to the worker's last parameters, by any lossy codec. The next
             pull makes up for what one omits.
-        local: When workers communicate. `none`: after each gradient. Otherwise each worker makes steps of its own
-            optimizer on its own parameters, and an update combines several steps. `local_sgd`: averages parameters.
+        local: When workers communicate. `none`: after each gradient. `downpour`: pushes the sum of several gradients,
+            and makes plain SGD steps in between. Otherwise each worker makes steps of its own optimizer
+            on its own parameters, and an update combines several steps. `local_sgd`: averages parameters.
             `diloco`: adds momentum over these averages. `elastic`: workers keep their own parameters; they and the
             shards pull each other. `significance`: pushes only after moving far enough. Updates, and with them
             `max_steps` and staleness, count what the shards apply; learning rate schedules count a worker's own steps.
@@ -102,7 +103,6 @@ class AsyncPS(SharedMeasures, Playing):
 
     strategy_name = "async_ps"
 
-    @older_names
     def __init__(
         self,
         rule: RuleName | Rule = "async",
@@ -171,10 +171,8 @@ class AsyncPS(SharedMeasures, Playing):
             self._serve(trainer)
         super().setup(trainer)
         if self._end is not None:
-            refuse_model(
-                trainer.lightning_module, self.workers, self._end.settings
-            )  # what configure_model has made, too
-            refuse_optimizers(self.optimizers, self._end.settings.writable(self.workers))
+            refuse_model(trainer.lightning_module, self._end.settings)  # what configure_model has made, too
+            refuse_optimizers(self.optimizers)
             self._make_buffers(self._end)
             self.play_if_virtual(trainer)
             self._joined = self._end.join(self.optimizers, self.announce, trainer.lightning_module)
@@ -221,7 +219,7 @@ class AsyncPS(SharedMeasures, Playing):
             torch.manual_seed(torch.initial_seed() + self._worker)
         self._buffers.freeze()
         self._buffers.note()
-        self._own_data.start(trainer, self._position, self.claimed_before())
+        self._own_data.start(trainer, self._position)
         resumed = self._resumed or [0] * len(self.optimizers)
         if self.workers > 1 and trainer.lightning_module.automatic_optimization:
             self._schedules = Schedules(

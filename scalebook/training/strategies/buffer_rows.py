@@ -122,17 +122,6 @@ class BufferRows:
         self._memory.look([(worker, *self._span(place, run))])
         return self.values(worker, place, run)
 
-    def kept(self, runs: Sequence[Stretch]) -> list[Tensor]:
-        """A copy of all heads, and of all values of these runs."""
-        spans = [(0, self._head_bytes), *(self._span(place, run) for place in range(2) for run in runs)]
-        return [self._rows[:, start:stop].clone() for start, stop in spans]
-
-    def load(self, runs: Sequence[Stretch], kept: Sequence[Tensor]) -> None:
-        """Be as they were."""
-        spans = [(0, self._head_bytes), *(self._span(place, run) for place in range(2) for run in runs)]
-        for (start, stop), values in zip(spans, kept, strict=True):
-            self._rows[:, start:stop].copy_(values)
-
     def _span(self, place: int, run: Stretch) -> tuple[int, int]:
         first = self._head_bytes + place * self._place_bytes
         return first + run.start, first + run.stop

@@ -1,9 +1,8 @@
 """Buffers that training changes: each worker has its own, and what becomes of them is one model's."""
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
@@ -216,18 +215,6 @@ class Buffers:
             self._put(run, own)
         self._own = []
 
-    @contextmanager
-    def shown_own(self) -> Iterator[None]:
-        """Meanwhile the model has this worker's own."""
-        own, means = self._own, [(run, self._flat(run).clone()) for run, _ in self._own]
-        self.show_own()
-        try:
-            yield
-        finally:
-            for run, value in means:
-                self._put(run, value)
-            self._own = own
-
     def apart(self, living: Sequence[int]) -> float | None:
         """How far the workers' were from their mean before they were brought together: the largest distance of any
         worker and buffer, in parts of the mean's norm. None where training changes no such buffers."""
@@ -247,30 +234,6 @@ class Buffers:
         for run in runs:
             if there := self._rows.look_at(run, places):
                 yield run, [self._rows.values(worker, place, run) for worker, place in there]
-
-    # --- of all workers that one process plays ---------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """What all have shown and seen, to be kept."""
-        if self._rows is None:
-            return {}
-        return {
-            "members": [self._all[number].name for number in sorted(self._members)],
-            "rows": self._rows.kept(self._runs),
-            "common": {worker: sorted(numbers) for worker, numbers in self._common.items()},
-            "seen": {worker: list(seen) for worker, seen in self._seen.items()},
-            "looks": self._looks,
-        }
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Be as it was, with the same model and workers."""
-        if self._rows is None or not state:
-            return
-        self._join({number for number, one in enumerate(self._all) if one.name in state["members"]})
-        self._rows.load(self._runs, state["rows"])
-        self._common = {worker: set(numbers) for worker, numbers in state["common"].items()}
-        self._seen = {worker: list(seen) for worker, seen in state["seen"].items()}
-        self._looks = state["looks"]
 
     # --- who takes part, and how -----------------------------------------------------------------------------------
 

@@ -150,10 +150,10 @@ class Forking(Snapshots, AroundFork):
             return Processes(1, threads=self.arguments.threads)
         workers = self.workers
         settings = self.arguments.settings(trainer)
-        refuse_settings(trainer, workers, settings)
+        refuse_settings(trainer, workers)
         if self.arguments.elastic is not None:
             refuse_elastic(self.arguments.elastic, self._on_each, self.num_nodes, settings)
-        refuse_model(trainer.lightning_module, workers, settings)
+        refuse_model(trainer.lightning_module, settings)
         self._kept = StateFile()
         if self._place is None or self._place.index == 0:
             self._launch = Launch(workers, settings, seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))
@@ -272,7 +272,7 @@ class Forking(Snapshots, AroundFork):
         assert self.model is not None
         self.model = self.precision_plugin.convert_module(self.model)
         self.setup_optimizers(trainer)
-        refuse_optimizers(self.optimizers, self._figures.settings.writable(self.num_processes))
+        refuse_optimizers(self.optimizers)
         self._server.serve(self.optimizers, trainer.lightning_module)
         raise ServerEnded
 

@@ -27,8 +27,6 @@ class LoaderPosition:
     _batches: int
     _due: bool
     _marked: dict[str, Any] | None = None
-    _to_come: Mapping[int, int] = {}  # by epoch of the loop, with what was under way: batches
-    _goes_on = False  # in the middle of an epoch, with what was under way
 
     def mark(self) -> None:
         """Remember the present position for the checkpoints written before the next push."""
@@ -56,11 +54,10 @@ class LoaderPosition:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What a loader of another kind has left is of no use here."""
 
-    def resume(self, position: Mapping[str, Any] | None, played: Mapping[str, Any] | None = None) -> None:
+    def resume(self, position: Mapping[str, Any] | None) -> None:
         """Go on where the checkpoint was, if there is one. What is left of earlier epochs joins the first one.
 
-        `position`: of the loader that wrote it, if that was one of ours. `played`: what its virtual workers had claimed
-        and not done, if they go on with that.
+        `position`: of the loader that wrote it, if that was one of ours.
         """
         fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
         if position is None and fit.restarting:
@@ -85,36 +82,11 @@ class LoaderPosition:
         ended = ready > 0 and fit.epoch_loop.batch_progress.is_last_batch  # the epoch, but for worker 0's validation
         passed = fit.epoch_loop.restarted_on_train_batch_end and fit.restarted_mid_epoch  # it is counted already
         over = ended and not passed
-        if played is None:
-            self._plan(first + over, position)
-            left = len(self._claims.plans[first + over])
-        else:
-            left = self._go_on(first + over, position, played)
+        self._plan(first + over, position)
         if ready:
+            left = len(self._claims.plans[first + over])
             fit.max_batches = ready if ended else ready + self._per_worker(left)
             self._say_validation(ready, position["validation_due"])
-
-    def takes(self, position: Mapping[str, Any] | None) -> bool:
-        """Whether virtual workers can go on with what they had claimed at this position."""
-        return (
-            self.played is not None
-            and position is not None
-            and position["batches"] == len(index_sampler(self.loader))
-            and position["known"]
-        )
-
-    def _go_on(self, first: int, position: Mapping[str, Any], played: Mapping[str, Any]) -> int:
-        """Virtual workers go on with their claims, and the loop with epoch `first`, of which so many batches are to
-        come."""
-        assert self.played is not None
-        self._order.seeded |= {int(epoch) for epoch in position["left"]}
-        self.played.load(played)
-        left = int(played["left"])
-        self._goes_on = left > 0
-        if first != played["epoch"]:  # it was left before its end
-            left += self._batches_in(first)
-        self._to_come = {first - 1: 0, first: left}
-        return left
 
     def _plan(self, first: int, position: Mapping[str, Any]) -> None:
         """The batches of the epochs that the checkpoint found begun; the run goes on with epoch `first`."""

@@ -1,8 +1,8 @@
 """Which batches virtual workers take, and in which order their gradients are due: the loader of a run that one process
 plays."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from scalebook.training.ps.worker.end import Claim, DataCursor
 from scalebook.training.strategies.claims import origins_left
@@ -73,24 +73,6 @@ class PlayedClaims:
     def succeed(self, before: "PlayedClaims") -> None:
         """Take the place of those of an earlier loader: workers go on where they are."""
         self.plans, self._taken, self._epoch_of = before.plans, before._taken, before._epoch_of
-
-    def state(self) -> dict[str, Any]:
-        """What is claimed and under way, as plain values."""
-        return {
-            "cursor": self._cursor.counters(),
-            "taken": {worker: list(claim) for worker, claim in self._taken.items()},
-            "epoch_of": dict(self._epoch_of),
-            "plans": {epoch: [list(claim) for claim in plan] for epoch, plan in self.plans.items()},
-            "epoch": self._epoch,
-            "left": self._batches - self._delivered,
-        }
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Be where `state` was, but for the loop's epoch, which it enters."""
-        self._cursor.load(state["cursor"])
-        self._taken = {worker: Claim(*claim) for worker, claim in state["taken"].items()}
-        self._epoch_of = dict(state["epoch_of"])
-        self.plans = {epoch: [Claim(*claim) for claim in plan] for epoch, plan in state["plans"].items()}
 
     # --- what the workers ask --------------------------------------------------------------------------------------
 

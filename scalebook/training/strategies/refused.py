@@ -32,20 +32,13 @@ from scalebook.training.strategies.lightning import (
 from scalebook.training.strategies.tuners import is_finder
 
 WORTH_SAYING: Final = 100_000_000  # bytes
-_WRITES: Final = (
-    "writes into parameters that all workers share. "
-    "Set workers to 1, without push_every, pull_every, overlap and trace, remove it"
-)
+_WRITES: Final = "writes into parameters that all workers share. Remove it"
 _SEARCHES: Final = "is not Lightning's own, and may search while workers train. Remove it"
-WRITING: Final = (StochasticWeightAveraging, WeightAveraging, ModelPruning)
 CALLBACKS: Final[dict[type[Callback], str]] = {
     StochasticWeightAveraging: _WRITES,
     WeightAveraging: _WRITES,
     ModelPruning: _WRITES,
-    BaseFinetuning: (
-        "adds param groups to an optimizer that the workers have divided already. "
-        "Set workers to 1 and host to inline, without push_every, pull_every, overlap and trace, remove it"
-    ),
+    BaseFinetuning: "adds param groups to an optimizer that the workers have divided already. Remove it",
     LearningRateFinder: _SEARCHES,
     BatchSizeFinder: _SEARCHES,
 }
@@ -60,12 +53,11 @@ def refuse_process_group() -> None:
         )
 
 
-def refuse_settings(trainer: Trainer, workers: int, settings: Settings) -> None:
+def refuse_settings(trainer: Trainer, workers: int) -> None:
     """ValueError for settings of the Trainer; in the monitor, before anything is started."""
-    allowed = [*WRITING] * settings.writable(workers) + [BaseFinetuning] * settings.growable(workers)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
         for kind, reason in CALLBACKS.items():
-            if isinstance(callback, kind) and kind not in allowed and not is_finder(callback):
+            if isinstance(callback, kind) and not is_finder(callback):
                 raise _refused(f"trainer.callbacks: {type(callback).__name__} {reason}")
     if trainer._accelerator_connector._layer_sync is not None and workers > 1:
         raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see buffers)")
@@ -91,19 +83,18 @@ def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Set
         raise contradiction.error()
 
 
-def refuse_model(module: LightningModule, workers: int, settings: Settings) -> None:
+def refuse_model(module: LightningModule, settings: Settings) -> None:
     """ValueError for layers that write into their weights in every forward pass: each worker into its own copy; and
     for settings that do not go with sparse tables."""
     if any(isinstance(layer, Embedding | EmbeddingBag) and layer.sparse for layer in module.modules()):
         refuse_beside_tables(settings)
-    if workers > 1:
-        for name, layer in module.named_modules():
-            if isinstance(layer, Embedding | EmbeddingBag) and layer.max_norm and layer.weight.requires_grad:
-                kind = type(layer).__name__
-                raise _refused(
-                    f"model: {name} is an {kind} with max_norm, which writes into weights that all workers share. "
-                    "Set max_norm to None (and normalise what it returns), or workers to 1"
-                )
+    for name, layer in module.named_modules():
+        if isinstance(layer, Embedding | EmbeddingBag) and layer.max_norm and layer.weight.requires_grad:
+            kind = type(layer).__name__
+            raise _refused(
+                f"model: {name} is an {kind} with max_norm, which writes into weights that all workers share. "
+                "Set max_norm to None (and normalise what it returns)"
+            )
 
 
 def refuse_playing(trainer: Trainer) -> None:
@@ -116,7 +107,7 @@ def refuse_playing(trainer: Trainer) -> None:
     if trainer.accumulate_grad_batches != 1:
         raise _refused(
             "trainer.accumulate_grad_batches: virtual workers push once a batch. Set it to 1 and use a larger batch or "
-            "the rule's push_every"
+            "local: downpour"
         )
 
 
@@ -150,23 +141,8 @@ def announce_memory(need: Need, device: torch.device) -> None:
         rank_zero_info(f"{needs}.")
 
 
-def announce_kept(need: Need, workers: int, copies: int = 1) -> None:
-    """Say in a line how large a virtual run's checkpoints of some size may become, which hold what is under way.
-    `copies`: of parameters for each worker, its version and what is its own."""
-    versions = workers * copies
-    largest = versions * need.parameters
-    if largest >= WORTH_SAYING:
-        rank_zero_info(
-            f"Virtual workers: a checkpoint also holds what they compute from, up to {versions} versions of "
-            f"{need.parameters / 1e6:.0f} MB ({largest / 1e9:.2f} GB), so that a resumed run is the same to a bit."
-        )
-
-
-def refuse_optimizers(optimizers: Sequence[Optimizer], writable: bool) -> None:
-    """ValueError for what `configure_optimizers` returned; in every worker, before training. `join` refuses more.
-
-    `writable`: what one optimizer does to a parameter becomes part of what another has (`Settings.writable`).
-    """
+def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
+    """ValueError for what `configure_optimizers` returned; in every worker, before training. `join` refuses more."""
     owner: dict[int, int] = {}
     for number, optimizer in enumerate(optimizers):
         if isinstance(optimizer, _MockOptimizer):
@@ -179,11 +155,8 @@ def refuse_optimizers(optimizers: Sequence[Optimizer], writable: bool) -> None:
                     "model: a parameter has no shape before the first forward pass, and workers lay out shared memory "
                     "before that. Make such a pass in configure_model, as DDP requires too"
                 )
-            if owner.setdefault(id(parameter), number) != number and not writable:
-                raise _refused(
-                    "model: two optimizers share a parameter. Give each parameter to one optimizer, set workers "
-                    "to 1, without push_every, pull_every, overlap and trace"
-                )
+            if owner.setdefault(id(parameter), number) != number:
+                raise _refused("model: two optimizers share a parameter. Give each parameter to one optimizer")
 
 
 def _refused(problem: str) -> ValueError:

@@ -17,7 +17,7 @@ from scalebook.training.ps.memory.uncopied import UncopiedIterator
 from scalebook.training.ps.worker.end import DataCursor
 from scalebook.training.strategies.claims import Claims
 from scalebook.training.strategies.epoch_order import EpochOrder, index_sampler
-from scalebook.training.strategies.lightning import Trainer, _auto_add_worker_init_fn, isolate_rng
+from scalebook.training.strategies.lightning import Trainer, _auto_add_worker_init_fn
 from scalebook.training.strategies.loader_position import LoaderPosition
 from scalebook.training.strategies.played_claims import NO_LIMIT, PlayedClaims
 from scalebook.training.strategies.worker_role import end_now
@@ -75,8 +75,6 @@ class SharedLoader(LoaderPosition):
         self.is_last = False  # the batch delivered last is the worker's last of this epoch
         self._epoch = 0
         self._expected = 0  # batches of this worker in this epoch
-        self._told: int | None = None  # to Lightning, as `fit_loop.max_batches`
-        self._more = 0  # what somebody has added to that between two epochs (StochasticWeightAveraging)
         self._before = self._batches = 0  # batches of this epoch: done before the checkpoint, all
         self._validations = 0  # intervals of this epoch that are over
         self._due = False
@@ -116,7 +114,7 @@ class SharedLoader(LoaderPosition):
             if self._is_idle:
                 self._is_idle = False
                 self._idle(False)
-            for batch in self._inside():
+            for batch in iter(self._inner):
                 empty = False
                 number, self.is_last = self._claims.deliver()
                 self._tell_length()
@@ -124,14 +122,6 @@ class SharedLoader(LoaderPosition):
                 yield batch
         if empty:
             self._pass_by()
-
-    def _inside(self) -> Iterator[Any]:
-        """The batches of the loader inside. It draws a seed when it begins, which a run that goes on has drawn."""
-        goes_on, self._goes_on = self._goes_on, False
-        if not goes_on:
-            return iter(self._inner)
-        with isolate_rng(include_cuda=False):
-            return iter(self._inner)
 
     # --- what the strategy says --------------------------------------------------------------------------------------
 
@@ -165,7 +155,7 @@ class SharedLoader(LoaderPosition):
         self._epoch = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
         self._order.enter(self._epoch)
         whole = self._limit(len(self._order(self._epoch)))
-        batches = self._to_come.get(self._epoch, self._batches_in(self._epoch))
+        batches = self._batches_in(self._epoch)
         while not self._claims.enter(self._epoch, batches):
             if self._is_over():
                 return False
@@ -175,8 +165,6 @@ class SharedLoader(LoaderPosition):
             sleep(POLL_S)
         self._batches = max(whole, batches)
         self._before = self._batches - batches
-        if self._told is not None:
-            self._more += int(self._trainer.fit_loop.max_batches) - self._told
         self._validations = self._before // self._interval()
         self._count_across_epochs()
         self._expected = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + self._per_worker(batches)
@@ -195,7 +183,7 @@ class SharedLoader(LoaderPosition):
         fit = self._trainer.fit_loop
         assert fit._data_fetcher is not None
         batches = ready if last else max(ready + 1, self._expected)
-        self._told = fit.max_batches = batches + self._more
+        fit.max_batches = batches
         fit._data_fetcher.length = fit._data_fetcher.fetched + fetching + batches - ready
         fit._data_fetcher.done = last
 

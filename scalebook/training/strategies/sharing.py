@@ -141,23 +141,17 @@ class SharedData(Uncopied):
         if asked and isinstance(interval, int) and interval > batches > 0:
             raise too_rare(interval, batches, self.cursor.workers)
 
-    def start(
-        self,
-        trainer: Trainer,
-        position: Mapping[str, Any] | None = None,
-        played: Mapping[str, Any] | None = None,
-    ) -> None:
+    def start(self, trainer: Trainer, position: Mapping[str, Any] | None = None) -> None:
         """Refuse what cannot be shared; go on where the checkpoint was. ValueError with the remedy.
 
-        `position`: what `position` was when the checkpoint was written; `played`: what `claimed` was, if virtual
-        workers go on with that.
+        `position`: what `position` was when the checkpoint was written.
         """
         fit, shared = trainer.fit_loop, self._loader
         loaders = [] if fit._combined_loader is None else fit._combined_loader.flattened
         own_fetching = isinstance(fit._data_fetcher, _DataLoaderIterDataFetcher)
         if shared is None or not (len(loaders) > 1 or own_fetching):
             if shared is not None:
-                shared.resume(position, played)
+                shared.resume(position)
                 if not trainer.lightning_module.automatic_optimization:
                     trainer.callbacks.append(_AfterEachBatch(self))  # type: ignore[attr-defined]  # made by a connector
             return
@@ -227,14 +221,6 @@ class SharedData(Uncopied):
     def position(self) -> dict[str, Any] | None:
         """What is left of the epochs begun, for a checkpoint; None where no loader is shared."""
         return None if self._loader is None else self._loader.position()
-
-    def claimed(self) -> dict[str, Any] | None:
-        """What virtual workers have claimed and not done, for a checkpoint."""
-        return None if self.work.claims is None else self.work.claims.state()
-
-    def takes(self, position: Mapping[str, Any] | None) -> bool:
-        """Whether virtual workers can go on with what they had claimed at this position."""
-        return self._loader is not None and self._loader.takes(position)
 
     def end(self) -> None:
         """Claim no more batches. What this worker holds, and its share of what was never begun, go to the others."""

@@ -22,7 +22,7 @@ VAL_BITS_PER_DIM: Final = "val/bits_per_dim"  # negative log-likelihood in bits 
 VAL_MRR: Final = "val/mrr"  # mean reciprocal rank of the right document among those of validation, 0 to 1
 VAL_RECALL_10: Final = "val/recall_at_10"  # share of the queries whose document is among the first ten
 VAL_CHRF: Final = "val/chrf"  # F-score of the letters' n-grams of translations, over a part of validation, 0 to 1
-VAL_AUC: Final = "val/auc"  # share of the pairs of a click and none whose click has the higher score, 0 to 1
+VAL_AUC: Final = "val/auc"  # area under the ROC curve, 0 to 1
 
 # The x-axes
 UPDATES: Final = "updates"  # applications of a gradient to the parameters, over all workers

@@ -49,7 +49,7 @@ def test_from_the_command_line(tmp_path: Path, workspace: Workspace, capsys: pyt
 @pytest.mark.parametrize(
     ("rule", "written"),
     [
-        (Async(push_every=3), {"class_path": "Async", "init_args": {"push_every": 3}}),
+        (Async(), "async"),
         (Bounded(), "bounded"),
         (Sync(), "sync"),
         (Sync(1), {"class_path": "Sync", "init_args": {"backup_workers": 1}}),

@@ -83,6 +83,7 @@ def config(**args: Any) -> dict[str, Any]:
 
 
 BOUND3 = {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 3}}
+SUMS = {"class_path": "Downpour", "init_args": {"n_push": 3, "n_fetch": 1}}
 BACKUP = {"class_path": "Sync", "init_args": {"backup_workers": 1}}
 
 
@@ -177,7 +178,7 @@ def test_bounds_of_local_steps_are_known_before(local: Any, key: str, descriptio
 @pytest.mark.parametrize(
     ("args", "key"),
     [
-        ({"local": "local_sgd", "rule": {"class_path": "Async", "init_args": {"push_every": 2}}}, "local"),
+        ({"local": "downpour", "rule": "sync"}, "local"),
         ({"local": "diloco", "host": "process", "overlap": True}, "overlap"),
         ({"local": "elastic", "damping": "delay_compensation"}, "damping"),
     ],
@@ -210,7 +211,8 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
         ({"rule": BACKUP}, "sync, 1 backup", 48),
         ({"rule": {"class_path": "Sync", "init_args": {"backup_workers": 2}}}, "sync, 2 backups", 32),
         ({"rule": "softsync"}, "softsync, average 2", 32),
-        ({"rule": {"class_path": "Async", "init_args": {"push_every": 4}}}, "async, push every 4", 64),
+        ({"local": "downpour"}, "async, Downpour, pushes every 4, fetches every 4", 64),
+        ({"local": SUMS}, "async, Downpour, pushes every 3, fetches every 1", 48),
         ({"damping": "inverse", "warmup_updates": 100}, "async, inverse damping, warm-up 100", 16),
         ({"damping": "drop_above"}, "async, drop above 8", 16),
         ({"push_codec": "topk", "warmup_updates": 5}, "async, pushes topk 0.01, warm-up 5", 16),
@@ -318,3 +320,25 @@ def test_the_config_has_one_number_of_threads(
 ) -> None:
     found = validate({**config(threads=asked), **top}, description, cores=64)
     assert sorted({one.key for one in found if one.severity == "error"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "remedies"),
+    [
+        (
+            {"push_every": 4},
+            ["Write local: {class_path: Downpour, init_args: {n_push: 4, n_fetch: 1}} beside the rule."],
+        ),
+        (
+            {"push_every": 2, "pull_every": 8},
+            ["Write local: {class_path: Downpour, init_args: {n_push: 2, n_fetch: 8}} beside the rule."] * 2,
+        ),
+        ({"push_every": 1, "pull_every": 1}, ["Remove it."] * 2),
+    ],
+)
+def test_sums_as_an_earlier_version_wrote_them_are_refused_with_what_to_write(
+    written: dict[str, int], remedies: list[str], description: Description
+) -> None:
+    found = validate(config(rule={"class_path": "Async", "init_args": written}), description)
+    assert [one.key for one in found] == [f"trainer.strategy.init_args.rule.init_args.{name}" for name in written]
+    assert [one.remedy for one in found] == remedies

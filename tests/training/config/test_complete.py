@@ -17,7 +17,7 @@ from scalebook.training.ps.policy.rules import Bounded
 
 CONFIGS: list[dict[str, Any]] = [
     {"model": "PixelCNN", "data": "Digits"},
-    {"model": "MLPClassifier", "data": "MNIST", "trainer": {"strategy": "ddp", "devices": 2}, "threads": 2},
+    {"model": "MLPClassifier", "data": "Messages", "trainer": {"strategy": "ddp", "devices": 2}, "threads": 2},
     {
         "model": {"class_path": "ConvClassifier", "init_args": {}},
         "data": {"class_path": "Digits", "init_args": {"batch_size": 8}},

@@ -93,7 +93,7 @@ def test_runs_write_within_the_workspace(
 
 
 def test_data_is_downloaded_in_a_trusted_folder_alone(workspace: Workspace) -> None:
-    given = {**config(), "data": {"class_path": "TabSeparated", "init_args": {"url": "https://example.org/a.zip"}}}
-    with pytest.raises(ConfigError, match=r"downloads from there only in a folder that you trust.*--trust") as caught:
+    given = {**config(), "data": {"class_path": "Dataset", "init_args": {"hub": "ylecun/mnist"}}}
+    with pytest.raises(ConfigError, match=r"downloads from the Hub only in a folder that you trust.*--trust") as caught:
         queue.submit(workspace, given, seeds=[1], description=describe(workspace))
-    assert caught.value.problem.key == "data.init_args.url"
+    assert caught.value.problem.key == "data.init_args.hub"

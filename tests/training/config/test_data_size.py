@@ -17,7 +17,7 @@ def test_the_size_of_the_data_is_what_it_is() -> None:
     [
         ("Digits", 1437, 1797),
         ({"class_path": "Digits", "init_args": {"limit": 100}}, 100, 100),
-        ({"class_path": "MNIST", "init_args": {"limit": 70_000}}, None, 60_000),
+        ({"class_path": "Dataset", "init_args": {"path": "a.csv", "limit": 70_000}}, 70_000, 70_000),
         ({"class_path": "PhotoPatches"}, None, None),
         ("my.Own", None, None),
         ({"class_path": "my.Own", "init_args": {"limit": 5}}, 5, None),

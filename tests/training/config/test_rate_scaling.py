@@ -23,8 +23,8 @@ def config(scaling: Any, strategy: Any = "auto", devices: int = 1, batch: int = 
     }
 
 
-def parameter_server(rule: Any) -> dict[str, Any]:
-    return {"class_path": "AsyncPS", "init_args": {"rule": rule}}
+def parameter_server(rule: Any, **more: Any) -> dict[str, Any]:
+    return {"class_path": "AsyncPS", "init_args": {"rule": rule, **more}}
 
 
 def test_factors_of_the_three_rules() -> None:
@@ -52,7 +52,7 @@ def test_the_warm_up_rises_by_equal_amounts_and_does_nothing_to_a_smaller_rate()
         (parameter_server("sync"), 4, {}, 0.8),
         (parameter_server({"class_path": "Sync", "init_args": {"backup_workers": 1}}), 4, {}, 0.6),
         (parameter_server({"class_path": "Softsync", "init_args": {"average": 3}}), 4, {}, 0.6),
-        (parameter_server({"class_path": "Async", "init_args": {"push_every": 5}}), 4, {}, 0.2),
+        (parameter_server("async", local={"class_path": "Downpour", "init_args": {"n_push": 5}}), 4, {}, 0.2),
     ],
 )
 def test_the_rate_follows_the_samples_whose_mean_it_multiplies(

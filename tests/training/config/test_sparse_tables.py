@@ -49,14 +49,7 @@ AS_THEY_ARE = "and rows of the model's sparse tables travel as they are. Write f
     ("args", "key", "said"),
     [
         ({"local": "diloco"}, "local", f"is diloco, {COPY} Write none, or sparse: false in the model."),
-        (
-            {"rule": {"class_path": "Async", "init_args": {"push_every": 4}}}, "rule.init_args.push_every",
-            f"is 4, {COPY} Write 1, or sparse: false in the model.",
-        ),
-        (
-            {"rule": {"class_path": "Async", "init_args": {"pull_every": 3}}}, "rule.init_args.pull_every",
-            f"is 3, {COPY} Write 1, or sparse: false in the model.",
-        ),
+        ({"local": "downpour"}, "local", f"is downpour, {COPY} Write none, or sparse: false in the model."),
         ({"push_codec": "int8"}, "push_codec", f"is int8, {AS_THEY_ARE}"),
         ({"pull_codec": "bf16"}, "pull_codec", f"is bf16, {AS_THEY_ARE}"),
         (

@@ -121,7 +121,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"data": None},
             "data",
             "is missing",
-            "Name a data set: CIFAR10, ClickLog, Digits, Docstrings, MNIST, Messages, PhotoPatches, TabSeparated.",
+            "Name a data set: Dataset, Digits, Docstrings, Messages, PhotoPatches.",
         ),
         (
             {"optimizer": "Adem"},

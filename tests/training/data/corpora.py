@@ -1,11 +1,11 @@
 """Small texts in two languages, for tests of what translates."""
 
 from itertools import product
-from pathlib import Path
+
+from scalebook.training.data.parallel_text import Pair, ParallelText
 
 COLOURS = {"red": "rouge", "green": "vert", "blue": "bleu", "yellow": "jaune", "white": "blanc", "black": "noir"}
 THINGS = {"house": "la maison", "river": "le fleuve", "engine": "le moteur", "letter": "la lettre", "tree": "l'arbre"}
-WHOSE = "\tCC-BY 2.0 (France) Attribution: tatoeba.org #1 (CK) & #2 (sacredceltic)"
 
 
 def sentences() -> list[tuple[str, str]]:
@@ -17,9 +17,17 @@ def sentences() -> list[tuple[str, str]]:
     return made
 
 
-def written(folder: Path, attributed: bool = True) -> Path:
-    """The sentences as Tatoeba and ManyThings distribute theirs."""
-    path = folder / "fra.txt"
-    lines = [f"{source}\t{target}{WHOSE if attributed else ''}\n" for source, target in sentences()]
-    path.write_text("".join(lines), encoding="utf-8")
-    return path
+class Sentences(ParallelText):
+    """A data set of one's own: all sixty.
+
+    Args:
+        batch_size: Sentences per batch of one worker.
+        val_fraction: Share of the sentences held out for validation.
+        vocabulary: Largest number of subwords.
+    """
+
+    def __init__(self, batch_size: int = 8, val_fraction: float = 0.2, vocabulary: int = 120) -> None:
+        super().__init__(batch_size, None, val_fraction, 500, 0, vocabulary, 48)
+
+    def pairs(self) -> list[Pair]:
+        return [Pair(*both) for both in sentences()]

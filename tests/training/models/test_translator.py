@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from scalebook.training.data import TabSeparated
 from scalebook.training.data.subwords import PADDING, learned
 from scalebook.training.errors import ConfigError
 from scalebook.training.model_making import parameters
 from scalebook.training.models import Translator
 from scalebook.training.tracking.directions import direction
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_CHRF, VAL_LOSS, main_metric
-from tests.training.data.corpora import sentences, written
+from tests.training.data.corpora import Sentences, sentences
 from tests.training.models.fitting import fit
 
 MODEL = {"class_path": "scalebook.training.models.Translator", "init_args": {"width": 16, "layers": 1, "heads": 2}}
@@ -23,10 +22,9 @@ CLOCK = {"gradient_s": {"kind": "gamma", "mean": 0.1, "cv": 0.2}}
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("corpus")
-    arguments = {"file": str(written(folder)), "vocabulary": 120, "batch_size": 8, "val_fraction": 0.2}
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        yield {"class_path": "scalebook.training.data.TabSeparated", "init_args": arguments}
+        yield {"class_path": "tests.training.data.corpora.Sentences", "init_args": {}}
 
 
 def built() -> Translator:
@@ -74,7 +72,7 @@ def test_learns_to_say_what_it_has_not_seen(trained: Translator, corpus: dict[st
     assert metrics[VAL_CHRF] > 0.8
     assert metrics[VAL_LOSS] < 1
     assert metrics[TRAIN_LOSS] < 0.1
-    data = TabSeparated(**corpus["init_args"])
+    data = Sentences(**corpus["init_args"])
     data.setup("fit")
     (batch,) = data.val_dataloader()
     assert trained.subwords is not None
@@ -83,7 +81,7 @@ def test_learns_to_say_what_it_has_not_seen(trained: Translator, corpus: dict[st
 
 
 def test_validation_is_of_all_subwords(trained: Translator, corpus: dict[str, Any]) -> None:
-    data = TabSeparated(**corpus["init_args"])
+    data = Sentences(**corpus["init_args"])
     data.setup("fit")
     ((source, target),) = data.val_dataloader()
     with torch.no_grad():
@@ -95,7 +93,7 @@ def test_validation_is_of_all_subwords(trained: Translator, corpus: dict[str, An
 def test_a_checkpoint_brings_its_subwords(trained: Translator, corpus: dict[str, Any], tmp_path: Path) -> None:
     path = Path(trained.trainer.default_root_dir) / "last.ckpt"
     loaded = Translator.load_from_checkpoint(path, weights_only=True)
-    data = TabSeparated(**corpus["init_args"])
+    data = Sentences(**corpus["init_args"])
     data.setup("fit")
     (batch,) = data.val_dataloader()
     assert loaded.eval().predict_step(batch, 0) == trained.eval().predict_step(batch, 0)
@@ -120,7 +118,7 @@ def test_trains_with_several_workers(name: str, corpus: dict[str, Any], tmp_path
 
 
 def test_images_are_refused_by_name(tmp_path: Path) -> None:
-    told = r"^data: Digits has no sentences in two languages, and Translator learns from them\. Choose Messages or Tab"
+    told = r"^data: Digits has no sentences in two languages, and Translator learns from them\. Choose Messages"
     with pytest.raises(ConfigError, match=told):
         fit(tmp_path, MODEL)
 

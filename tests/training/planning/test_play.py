@@ -8,7 +8,7 @@ from scalebook.training.planning.links import Network
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
 from scalebook.training.ps.policy.clock import Distribution, Link
-from scalebook.training.ps.policy.local import LocalSGD
+from scalebook.training.ps.policy.local import Downpour, LocalSGD
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 
 TENTH = Profile(gradient_s=0.1, batch_size=32, push_bytes=1e6, pull_bytes=2e6)
@@ -127,7 +127,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 
 def test_sums_of_gradients_count_all_of_them() -> None:
-    point = play(TENTH, 4, Async(push_every=5))
+    point = play(TENTH, 4, Async(), local=Downpour(5, 1))
     assert point.updates_per_s == pytest.approx(8, rel=1e-6)
     assert point.samples_per_s == pytest.approx(40 * 32, rel=1e-6)
     assert point.staleness == pytest.approx(1.5)  # they push together, and have pulled before their last gradient

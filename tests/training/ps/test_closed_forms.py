@@ -11,7 +11,8 @@ from torch.nn import Parameter
 
 from scalebook.training.ps import HostName, Settings
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
-from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.ps.policy.local import Downpour
+from scalebook.training.ps.policy.rules import Bounded, Rule, Softsync, Sync
 from tests.training.ps.custom_optimizers import LayerWise, PythonNumbers
 from tests.training.ps.driven import Driven, Make, driven, random_tensors
 
@@ -237,14 +238,14 @@ def test_delay_compensation_against_a_reference(host: HostName, adaptive: bool) 
 
 @pytest.mark.each_once
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize(("push_every", "pull_every"), [(1, 1), (1, 3), (3, 1), (2, 3), (4, 2), (3, 3)])
-def test_downpour_against_a_reference(host: HostName, push_every: int, pull_every: int) -> None:
+@pytest.mark.parametrize(("n_push", "n_fetch"), [(1, 1), (1, 3), (3, 1), (2, 3), (4, 2), (3, 3)])
+def test_downpour_against_a_reference(host: HostName, n_push: int, n_fetch: int) -> None:
     lr, target = 0.1, random_tensors(SHAPES, 6, torch.float64)
     start = random_tensors(SHAPES, 5, torch.float64)
     server = [t.clone() for t in start]
     own = [[t.clone() for t in start] for _ in range(2)]
     summed: list[list[Tensor] | None] = [None, None]
-    settings = Settings(Async(push_every, pull_every), host=host, shards=2)
+    settings = Settings(local=Downpour(n_push, n_fetch), host=host, shards=2)
     with driven(2, settings, start, lambda p: torch.optim.SGD(p, lr=lr)) as run:
         for step in range(1, 26):
             for worker in (0, 1):
@@ -253,20 +254,20 @@ def test_downpour_against_a_reference(host: HostName, push_every: int, pull_ever
                 before = summed[worker]
                 total = new if before is None else [a + b for a, b in zip(before, new, strict=True)]
                 summed[worker] = total
-                if step % push_every == 0:
+                if step % n_push == 0:
                     server = [w.add(g, alpha=-lr) for w, g in zip(server, total, strict=True)]
                     summed[worker] = None
                 own[worker] = [w.add(g, alpha=-lr) for w, g in zip(own[worker], new, strict=True)]
-                if step % pull_every == 0:
+                if step % n_fetch == 0:
                     own[worker] = [t.clone() for t in server]
                 run.push(worker, new)
         assert_equal(run.newest(), server)
 
 
-@pytest.mark.parametrize("push_every", [1, 3])
-def test_an_unusable_gradient_spoils_nothing(push_every: int) -> None:
+@pytest.mark.parametrize("n_push", [1, 3])
+def test_an_unusable_gradient_spoils_nothing(n_push: int) -> None:
     start = [torch.zeros(3, dtype=torch.float64)]
-    with driven(1, Settings(Async(push_every)), start, lambda p: torch.optim.SGD(p, lr=1.0)) as run:
+    with driven(1, Settings(local=Downpour(n_push, 1)), start, lambda p: torch.optim.SGD(p, lr=1.0)) as run:
         for step in range(6):
             bad = step == 1
             run.push(0, [torch.full((3,), math.inf if bad else 1.0, dtype=torch.float64)], valid=not bad)

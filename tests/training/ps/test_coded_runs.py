@@ -1,6 +1,7 @@
 """Codecs in the running engine: what is applied, what stays with the worker, what is counted."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from scalebook.training.ps.codecs.coder import Coder, Encoded
 from scalebook.training.ps.policy.codecs import Bf16, Fp16, Fp32, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
 from scalebook.training.ps.policy.damping import DropAbove
 from scalebook.training.ps.policy.frames import Codec
-from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.ps.policy.local import Downpour
+from scalebook.training.ps.policy.rules import Bounded, Softsync, Sync
 from tests.pairs import pairs
 from tests.training.ps.driven import Driven, driven, random_tensors
 
@@ -84,8 +86,8 @@ def test_a_dropped_gradient_leaves_the_residual_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "averaged"),
-    [({"rule": Async(push_every=2)}, 1), ({"rule": Sync()}, 1), ({"rule": Softsync(average=1)}, 1)],
-    ids=["push_every", "sync", "softsync"],
+    [({"local": Downpour(2, 1)}, 1), ({"rule": Sync()}, 1), ({"rule": Softsync(average=1)}, 1)],
+    ids=["downpour", "sync", "softsync"],
 )
 def test_sums_and_rounds_too(settings: dict[str, Any], averaged: int) -> None:
     start = random_tensors(SHAPES, seed=1)
@@ -146,14 +148,16 @@ def test_a_replica_is_what_was_decoded_and_the_shards_keep_their_own(
         run.joined[0].pull()
 
 
-@pytest.mark.parametrize("rule", [Async(), Async(pull_every=3), Sync()], ids=repr)
+@pytest.mark.parametrize(
+    "plain", [Settings(), Settings(local=Downpour(1, 3)), Settings(Sync())], ids=["async", "every third", "sync"]
+)
 @pytest.mark.parametrize(
     "codec", [Bf16(), Int8(64), Sign(64), TopK(0.1), RandomK(0.1), PowerSgd(1), Qsgd(1, 64)], ids=repr
 )
-def test_deltas_come_to_the_newest_when_it_stands_still(codec: Codec, rule: Rule) -> None:
+def test_deltas_come_to_the_newest_when_it_stands_still(codec: Codec, plain: Settings) -> None:
     """What one pull leaves out is part of the next."""
     start = random_tensors(SHAPES, seed=1)
-    settings = Settings(rule=rule, pull_codec=codec, pull_delta=True)
+    settings = replace(plain, pull_codec=codec, pull_delta=True)
     with driven(1, settings, start, lambda p: SGD(p, lr=RATE)) as run:
         for step in range(6):
             run.push(0, gradients(0, step))
@@ -182,7 +186,14 @@ FRAMED: list[Codec] = [
     Fp32(zstd=3), Bf16(), Fp16(), Int8(64), Sign(64), Qsgd(1), TopK(0.1, zstd=3), RandomK(0.1), PowerSgd(1),
 ]  # fmt: skip
 """All codecs; without zstd fp32 makes no frames, which test_moved_bytes.py holds against the tensors."""
-OFTEN: list[Rule] = [Async(), Async(push_every=2), Async(pull_every=3), Bounded(1), Sync(), Softsync(2)]
+OFTEN: dict[str, Settings] = {
+    "async": Settings(),
+    "sums of 2": Settings(local=Downpour(2, 1)),
+    "every third": Settings(local=Downpour(1, 3)),
+    "bounded": Settings(Bounded(1)),
+    "sync": Settings(Sync()),
+    "softsync": Settings(Softsync(2)),
+}
 PULLS: list[tuple[Codec, bool]] = [(Fp32(), False), (Bf16(), False), (Int8(64, zstd=1), True), (TopK(0.1), True)]
 
 
@@ -214,14 +225,15 @@ class Files:
 
 
 @pytest.mark.parametrize(
-    ("codec", "rule", "host", "pulls"), pairs(FRAMED, OFTEN, ["inline", "process"], PULLS), ids=str
+    ("codec", "often", "host", "pulls"), pairs(FRAMED, [*OFTEN], ["inline", "process"], PULLS), ids=str
 )
 def test_bytes_counted_are_those_of_the_frames_in_files(
-    codec: Codec, rule: Rule, host: HostName, pulls: tuple[Codec, bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    codec: Codec, often: str, host: HostName, pulls: tuple[Codec, bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     files = Files(monkeypatch, tmp_path)
     start = random_tensors(SHAPES, seed=1)
-    settings = Settings(rule, shards=2, host=host, push_codec=codec, pull_codec=pulls[0], pull_delta=pulls[1])
+    plain = OFTEN[often]
+    settings = replace(plain, shards=2, host=host, push_codec=codec, pull_codec=pulls[0], pull_delta=pulls[1])
     with driven(1, settings, start, lambda p: SGD(p, lr=RATE)) as run:
         first = run.run.worker_times()[0].pulled_bytes - files.size("pulled")
         for step in range(12):
@@ -234,6 +246,6 @@ def test_bytes_counted_are_those_of_the_frames_in_files(
     assert [row.pushed_bytes for row in rows] == sizes
     assert times.pushed_bytes == sum(sizes) > 0
     assert times.pulled_bytes == sum(row.pulled_bytes for row in rows)
-    as_they_are = 0 if pulls[0].codes else 12 // rule.pull_every * 4 * sum(NUMBERS)
+    as_they_are = 0 if pulls[0].codes else 12 // plain.local.n_fetch * 4 * sum(NUMBERS)
     assert times.pulled_bytes == first + files.size("pulled") + as_they_are, "the first parameters come as they are"
     assert times.gradients == 12

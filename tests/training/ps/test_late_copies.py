@@ -35,8 +35,8 @@ from scalebook.training.ps.policy.codecs import (
 )
 from scalebook.training.ps.policy.damping import DropAbove
 from scalebook.training.ps.policy.frames import Codec
-from scalebook.training.ps.policy.local import LocalSGD
-from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
+from scalebook.training.ps.policy.local import Downpour, LocalSGD
+from scalebook.training.ps.policy.rules import Bounded, Softsync, Sync
 from scalebook.training.ps.policy.settings import Clip
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from tests.training.ps.driven import DEADLINE_S, Driven, driven
@@ -51,8 +51,8 @@ STEPS = 60
 FREE = {
     "async": Settings(),
     "3 shards": Settings(shards=3),
-    "every second pull": Settings(Async(pull_every=2), shards=2),
-    "sums of two": Settings(Async(push_every=2), shards=2),
+    "every second pull": Settings(local=Downpour(1, 2), shards=2),
+    "sums of two": Settings(local=Downpour(2, 1), shards=2),
     "stale ones are dropped": Settings(damping=DropAbove(1), shards=2),
     "servers": Settings(host="process", shards=3),
     "servers, overlap": Settings(host="process", shards=2, overlap=True),

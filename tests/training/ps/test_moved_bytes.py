@@ -14,6 +14,7 @@ from scalebook.training.ps import HostName, Settings
 from scalebook.training.ps.applying.shard import Newest, Shard
 from scalebook.training.ps.applying.slots import Slots
 from scalebook.training.ps.policy.damping import DropAbove
+from scalebook.training.ps.policy.local import Downpour, Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.policy.settings import REAL_HOSTS
 from scalebook.training.ps.worker.replica import Replica
@@ -70,8 +71,8 @@ def train(run: Driven, worker: int) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"rule": Async()}, {"rule": Async(push_every=2)}, {"rule": Async(pull_every=3)},
-        {"rule": Async(push_every=2, pull_every=3)}, {"rule": Bounded(bound=2)}, {"rule": Sync()},
+        {"rule": Async()}, {"local": Downpour(2, 1)}, {"local": Downpour(1, 3)},
+        {"local": Downpour(2, 3)}, {"rule": Bounded(bound=2)}, {"rule": Sync()},
         {"rule": Sync(backup_workers=1)}, {"rule": Softsync(average=2)}, {"damping": DropAbove(limit=0)},
     ],
     ids=lambda given: "-".join(repr(one) for one in given.values()),
@@ -80,6 +81,7 @@ def test_what_is_counted_is_what_was_moved(
     settings: dict[str, Any], host: HostName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule: Rule = settings.get("rule", Async())
+    local: Local = settings.get("local", NoLocalSteps())
     seen = Seen(monkeypatch, has_slots=rule.gathers or host == "process")
     start = [torch.ones(shape) for shape in SHAPES]
     with (
@@ -92,10 +94,10 @@ def test_what_is_counted_is_what_was_moved(
     whole = sum(torch.ones(shape).nbytes for shape in SHAPES)
     assert sum(one.pushed_bytes for one in times) == sum(seen.pushed) > 0
     assert sum(one.pulled_bytes for one in times) == sum(seen.pulled) > 0
-    if rule.pull_every > 1:
-        assert [one.pulled_bytes for one in times] == [(2 + STEPS // rule.pull_every) * whole] * WORKERS
-    if rule.push_every > 1:
-        assert all(one.pushed_bytes <= STEPS // rule.push_every * whole for one in times)
+    if local.n_fetch > 1:
+        assert [one.pulled_bytes for one in times] == [(2 + STEPS // local.n_fetch) * whole] * WORKERS
+    if local.n_push > 1:
+        assert all(one.pushed_bytes <= STEPS // local.n_push * whole for one in times)
 
 
 def finish(run: Driven, worker: int) -> None:

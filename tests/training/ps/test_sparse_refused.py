@@ -10,8 +10,7 @@ from scalebook.training.ps import Settings, SharedRun, join
 from scalebook.training.ps.optimizer.tables import mark_tables
 from scalebook.training.ps.policy.codecs import Bf16
 from scalebook.training.ps.policy.damping import DelayCompensation
-from scalebook.training.ps.policy.local import LocalSGD
-from scalebook.training.ps.policy.rules import Async
+from scalebook.training.ps.policy.local import Downpour, LocalSGD
 from tests.training.ps.towers import ROWS, WIDTH, Make, Towers, sgd
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own optimizers make such tensors
@@ -40,8 +39,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("settings", "key"),
         [
-            (Settings(rule=Async(push_every=2)), "rule.init_args.push_every"),
-            (Settings(rule=Async(pull_every=2)), "rule.init_args.pull_every"),
+            (Settings(local=Downpour()), "local"),
             (Settings(push_codec=Bf16()), "push_codec"),
             (Settings(pull_codec=Bf16()), "pull_codec"),
             (Settings(damping=DelayCompensation(adaptive=True)), "damping"),

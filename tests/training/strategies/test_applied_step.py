@@ -1,6 +1,6 @@
 """The learning rate that a trace says an update was made with is the one it was made with, whatever multiplies it.
 
-Every gradient is 1, and summed by `push_every`: the updates are made again by hand, with an optimizer of their own and
+Every gradient is 1, and summed by `downpour`: the updates are made again by hand, with an optimizer of their own and
 the rates of the trace, and give the same weights to the last bit.
 """
 
@@ -21,6 +21,7 @@ from scalebook.training.callbacks.rate_scaling import ScaledRates
 from scalebook.training.config.rate_scaling import RateScaling
 from scalebook.training.optimizers import LARS
 from scalebook.training.ps.policy.damping import Damping, DropAbove, Inverse, NoDamping
+from scalebook.training.ps.policy.local import Downpour, Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.trace import read_head, read_hyper, read_updates
 from scalebook.training.strategies import DDP, AsyncPS
@@ -35,7 +36,15 @@ OPTIMIZERS: dict[str, Make] = {
     "adam": partial(Adam, lr=0.1),
     "lars": partial(LARS, lr=0.1, adapt_vectors=True, rate_in_momentum=True),
 }
-RULES = [Async(), Async(pull_every=3), Async(push_every=2), Async(push_every=5), Bounded(2), Sync(), Softsync(2)]
+WAYS: list[tuple[Rule, Local]] = [
+    (Async(), NoLocalSteps()),
+    (Async(), Downpour(1, 3)),
+    (Async(), Downpour(2, 1)),
+    (Async(), Downpour(5, 1)),
+    (Bounded(2), NoLocalSteps()),
+    (Sync(), NoLocalSteps()),
+    (Softsync(2), NoLocalSteps()),
+]
 PAIRS: list[tuple[Damping, bool, bool]] = [
     (NoDamping(), False, False),
     (NoDamping(), True, True),
@@ -66,18 +75,18 @@ def fitted(folder: Path, strategy: Any, make: Make, scheduled: bool, scaled: boo
     return model
 
 
-def by_hand(make: Make, rates: list[float], push_every: int = 1) -> Tensor:
-    """The last of the sums of `push_every` gradients has what is left of a worker's batches."""
+def by_hand(make: Make, rates: list[float], n_push: int = 1) -> Tensor:
+    """The last of the sums of `n_push` gradients has what is left of a worker's batches."""
     parameter = Parameter(torch.zeros(1, dtype=torch.float64))
     optimizer = make([parameter])
     for number, rate in enumerate(rates):
         optimizer.param_groups[0]["lr"] = rate
-        parameter.grad = torch.full_like(parameter, min(push_every, BATCHES - number * push_every))
+        parameter.grad = torch.full_like(parameter, min(n_push, BATCHES - number * n_push))
         optimizer.step()
     return parameter.detach()
 
 
-def recorded(folder: Path, rule: Rule, damping: Damping) -> list[float]:
+def recorded(folder: Path, damping: Damping, n_push: int = 1) -> list[float]:
     """Of each update, in order. The rates that travelled are those that the worker's model saw in its steps."""
     trace = folder / "trace"
     head = read_head(trace)
@@ -88,32 +97,32 @@ def recorded(folder: Path, rule: Rule, damping: Damping) -> list[float]:
         assert {one.rate for one in records} == {damping.rate([one.version - 1 - one.base_version for one in records])}
         last = records[-1]
         lr = next(groups[0]["lr"] for seq, groups in reversed(hyper[last.worker]) if seq <= last.seq)
-        assert [lr] == seen[last.worker][min(last.seq * rule.push_every, BATCHES) - 1][1]
+        assert [lr] == seen[last.worker][min(last.seq * n_push, BATCHES) - 1][1]
         found.append(lr * last.rate)
     return found
 
 
 CASES = [
-    *((rule, "sgd") for rule in RULES),
-    *((rule, "lars") for rule in (Async(), Async(pull_every=3), Async(push_every=5), Softsync(2))),
-    (Async(), "momentum"),
-    (Async(), "adam"),
+    *((*way, "sgd") for way in WAYS),
+    *((*WAYS[place], "lars") for place in (0, 1, 3, 6)),
+    (*WAYS[0], "momentum"),
+    (*WAYS[0], "adam"),
 ]
 
 
 @pytest.mark.each_once
-@pytest.mark.parametrize(("rule", "optimizer"), CASES, ids=repr)
-def test_with_one_worker(rule: Rule, optimizer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rule", "local", "optimizer"), CASES, ids=repr)
+def test_with_one_worker(rule: Rule, local: Local, optimizer: str, tmp_path: Path) -> None:
     """Schedule, scaling with a warm-up and damping, in every pair."""
     make, several = OPTIMIZERS[optimizer], set()
     for damping, scheduled, scaled in PAIRS:
         folder = tmp_path / f"{damping.name}-{scheduled}-{scaled}"
         folder.mkdir()
-        strategy = AsyncPS(rule=rule, damping=damping, workers=1, trace=True)
+        strategy = AsyncPS(rule=rule, local=local, damping=damping, workers=1, trace=True)
         model = fitted(folder, strategy, make, scheduled, scaled)
-        rates = recorded(folder, rule, damping)
+        rates = recorded(folder, damping, local.n_push)
         several.add(tuple(rates))
-        assert torch.equal(model.weights[0].detach(), by_hand(make, rates, rule.push_every))
+        assert torch.equal(model.weights[0].detach(), by_hand(make, rates, local.n_push))
     assert len(several) >= 4  # what multiplies the rate did
 
 
@@ -124,7 +133,7 @@ def test_with_two_workers(rule: Rule, host: Any, tmp_path: Path) -> None:
     make = OPTIMIZERS["momentum"]
     strategy = AsyncPS(rule=rule, damping=Inverse(), workers=2, host=host, trace=True)
     model = fitted(tmp_path, strategy, make, scheduled=True, scaled=True, workers=2)
-    rates = recorded(tmp_path, rule, Inverse())
+    rates = recorded(tmp_path, Inverse())
     assert torch.equal(model.weights[0].detach(), by_hand(make, rates))
 
 

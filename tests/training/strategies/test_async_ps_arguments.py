@@ -13,7 +13,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from scalebook.training.callbacks.heartbeat import fraction
 from scalebook.training.ps.policy.bounds import bounds
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
-from scalebook.training.ps.policy.rules import Async, Bounded, Sync
+from scalebook.training.ps.policy.local import Downpour
+from scalebook.training.ps.policy.rules import Bounded, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies import AsyncPS
 from scalebook.training.strategies.async_arguments import AsyncArguments
@@ -36,14 +37,14 @@ def test_its_signature_tells_the_bounds_that_are_checked() -> None:
     assert {name: checked[name] for name in told} == told
 
 
-@pytest.mark.parametrize("rule", [Async(push_every=3), Async(push_every=3, pull_every=3)], ids=repr)
-def test_push_every_sums_gradients(rule: Async, tmp_path: Path) -> None:
-    _, seen = run(tmp_path, AsyncPS(rule, workers=2))
+@pytest.mark.parametrize("local", [Downpour(3, 1), Downpour(3, 3)], ids=repr)
+def test_downpour_sums_gradients(local: Downpour, tmp_path: Path) -> None:
+    _, seen = run(tmp_path, AsyncPS(local=local, workers=2))
     assert BATCHES // 3 <= seen["updates"] <= BATCHES // 3 + 1  # what each has left at the end is pushed too
 
 
-def test_pull_every_leaves_the_updates_as_many(tmp_path: Path) -> None:
-    strategy, seen = run(tmp_path, AsyncPS(Async(pull_every=4), workers=2))
+def test_fewer_pulls_leave_the_updates_as_many(tmp_path: Path) -> None:
+    strategy, seen = run(tmp_path, AsyncPS(local=Downpour(1, 4), workers=2))
     assert seen["updates"] == BATCHES
     histogram = strategy.staleness()
     assert histogram is not None
@@ -177,12 +178,6 @@ def test_when_the_fit_begins_the_callbacks_are_the_users(tmp_path: Path) -> None
     assert seen["last"] == ["First", "LooksAround", "Diary"]
 
 
-def test_an_argument_of_an_earlier_version_is_read_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"batch_norm is now called buffers.*Write buffers='per_worker'\."):
-        assert AsyncPS(batch_norm="per_worker").arguments.buffers == "per_worker"  # type: ignore[call-arg]
-    with pytest.warns(UserWarning, match=r"Write buffers=None\."):
-        assert AsyncPS(batch_norm="averaged").arguments.buffers is None  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="batch_norm"):
-        AsyncPS(batch_norm="averaged", buffers="averaged")  # type: ignore[call-arg]
+def test_a_policy_of_buffers_that_there_is_not() -> None:
     with pytest.raises(ValueError, match=r"init_args\.buffers"):
         AsyncPS(buffers="mean")  # type: ignore[arg-type]

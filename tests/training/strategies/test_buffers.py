@@ -156,9 +156,6 @@ def test_running_statistics_stay_each_ones_own_until_they_are_validated(memory: 
     assert mine.tolist() == [0.0] * 2
     workers.buffers[0].show_mean([0, 1])
     assert mine.tolist() == [0.5] * 2
-    with workers.buffers[0].shown_own():
-        assert mine.tolist() == [0.0] * 2
-    assert mine.tolist() == [0.5] * 2
     workers.buffers[0].show_own()
     assert mine.tolist() == [0.0] * 2
     assert workers.buffers[0].apart([0, 1, 2]) is None, "they are no news"
@@ -191,20 +188,3 @@ def test_shapes_may_change_where_each_keeps_its_own(memory: SharedRows) -> None:
     workers.models[0].codes = torch.zeros(3, 3)
     workers.step(0, 1.0)
     assert workers.codes()[0] == 1.0
-
-
-def test_what_is_shown_and_seen_can_be_kept_and_gone_on_with(memory: SharedRows) -> None:
-    """Also with what others have found, which this worker has not changed."""
-    workers = Workers(memory, None, synchronous=False)
-    for worker, change in ((0, 6.0), (1, 1.0), (1, 2.0)):
-        workers.step(worker, change)
-    kept, models = workers.buffers[0].state(), workers.codes()
-    with closing(SharedRows(WORKERS)) as other:
-        again = Workers(other, None, synchronous=False)
-        for model, value in zip(again.models, models, strict=True):
-            model.codes += value
-        again.buffers[0].load(kept)
-        again.version = workers.version
-        for one in (workers, again):
-            one.step(0, 1.0)
-        assert again.codes() == workers.codes() == [7.5, 8.0, 0.0]

@@ -102,8 +102,8 @@ def in_code() -> set[str]:
 
 def beside_tables() -> set[str]:
     """What does not go with sparse tables, which forms say in the same words."""
-    every, codecs = {"push_every": 9, "pull_every": 9}, {"push_codec": "…", "pull_codec": "…"}
-    settings = [str(one.error()) for one in settings_beside_tables("…", every, codecs, keeps_squares=True)]
+    codecs = {"push_codec": "…", "pull_codec": "…"}
+    settings = [str(one.error()) for one in settings_beside_tables("…", codecs, keeps_squares=True)]
     unfit = [
         unfit_for_rows("…", {}),
         unfit_for_rows("SGD", {"momentum": 9}),

@@ -1,11 +1,10 @@
-"""A virtual run that was interrupted goes on to the last bit: weights and trace are those of the uninterrupted one."""
+"""A virtual run goes on from a checkpoint as real workers do: all pull, and what was under way is computed anew."""
 
 import os
 import random
 import signal
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
-from torch.nn.functional import cross_entropy
-from torch.optim import Adagrad, Adam
+from torch.optim import Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
@@ -24,12 +22,9 @@ from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
 from scalebook.training.ps.policy.codecs import Int8, TopK
 from scalebook.training.ps.policy.damping import DelayCompensation
-from scalebook.training.ps.policy.local import DiLoCo, Elastic, LocalSGD
-from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
-from scalebook.training.ps.worker.end import Need
+from scalebook.training.ps.policy.local import DiLoCo, Downpour, Elastic, LocalSGD
+from scalebook.training.ps.policy.rules import Async, Bounded, Softsync, Sync
 from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.refused import announce_kept
-from tests.training.ps.custom_optimizers import Estimating
 from tests.training.strategies.small import SAMPLES, Batch, Diary, Small, diaries, fit, trainer
 
 pytestmark = pytest.mark.long
@@ -55,10 +50,10 @@ RULES: dict[str, Any] = {
     "sync with a backup": {"rule": Sync(1)},
     "late ones stop": {"rule": Sync(2, cancel=True), "push_codec": TopK(0.3)},
     "softsync": {"rule": Softsync(3)},
-    "sums": {"rule": Async(push_every=3, pull_every=2)},
-    "pulls": {"rule": Async(pull_every=3)},
+    "sums": {"local": Downpour(3, 2)},
+    "pulls": {"local": Downpour(1, 3)},
     "decoded": {"pull_codec": TopK(0.2), "pull_delta": True, "damping": DelayCompensation(), "norms": True},
-    "decoded between own steps": {"rule": Async(push_every=2, pull_every=2), "pull_codec": Int8()},
+    "decoded between own steps": {"local": Downpour(2, 2), "pull_codec": Int8()},
     "local": {"rule": Sync(1), "local": LocalSGD(3), "push_codec": TopK(0.3)},
     "outer momentum": {"rule": Async(), "local": DiLoCo(4), "pull_codec": Int8(), "pull_delta": True},
     "elastic": {"rule": Bounded(1), "local": Elastic(3)},
@@ -85,19 +80,6 @@ def model() -> Small:
     made = Noisy(scheduled)
     made.net.insert(1, torch.nn.BatchNorm1d(16))
     return made
-
-
-class Tabled(Small):
-    """With a row of a sparse table for each sample, and two that are often asked for."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(7)
-        super().__init__(lambda model: Adagrad(model.parameters(), lr=0.05))
-        self.table = torch.nn.Embedding(SAMPLES + 2, 3, sparse=True)
-
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        often = SAMPLES + batch[2] % 2
-        return cross_entropy(self.net(batch[0]) + self.table(batch[2]) + self.table(often), batch[1])
 
 
 class Interrupts(Callback):
@@ -144,64 +126,31 @@ def trace(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path, rule: str) -> None:
+def test_two_runs_from_one_checkpoint_are_the_same_to_the_last_bit(tmp_path: Path, rule: str) -> None:
     """Random times, links, queues, deaths, a return, on either side of the checkpoint."""
-    whole = run(tmp_path / "whole", RULES[rule])
     with pytest.raises(ProcessLost):
         run(tmp_path / "killed", RULES[rule], callbacks=[Interrupts(tmp_path)])
     for name in ("middle", "end"):
-        assert torch.equal(run(tmp_path / "killed", RULES[rule], tmp_path / f"{name}.ckpt"), whole), name
-        assert trace(tmp_path / "killed") == trace(tmp_path / "whole"), name
+        first, second = (run(tmp_path / f"{name}-{n}", RULES[rule], tmp_path / f"{name}.ckpt") for n in range(2))
+        assert torch.equal(first, second), name
+        assert trace(tmp_path / f"{name}-0") == trace(tmp_path / f"{name}-1"), name
 
 
-def estimating() -> Small:
-    def scheduled(model: LightningModule) -> Any:
-        optimizer = Estimating(model.parameters())
-        schedule = LambdaLR(optimizer, lambda step: 1 / (1 + 0.1 * step))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
+def quiet() -> Small:
+    """Nothing is drawn while it trains."""
     torch.manual_seed(7)
-    return Noisy(scheduled)
+    made = Small(scheduled)
+    made.net = torch.nn.Sequential(*(layer for layer in made.net if not isinstance(layer, torch.nn.Dropout)))
+    return made
 
 
-@pytest.mark.parametrize("rule", ["async", "softsync", "sums", "local"])
-def test_so_does_one_whose_steps_change_its_param_groups(tmp_path: Path, rule: str) -> None:
-    """Some entries from the fifth step on; of local steps each worker has its own."""
-    whole = run(tmp_path / "whole", RULES[rule], make=estimating)
+def test_where_all_rest_at_the_end_of_an_epoch_it_is_the_uninterrupted_one(tmp_path: Path) -> None:
+    arguments = {"rule": Sync()}
+    clock = ClockSettings(0.1, {1: 3.0}, 0.004, Link(0.02, 1e5))  # equal for all epochs: sums in the order of arrival
+    whole = run(tmp_path / "whole", arguments, clock=clock, make=quiet)
     with pytest.raises(ProcessLost):
-        run(tmp_path / "killed", RULES[rule], make=estimating, callbacks=[Interrupts(tmp_path)])
-    for name in ("middle", "end"):
-        again = run(tmp_path / "killed", RULES[rule], tmp_path / f"{name}.ckpt", make=estimating)
-        assert torch.equal(again, whole), name
-        assert trace(tmp_path / "killed") == trace(tmp_path / "whole"), name
-
-
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-@pytest.mark.parametrize("rule", [Async(), Softsync(4)], ids=["async", "softsync"])
-def test_so_does_one_with_sparse_tables(tmp_path: Path, rule: Rule) -> None:
-    """The rows of the versions that workers compute from are there again, and sparse gradients of a round."""
-    arguments = {"rule": rule, "shards": 2, "norms": True}
-    whole = run(tmp_path / "whole", arguments, make=Tabled)
-    with pytest.raises(ProcessLost):
-        run(tmp_path / "killed", arguments, make=Tabled, callbacks=[Interrupts(tmp_path)])
-    kept = torch.load(tmp_path / "middle.ckpt", weights_only=True)["async_ps"]["under_way"]["engine"]
-    (tables,) = [shard["tables"] for shard in kept["shards"] if shard["tables"] is not None]
-    assert len(tables["records"]) >= 1
-    assert bool(kept["slots"]) is isinstance(rule, Softsync)
-    assert torch.equal(run(tmp_path / "killed", arguments, tmp_path / "middle.ckpt", make=Tabled), whole)
-    assert trace(tmp_path / "killed") == trace(tmp_path / "whole")
-
-
-class Saves(Callback):
-    """In the hook of a batch after which a validation is due."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.count = folder, 0
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        self.count += 1
-        if self.count in (5, 10, BATCHES, BATCHES + 5):
-            trainer.save_checkpoint(self.folder / f"{self.count}.ckpt")
+        run(tmp_path / "killed", arguments, clock=clock, make=quiet, callbacks=[Interrupts(tmp_path)])
+    assert torch.equal(run(tmp_path / "killed", arguments, tmp_path / "end.ckpt", clock, quiet), whole)
 
 
 class Draws(Noisy):
@@ -217,47 +166,29 @@ def draws() -> Small:
     return Draws(scheduled)
 
 
-def test_a_checkpoint_right_before_a_validation_is_gone_on_with_to_the_last_bit(tmp_path: Path) -> None:
-    """After each 5 of all: a batch of each worker. On resume Lightning leaves that validation out: what it would have
-    drawn is nobody's."""
-
-    def weights_of(name: str, ckpt_path: Path | None = None, **settings: Any) -> Tensor:
+def test_what_a_validation_draws_is_nobodys(tmp_path: Path) -> None:
+    def weights_of(name: str, **settings: Any) -> Tensor:
         strategy = AsyncPS(workers=WORKERS, host="virtual", clock=EVERYTHING, buffers="per_worker")
-        made = trainer(tmp_path / name, strategy, val_check_interval=1, **settings)
-        return fit(made, draws(), ckpt_path=ckpt_path)
+        return fit(trainer(tmp_path / name, strategy, val_check_interval=1, **settings), draws())
 
-    whole = weights_of("whole", callbacks=[Saves(tmp_path)])
-    for count in (5, 10, BATCHES, BATCHES + 5):
-        assert torch.equal(weights_of(str(count), tmp_path / f"{count}.ckpt"), whole), count
-    assert torch.equal(weights_of("never saved"), whole)
-    assert torch.equal(weights_of("never validated", limit_val_batches=0), whole)
+    assert torch.equal(weights_of("validated"), weights_of("never validated", limit_val_batches=0))
 
 
 def test_a_stopped_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    arguments, keep = RULES["async"], LastCheckpoint(tmp_path)
-    usual: Any = {"enable_checkpointing": True}
-    run(tmp_path, arguments, callbacks=[Stops(), keep], **usual)
-    kept = torch.load(keep.path, weights_only=True)
-    assert kept["global_step"] <= 5
-    assert kept["async_ps"]["under_way"]["claimed"]["left"] == BATCHES - 5
-    on = LastCheckpoint(tmp_path / "on")
-    again = run(tmp_path, arguments, keep.path, callbacks=[on], **usual)
-    assert torch.equal(again, run(tmp_path, arguments, callbacks=[LastCheckpoint(tmp_path / "whole")], **usual))
+    """What had been pushed by then is applied; every other batch is seen after that, and nothing twice."""
+    keep = LastCheckpoint(tmp_path)
+    run(tmp_path, RULES["async"], callbacks=[Stops(), keep], enable_checkpointing=True)
+    assert torch.load(keep.path, weights_only=True)["global_step"] == 5
+    run(tmp_path, RULES["async"], keep.path, callbacks=[Diary(tmp_path)], max_epochs=1)
+    seen = Counter(diaries(tmp_path)[0]["train"])
+    assert set(seen.values()) == {1}
+    assert len(seen) == SAMPLES - 5 * 8
 
 
-@pytest.mark.parametrize("change", ["clock", "rule", "weights"])
-def test_under_way_is_computed_anew_where_the_run_is_another(tmp_path: Path, change: str) -> None:
-    """Every batch that is left is seen once more, and nothing twice."""
+def test_every_batch_that_is_left_is_seen_once_more(tmp_path: Path) -> None:
     with pytest.raises(ProcessLost):
         run(tmp_path, RULES["async"], callbacks=[Interrupts(tmp_path)])
-    clock = replace(EVERYTHING, server_s=0.5) if change == "clock" else EVERYTHING
-    arguments = RULES["bounded"] if change == "rule" else RULES["async"]
-    path = tmp_path / "middle.ckpt"
-    if change == "weights":
-        content = torch.load(path, weights_only=True)
-        content["state_dict"]["net.0.bias"] += 1
-        torch.save(content, path)
-    run(tmp_path, arguments, path, clock=clock, callbacks=[Diary(tmp_path)], max_epochs=1)
+    run(tmp_path, RULES["async"], tmp_path / "middle.ckpt", callbacks=[Diary(tmp_path)], max_epochs=1)
     seen = Counter(diaries(tmp_path)[0]["train"])
     assert set(seen.values()) == {1}
     assert len(seen) > SAMPLES - 7 * 8, "what was under way is computed anew"
@@ -275,13 +206,3 @@ def test_a_plain_trainer_and_real_workers_go_on_from_it_and_back(tmp_path: Path)
     virtual = trainer(tmp_path, AsyncPS(workers=WORKERS, host="virtual", clock=EVERYTHING), max_epochs=3)
     fit(virtual, model(), ckpt_path=tmp_path / "back.ckpt")
     assert virtual.global_step == 3 * BATCHES
-
-
-def test_how_large_checkpoints_become_is_said_where_it_matters(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="lightning.pytorch.utilities.rank_zero"):
-        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), workers=5)
-        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), workers=64)
-        announce_kept(Need(parameters=2_700_000, shared=0, gradients=0, snapshot=0), workers=32, copies=2)
-    for said in caplog.messages:
-        assert "up to 64 versions of 3 MB (0.17 GB)" in said
-    assert len(caplog.messages) == 2

@@ -292,15 +292,14 @@ def test_weights_swapped_for_a_validation_change_nothing_if_put_back_and_are_ref
         fit(trainer(tmp_path, virtual(3), callbacks=[Swaps(False)], **usual))
 
 
-def test_who_writes_into_parameters_in_a_step_is_refused_and_alone_may(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_who_writes_into_parameters_in_a_step_is_refused(workers: int, tmp_path: Path) -> None:
     class Writes(Callback):
         def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
             pl_module.net[0].bias.data.fill_(0.25)
 
     with pytest.raises(ValueError, match=r"wrote into net\.0\.bias"):
-        fit(trainer(tmp_path, virtual(3), callbacks=[Writes()]))
-    plain = fit(trainer(tmp_path, "auto", callbacks=[Writes()]))
-    assert torch.equal(fit(trainer(tmp_path, virtual(1), callbacks=[Writes()])), plain)
+        fit(trainer(tmp_path, virtual(workers), callbacks=[Writes()]))
 
 
 def test_what_virtual_workers_cannot_do_is_refused_by_name(tmp_path: Path) -> None:

@@ -224,8 +224,8 @@ def budget_words(body: Mapping[str, Any]) -> list[str]:
     trials, seeds = body.get("trials", 100), body.get("seeds", 1)
     sampler_ = body.get("sampler", "tpe")
     sampler = next(iter(sampler_), "tpe") if isinstance(sampler_, Mapping) else str(sampler_)
-    words = [plural(trials, "trial") if isinstance(trials, int) else "", sampler.upper() if "-" in sampler or
-             sampler in ("tpe", "qmc") else sampler]  # fmt: skip
+    words = [plural(trials, "trial") if isinstance(trials, int) else "", sampler.upper()
+             if sampler in ("tpe", "qmc", "gp") else sampler]  # fmt: skip
     if isinstance(seeds, int) and seeds > 1:
         words[0] += f" × {plural(seeds, 'seed')}"
     if body.get("pruner", "none") != "none":

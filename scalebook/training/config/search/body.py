@@ -6,7 +6,15 @@ from typing import Any, Final, get_args
 from scalebook.training.config.classes import few_strangers
 from scalebook.training.config.fields import shown
 from scalebook.training.config.raw_body import Body, near, number, one_of
-from scalebook.training.config.search.keys import ALL, DEFAULTS, KEYS, PRUNERS, SAMPLERS, without_defaults
+from scalebook.training.config.search.keys import (
+    ALL,
+    DEFAULTS,
+    KEYS,
+    PRUNERS,
+    REMOVED_SAMPLERS,
+    SAMPLERS,
+    without_defaults,
+)
 from scalebook.training.config.search.space_body import Read, read_space
 from scalebook.training.config.search.types import AMOUNTS, Objective, Scaling, SearchSpec
 from scalebook.training.errors import Problem
@@ -169,6 +177,9 @@ def _sampler(body: Body) -> tuple[str, int]:
     if isinstance(sampler, Mapping) and len(sampler) == 1:
         ((sampler, settings),) = sampler.items()
         settings = {} if settings is None else settings
+    if isinstance(sampler, str) and sampler in REMOVED_SAMPLERS:
+        body.wrong("sampler", f"is {sampler}, which no longer exists", f"Write sampler: {REMOVED_SAMPLERS[sampler]}.")
+        return "tpe", 1
     if not isinstance(sampler, str) or sampler not in SAMPLERS:
         body.wrong("sampler", f"is {shown(sampler)}", one_of(sampler, tuple(SAMPLERS)))
         return "tpe", 1

@@ -37,10 +37,13 @@ SAMPLERS: Final = {
     "random": MethodChoice("Random", "Draws every point at random, independently of the others."),
     "grid": MethodChoice("Grid", "Visits every combination once, then ends."),
     "qmc": MethodChoice("Quasi-Monte Carlo", "Spreads the points evenly over the whole space."),
-    "cma-es": MethodChoice(
-        "CMA-ES", "Moves a cloud of points towards better values; for ranges of numbers, not for choices."
+    "gp": MethodChoice(
+        "Gaussian process",
+        "Models the objective as a smooth function and goes where it may improve most: for few, costly trials.",
     ),
 }
+REMOVED_SAMPLERS: Final = {"cma-es": "gp"}
+"""What an earlier version called by another name, and the sampler that takes its place."""
 PRUNERS: Final = {
     "none": MethodChoice("None", "Runs every run to its end."),
     "median": MethodChoice("Median", "Ends runs that are worse than the median after the same number of samples."),

@@ -64,17 +64,11 @@ def _logged_instead(spec: SearchSpec, metric: str, description: Description) -> 
 
 
 def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
-    numbers = [dimension for dimension in spec.space if dimension.ordered]
     if spec.sampler == "grid":
         return _grid(spec, space)
-    if spec.sampler == "cma-es" and len(spec.objectives) > 1:
-        return [Problem("sampler", "is cma-es, which supports one objective only", "Write sampler: tpe.")]
-    if spec.sampler == "cma-es" and spec.space and len(numbers) < 2:
-        what = f"is cma-es, which needs two dimensions of numbers, and there {'is one' if numbers else 'are none'}"
-        return [Problem("sampler", what, "Write sampler: tpe.")]
-    if spec.sampler in ("cma-es", "qmc") and len(numbers) < len(spec.space):
+    if spec.sampler == "qmc" and any(not dimension.ordered for dimension in spec.space):
         drawn = ", ".join(dimension.name for dimension in spec.space if not dimension.ordered)
-        what = f"is {spec.sampler}, which draws {drawn} at random"
+        what = f"is qmc, which draws {drawn} at random"
         return [Problem("sampler", what, "Write sampler: tpe to learn from categories too.", "warning")]
     return []
 

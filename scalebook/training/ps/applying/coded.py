@@ -1,8 +1,8 @@
 """Pushes and pulls as frames: what is encoded on one side and decoded on the other, and what stays with a worker."""
 
 import math
-from collections.abc import Mapping, Sequence, Set
-from typing import Any, Final
+from collections.abc import Sequence, Set
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -131,16 +131,6 @@ class CodedPulls:
         self._count = 0
         specs = [[Spec(field.shape, field.dtype) for field in shard.version.fields] for shard in plan.shards]
         self._coders = [Coder(codec, of_shard, codec.KEY, feedback=delta) for of_shard in specs]
-
-    def state(self) -> dict[str, Any]:
-        """What is known, copied, and after how many frames."""
-        return {"known": [value.clone() for value in self.known], "count": self._count}
-
-    @torch.no_grad()
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was."""
-        self._count = state["count"]
-        torch._foreach_copy_(self.known, list(state["known"]))
 
     @torch.no_grad()
     def know(self, versions: Sequence[Newest], shards: Sequence[Shard]) -> None:

@@ -185,7 +185,7 @@ def plan_section(
     how many versions there is room for, where one worker alone has this memory, and no gradient lies there.
     """
     refuse_optimizer(optimizer)
-    found = discover(optimizer, in_one_process=alone or (workers == 1 and settings.host == "inline"))
+    found = discover(optimizer)
     entries = found.entries
     if settings.damping.scales:
         refuse_own_rate(optimizer, found)

@@ -336,11 +336,6 @@ class Shard:
         """The bytes (uint8) of a version and of its state, where they lie."""
         return self.flats[newest.buffer], self._state.memory(newest.state)
 
-    def squares(self) -> list[Tensor]:
-        """What delay compensation keeps beside the optimizer's state, of the newest version; not copied."""
-        squares = self._state.squares[self.newest().state]
-        return list(squares)
-
     def restore(self, version: int, state: Mapping[Any, Any], groups: Groups | None = None) -> None:
         """Go on from a version with this state, by place in the whole optimizer, and with what steps have changed in
         these groups of the whole optimizer; before the run's first update."""

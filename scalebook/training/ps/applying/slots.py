@@ -1,7 +1,7 @@
 """Gradients in shared memory: those that a rule gathers, and those that wait for a server."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -137,22 +137,6 @@ class Slots:
             counters.buffer[index],
             counters.pulled[slot],
         )
-
-    def content(self, slot: int) -> dict[str, Any]:
-        """What lies in a slot, copied, but for its counters."""
-        present, rows = self._flags[slot].tolist(), {}
-        for place, table in self._table_at.items():
-            if present[place]:
-                gradient = self._read_rows(slot, table)
-                rows[place] = [gradient._indices()[0].clone(), gradient._values().clone()]
-        return {"memory": self._parts[slot].clone(), "rows": rows}
-
-    def fill(self, slot: int, content: Mapping[str, Any]) -> None:
-        """Have that in a slot; its counters are there again."""
-        self._parts[slot].copy_(content["memory"])
-        for place, (numbers, values) in content["rows"].items():
-            table = self._table_at[place]
-            self._write_rows(slot, table, rows_of(numbers, values, self._tables[table].rows))
 
     def _groups(self, slot: int) -> Groups:
         room = self._settings[slot]

@@ -1,7 +1,6 @@
 """A round's gradients, added up as they come, where one process plays all workers."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -82,20 +81,6 @@ class SummedSlots(Slots):
         if self._text != self._decoded[0]:
             self._decoded = (self._text, decode(self._text))
         return self._decoded[1]
-
-    @torch.no_grad()
-    def kept(self) -> dict[str, Any]:
-        """What the round has so far; the sum lies in the run's memory: write it before anything else happens."""
-        for total, room in zip(self._sum, self._room, strict=True):
-            if total is not None and total is not room:
-                room.copy_(total)
-        return {"present": [total is not None for total in self._sum], "text": self._text, "sum": self.memory(0)}
-
-    def load(self, kept: Mapping[str, Any]) -> None:
-        """Go on where `kept` was; the counters are there again."""
-        self._text = kept["text"]
-        self.memory(0).copy_(kept["sum"])
-        self._sum = [room if here else None for room, here in zip(self._room, kept["present"], strict=True)]
 
 
 def _is_as(gradient: Tensor, other: Tensor) -> bool:

@@ -5,7 +5,6 @@ tensors, on which the optimizer makes its step as on any other; the results are 
 log (`memory/row_log.py`) has what was there, for those who hold older versions, and in case the process dies.
 """
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -225,34 +224,6 @@ class Tables:
     def start_at(self, version: int) -> None:
         """This is the first version."""
         self._log.start_at(version)
-
-    def kept(self) -> dict[str, Any]:
-        """Of an update that is through: what the log has for older versions, copied, and what tells these tables from
-        others."""
-        records = [[self._log.record(v, t) for t in range(len(self.plans))] for v in self._log.versions()]
-        return {
-            "sums": self._sums(),
-            "oldest": self._log.versions().start - 1,
-            "records": [[[part.clone() for part in table] for table in record] for record in records],
-        }
-
-    def is_of(self, kept: Mapping[str, Any]) -> bool:
-        """Whether the tables have the values of when that was kept."""
-        return bool(kept["sums"] == self._sums())
-
-    def load(self, kept: Mapping[str, Any]) -> None:
-        """Have the log of then."""
-        oldest: int = kept["oldest"]
-        self._log.start_at(oldest)
-        for version, record in enumerate(kept["records"], start=oldest + 1):
-            for number, parts in enumerate(record):
-                for room, part in zip(self._log.room(number, len(parts[0])), parts, strict=True):
-                    room.copy_(part)
-            self._log.open(version, [len(parts[0]) for parts in record], None, oldest)
-            self._log.close()
-
-    def _sums(self) -> list[int]:
-        return [zlib.crc32(c.view(-1).view(torch.uint8).numpy().data) for columns in self.columns for c in columns[:1]]
 
     def state(self, index: int) -> dict[str, Tensor]:
         """The row-wise state of a parameter, whole, in shared memory."""

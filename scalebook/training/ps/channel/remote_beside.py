@@ -1,7 +1,7 @@
 """What a worker on another machine shares with the others beside parameters: asked of its stand-in."""
 
 import mmap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,12 +54,6 @@ class RemoteCursor:
 
     def state(self) -> dict[int, list[tuple[int, int]]]:
         return {epoch: [(start, stop) for start, stop in ranges] for epoch, ranges in self._settled("cursor.state")}
-
-    def counters(self) -> dict[int, int]:
-        return dict(self._settled("cursor.counters"))
-
-    def load(self, counters: Mapping[int, int]) -> None:
-        self._call("cursor.load", list(counters.items()))
 
     def _settled(self, name: str) -> Any:
         if self._lane is not None:

@@ -51,7 +51,7 @@ class RemoteHost(Host):
         self._channel, self._worker = channel, worker
         self._encode = Encoder()
         settings = section.control.settings
-        self._wants = settings.rule.pull_every == 1 and not settings.local.keeps
+        self._wants = settings.local.n_fetch == 1 and not settings.local.keeps
         self._has_come = self._is_over = False
         self._fields = section.plan.gradients.fields
         self._frames: list[Tensor] | None = None  # of the push under way

@@ -46,8 +46,6 @@ class SideCalls:
             "cursor.mark_dead": Offer((), lambda: cursor.mark_dead(worker)),
             "cursor.rejoin": Offer((), lambda: cursor.rejoin(worker)),
             "cursor.state": Offer((), lambda: list(cursor.state().items())),
-            "cursor.counters": Offer((), lambda: list(cursor.counters().items())),
-            "cursor.load": Offer((list,), self._load),
             "signals.stop": Offer((), lambda: signals.stop),
             "signals.ask_to_stop": Offer((), signals.ask_to_stop),
             "signals.begin": Offer((), signals.begin),
@@ -72,11 +70,6 @@ class SideCalls:
 
     def _begin(self, epoch: int, batches: int, turns: bool) -> bool:
         return self._end.cursor.begin(self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns)
-
-    def _load(self, pairs: list[Any]) -> None:
-        if self._end.worker != 0:
-            raise ProtocolError("channel: worker 0 alone says where the data begin")
-        self._end.cursor.load(dict(pairs))
 
     def _letter_room(self, length: int, _what: str) -> Room:
         self._letter = bytearray(count(length, LETTER + 1))

@@ -7,8 +7,8 @@ same time goes by worker number, and deaths and returns come before either.
 """
 
 import heapq
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, NamedTuple
 
 from scalebook.training.ps.clock.steps import Until, Wait
 from scalebook.training.ps.clock.virtual import VirtualClock
@@ -81,11 +81,6 @@ class Scheduler:
             self._plan(death.at_s, _DIES, death.worker)
             if death.back_s is not None:
                 self.plan_return(death.worker, death.back_s)
-
-    @property
-    def alive(self) -> list[int]:
-        """The workers that are neither dead nor finished, in order."""
-        return sorted(self._lives)
 
     @property
     def has_begun(self) -> bool:
@@ -212,36 +207,6 @@ class Scheduler:
     def plan_return(self, worker: int, at_s: float) -> None:
         """It will be there again at this time."""
         self._plan(at_s, _RETURNS, worker)
-
-    # --- an interrupted run ----------------------------------------------------------------------------------------
-
-    @property
-    def is_between_gradients(self) -> bool:
-        """Whether somebody has begun, nobody's gradient is due, and nobody is about to begin one (`advance`)."""
-        return self.has_begun and self._due is None and not self._ready
-
-    def state(self) -> dict[str, Any]:
-        """What is planned and who waits, as plain values; when it `is_between_gradients`."""
-        assert self.is_between_gradients, "advance"
-        return {
-            "agenda": [list(entry) for entry in self._agenda],
-            "number": dict(self._number),
-            "waiting": sorted(self._waiting),
-            "computing": sorted(self._computing),
-            "dead": sorted(self._dead),
-            "begun": self._begun,
-        }
-
-    def load(self, state: Mapping[str, Any], lives: Mapping[int, Life]) -> None:
-        """Go on where `state` was, with new lives of those that had one. Each begins behind what it waited for; who
-        waited for others asks anew."""
-        self._agenda = [_Entry(*entry) for entry in state["agenda"]]
-        self._number, self._begun = dict(state["number"]), state["begun"]
-        self._computing, self._dead = set(state["computing"]), set(state["dead"])
-        self._lives = dict(lives)
-        for worker in state["waiting"]:
-            self._play(worker)
-            assert worker in self._waiting, f"worker {worker} waited, and goes on at once"
 
     # --- the moment ------------------------------------------------------------------------------------------------
 

@@ -2,16 +2,13 @@
 
 import math
 import random
-from array import array
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from scalebook.training.ps.clock.steps import Steps, T, Until, Wait
 from scalebook.training.ps.policy.clock import RECORDED, Bandwidth, ClockSettings, Distribution, Link, Seconds
 
 Draw = Callable[[random.Random, Distribution], float]
-_VERSION: Final = 3
-"""Of the state of Python's random numbers."""
 
 
 def _lognormal(draw: random.Random, values: Distribution) -> float:
@@ -62,24 +59,6 @@ class Draws:
             self._streams[key] = random.Random(f"{self._seed}/{purpose}/{worker}")
         return DRAWS[values.kind](self._streams[key], values)
 
-    def state(self) -> dict[str, Any]:
-        """Where each stream is."""
-        return {f"{purpose}/{worker}": _packed(stream) for (purpose, worker), stream in self._streams.items()}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was."""
-        for key, (numbers, gauss) in state.items():
-            purpose, _, worker = key.rpartition("/")
-            self._streams[purpose, int(worker)] = stream = random.Random()
-            stream.setstate((_VERSION, tuple(array("I", numbers.encode("latin-1"))), gauss))
-
-
-def _packed(stream: random.Random) -> tuple[str, float | None]:
-    """Its 625 numbers as a text, a character a byte, and what is left of a pair of normal ones."""
-    version, numbers, gauss = stream.getstate()
-    assert version == _VERSION
-    return array("I", numbers).tobytes().decode("latin-1"), gauss
-
 
 class Line:
     """What serves one after the other, in the order of asking."""
@@ -113,25 +92,11 @@ class VirtualClock:
         """The servers' link, towards them and away from them."""
         self._seed = seed
         self._draws = Draws(seed)
-        self._legs: dict[int, int] = {}
-        """By worker whose push travels, the leg of its way that it is on, from 1."""
 
     def go_on_from(self, seconds: float) -> None:
         """Before anything has happened: it is so late, and draws are others than those of the run that came here."""
         self.time_s = seconds
         self._draws = Draws(f"{self._seed} from {seconds!r}")
-
-    def state(self) -> dict[str, Any]:
-        """All that is behind it and under way: plain values and tensors."""
-        lines = [[line.free_s, line.busy_s] for line in self._lines]
-        return {"time_s": self.time_s, "lines": lines, "legs": dict(self._legs), "draws": self._draws.state()}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was, of a clock with the same settings."""
-        self.time_s, self._legs = state["time_s"], dict(state["legs"])
-        for line, (free_s, busy_s) in zip(self._lines, state["lines"], strict=True):
-            line.free_s, line.busy_s = free_s, busy_s
-        self._draws.load(state["draws"])
 
     def now(self) -> float:
         return self.time_s
@@ -163,21 +128,9 @@ class VirtualClock:
         return 1 if settings.server_s == 0 and all(link in (Link(), Link(0)) for link in links) else workers
 
     def sends(self, worker: int, nbytes: int) -> Steps[None]:
-        """Begins with the leg after the one that it was on when `state` was taken, if it travelled then."""
-        try:
-            for leg in range(self._legs.get(worker, 0), 3):
-                self._legs[worker] = leg + 1
-                yield from self._until(self._leg(leg, worker, nbytes))
-        finally:
-            self._legs.pop(worker, None)
-
-    def _leg(self, leg: int, worker: int, nbytes: int) -> float:
-        """When it is over: the latency, the links, what the servers do."""
-        if leg == 0:
-            return self.time_s + self._latency(worker, "out")
-        if leg == 1:
-            return self._transfer(worker, nbytes, self.inward, "out")
-        return max(line.serve(self.time_s, self._server_s(worker)) for line in self.servers)
+        yield from self._until(self.time_s + self._latency(worker, "out"))
+        yield from self._until(self._transfer(worker, nbytes, self.inward, "out"))
+        yield from self._until(max(line.serve(self.time_s, self._server_s(worker)) for line in self.servers))
 
     def receives(self, worker: int, nbytes: int) -> Steps[None]:
         done_s = self._transfer(worker, nbytes, self.outward, "in")

@@ -107,7 +107,8 @@ class Admission:
                 return True
             if self.rule.gathers and self.round().closed:
                 return False  # it would pull some shards before and some after the update
-            return self.rule.may_begin(worker, self._view_of_turns())
+            view = self._view_of_turns()
+            return worker not in view.clocks or self.rule.may_begin(worker, view)  # who rests has no turn to wait for
 
     def _view_of_turns(self) -> View:
         """`view`, or the one of before where nothing has happened since; who asks are many, and they ask again after

@@ -49,12 +49,11 @@ class Found(NamedTuple):
     noted: Noted
 
 
-def discover(optimizer: Optimizer, in_one_process: bool = False) -> Found:
+def discover(optimizer: Optimizer) -> Found:
     """What the optimizer will keep, found by a few steps on copies; random numbers are left alone.
 
     ValueError, naming the optimizer and what to do, for one whose state cannot live beside the parameters: it needs
     to evaluate the loss again, keeps tensors that belong to no parameter, or state that changes its shape.
-    `in_one_process`: all steps are made in one, so that its attributes may be what they are.
 
     A few parameters at a time where they are many, so that the copies take little memory.
     """
@@ -71,7 +70,7 @@ def discover(optimizer: Optimizer, in_one_process: bool = False) -> Found:
         chunk.append(place)
         size += 0 if is_table(parameter) else parameter.numel() * parameter.element_size()
         if size >= AT_A_TIME or place == len(parameters) - 1:
-            found = _discover(optimizer, chunk, in_one_process)
+            found = _discover(optimizer, chunk)
             entries += [replace(kept, parameter=chunk[kept.parameter]) for kept in found.entries]
             forms |= {(chunk[number], name): form for (number, name), form in found.forms.items()}
             noted.append(found.noted)
@@ -79,7 +78,7 @@ def discover(optimizer: Optimizer, in_one_process: bool = False) -> Found:
     return Found(entries, forms, Noted.of(noted))
 
 
-def _discover(optimizer: Optimizer, places: Sequence[int], in_one_process: bool) -> Found:
+def _discover(optimizer: Optimizer, places: Sequence[int]) -> Found:
     """What it keeps for the parameters at `places`, numbered in this order."""
     parameters = parameters_of(optimizer)
     copies = [Parameter(trial(parameters[place])) for place in places]
@@ -105,16 +104,16 @@ def _discover(optimizer: Optimizer, places: Sequence[int], in_one_process: bool)
     for key, form in forms.items():
         if first_forms.get(key, form) not in (form, None):
             raise unfit(optimizer, f"its state {key[1]!r} is a {type(form).__name__} that changes")
-    noted = _noted(optimizer, tried, before, in_one_process)
+    noted = _noted(optimizer, tried, before)
     numbers = groups_of(optimizer, places)
     return Found(last, forms, replace(noted, keys=frozenset((numbers[group], key) for group, key in noted.keys)))
 
 
-def _noted(optimizer: Optimizer, tried: Optimizer, before: Before, in_one_process: bool) -> Noted:
+def _noted(optimizer: Optimizer, tried: Optimizer, before: Before) -> Noted:
     """What the steps of the trial have changed beside the state of parameters."""
     groups, names = before.changed()
     attributes = [name for name in names if is_scalar(vars(tried)[name])]
-    if not in_one_process and (others := set(names) - set(attributes)):
+    if others := set(names) - set(attributes):
         raise unfit(optimizer, f"a step changes its attribute {min(others)!r}")
     if not groups and not attributes and not strangers(tried):
         return Noted()

@@ -21,19 +21,13 @@ class Unfit(NamedTuple):
     remedy: str
 
 
-def settings_beside_tables(
-    local: str | None, counts: Mapping[str, int], codecs: Mapping[str, str], keeps_squares: bool
-) -> list[Contradiction]:
-    """All that sparse tables forbid. `local`: the name of local steps, if any; `counts`: arguments of the rule;
-    `codecs`: names of those that code, by argument; `keeps_squares`: whether the damping does."""
+def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_squares: bool) -> list[Contradiction]:
+    """All that sparse tables forbid. `local`: the name of what has workers step by themselves, if any; `codecs`: names
+    of those that code, by argument; `keeps_squares`: whether the damping does."""
     found = []
     if local is not None:
         why = f"is {local}, and each worker would need a copy of the model's sparse tables"
         found.append(Contradiction("local", why, f"Write none, or {_DENSE}."))
-    for name in ("push_every", "pull_every"):
-        if counts.get(name, 1) > 1:
-            why = f"is {counts[name]}, and each worker would need a copy of the model's sparse tables"
-            found.append(Contradiction(f"rule.init_args.{name}", why, f"Write 1, or {_DENSE}."))
     for name, codec in codecs.items():
         why = f"is {codec}, and rows of the model's sparse tables travel as they are"
         found.append(Contradiction(name, why, f"Write fp32, or {_DENSE}."))
@@ -45,11 +39,10 @@ def settings_beside_tables(
 
 def refuse_beside_tables(settings: Settings) -> None:
     """ValueError, with key and remedy, for what does not go with tables."""
-    local, rule = settings.local, settings.rule
+    local = settings.local
     codecs = {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}
     for contradiction in settings_beside_tables(
-        local.name if local.steps else None,
-        {"push_every": rule.push_every, "pull_every": rule.pull_every},
+        local.name if local.steps or local.sums else None,
         {key: codec.facts().name for key, codec in codecs.items() if codec.codes},
         settings.keeps_squares,
     ):

@@ -20,8 +20,6 @@ class CheckedSettings(NamedTuple):
     pull: CodecFacts = CodecFacts("fp32", exact=True)
     pull_delta: bool = False
     local: LocalFacts = LocalFacts("none")
-    sums: bool = False
-    """Whether the rule's `push_every` or `pull_every` is above 1."""
     stops: bool = False
     """Whether the rule stops who is late (`cancel`)."""
 
@@ -130,9 +128,9 @@ TABLE: Final = (
     ),
     _Row(
         "local",
-        lambda a: a.local.steps and a.sums,
-        "is {local.name}, which decides itself when workers push and pull",
-        "Write none, or remove push_every and pull_every.",
+        lambda a: a.local.sums and (a.rule.gathers or a.rule.waits),
+        "is {local.name}, whose pushes are applied on arrival, and with {rule.name} they are averaged or waited for",
+        "Write local_sgd, or rule: async.",
     ),
     _Row(
         "damping",

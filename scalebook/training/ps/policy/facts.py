@@ -103,6 +103,7 @@ class LocalFacts(_Facts):
     them push every gradient."""
 
     steps: bool = False
+    sums: bool = False
     keeps: bool = False
 
 

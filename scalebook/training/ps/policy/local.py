@@ -3,7 +3,7 @@
 A worker with local steps has parameters and an optimizer of its own. From time to time it pushes how far it has come,
 its first parameters minus its present ones, as if that were a gradient (a pseudo-gradient). The shards make an update
 of it as the rule says, by an optimizer of theirs (the outer one: SGD with `rate`, `momentum`, `nesterov`), and the
-worker goes on from the newest parameters.
+worker goes on from the newest parameters. `Downpour` is the exception: its workers push sums of gradients.
 """
 
 import math
@@ -17,7 +17,7 @@ from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.facts import LocalFacts
 from scalebook.training.ps.policy.rules import Rule
 
-LocalName = Literal["none", "local_sgd", "diloco", "elastic", "significance"]
+LocalName = Literal["none", "downpour", "local_sgd", "diloco", "elastic", "significance"]
 Every = Annotated[int, AtLeast(1, "1 to communicate after every step")]
 
 
@@ -33,12 +33,18 @@ class Local(BySettings, ABC):
     words: ClassVar[str | None] = None
     """What tells runs apart, with arguments worth saying at any value (`local SGD, every {every}`); None: its name."""
     steps: ClassVar[bool] = True
-    """Whether workers make steps of their own at all; else each gradient is pushed."""
+    """Whether workers have an optimizer of their own and push how far they have come; else they push gradients."""
+    sums: ClassVar[bool] = False
+    """Whether what they push is the sum of several gradients, between which they make plain SGD steps."""
+    n_push: int = 1
+    """Gradients in such a sum."""
+    n_fetch: int = 1
+    """Gradients between two pulls of a worker that pushes sums."""
     keeps: ClassVar[bool] = False
     """Whether a worker keeps its own parameters when it communicates, and only moves by `pull` towards the newest. An
     update is then the sum of its pushes, not their mean."""
     every: int = 1
-    """Steps between two pushes, the most of them where they differ."""
+    """Gradients between two pushes, the most of them where they differ."""
     outer_momentum: float = 0.0
     """Of the outer optimizer."""
     nesterov: ClassVar[bool] = False
@@ -92,6 +98,40 @@ class NoLocalSteps(Local):
     def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
         """Always."""
         return True
+
+
+class Downpour(Local):
+    """A worker sums gradients before it pushes, and pulls after several (Dean et al. 2012, algorithm 7.1).
+
+    In between it makes plain SGD steps on its own copy of the parameters, at the scheduled learning rate. The shards
+    apply each sum as it arrives, as if it were one gradient.
+
+    Args:
+        n_push: Gradients that a worker sums into one push. More: less traffic, staler updates. The last push may have
+            fewer.
+        n_fetch: Gradients between two pulls of a worker. More: less traffic, and workers drift further apart.
+    """
+
+    name = "downpour"
+    words = "Downpour, pushes every {n_push}, fetches every {n_fetch}"
+    steps = False
+    sums = True
+
+    def __init__(
+        self,
+        n_push: Annotated[int, AtLeast(1, "1 to push every gradient")] = 4,
+        n_fetch: Annotated[int, AtLeast(1, "1 to pull after every gradient")] = 4,
+    ) -> None:
+        self.n_push, self.n_fetch = n_push, n_fetch
+
+    @property
+    def every(self) -> int:  # type: ignore[override]
+        """`n_push`."""
+        return self.n_push
+
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """After `n_push` gradients."""
+        return since >= self.n_push
 
 
 class _Periodic(Local):
@@ -233,7 +273,7 @@ class Elastic(_Periodic):
 class Significance(Local):
     """Pushes only after the worker's parameters have moved by more than a share (Gaia: Hsieh et al. 2017).
 
-    As with `push_every`, what a worker's steps add up to is applied in full. The paper looks at each parameter by
+    As with `downpour`, what a worker's steps add up to is applied in full. The paper looks at each parameter by
     itself and takes the share smaller with time; here it is the norm over all of them.
 
     Args:
@@ -269,7 +309,7 @@ class Significance(Local):
 
 
 LOCALS: Final[dict[str, type[Local]]] = {
-    local.name: local for local in (NoLocalSteps, LocalSGD, DiLoCo, Elastic, Significance)
+    local.name: local for local in (NoLocalSteps, Downpour, LocalSGD, DiLoCo, Elastic, Significance)
 }
 
 

@@ -74,10 +74,6 @@ class Rule(BySettings, ABC):
     refuses: ClassVar[bool]
     """Whether `accepts` can be False. Follows from it. Where a rule applies on arrival, what it accepts is applied
     before it is asked again, one push at a time."""
-    push_every: int = 1
-    """Gradients that a worker sums into one push."""
-    pull_every: int = 1
-    """Gradients after which a worker takes the newest parameters."""
     _wanted: int | None = None  # gradients_per_update, told by check
 
     def __init_subclass__(cls) -> None:
@@ -123,12 +119,12 @@ class Rule(BySettings, ABC):
         return RuleFacts.of(cls)
 
     def averaged(self, workers: int) -> int:
-        """Pushes whose mean is an update. (What `push_every` sums counts once.)"""
+        """Pushes whose mean is an update."""
         return self.facts().averaged(workers, self.settings())
 
     def computed(self, workers: int) -> int:
-        """Gradients that are computed for each update, those in vain included."""
-        return self.push_every * self.facts().computed(workers, self.settings())
+        """Pushes that are computed for each update, those in vain included."""
+        return self.facts().computed(workers, self.settings())
 
     def _told(self) -> int:
         assert self._wanted is not None, f"{self.name}.check(workers) comes before the run"
@@ -136,26 +132,9 @@ class Rule(BySettings, ABC):
 
 
 class Async(Rule):
-    """Applies every gradient on arrival; nobody waits (Downpour SGD: Dean et al. 2012, section 4.1, algorithm 7.1).
-
-    With `push_every` or `pull_every` above 1, a worker makes plain SGD steps on its own copy in between.
-
-    Args:
-        push_every: Gradients that a worker sums into one push (n_push in the paper). More: less traffic, staler
-            updates. The last push may have fewer.
-        pull_every: Gradients between two pulls of a worker (n_fetch in the paper). More: less traffic, and workers
-            drift further apart.
-    """
+    """Applies every gradient on arrival; nobody waits (Downpour SGD: Dean et al. 2012, section 4.1)."""
 
     name = "async"
-
-    def __init__(
-        self,
-        push_every: Annotated[int, AtLeast(1, "1 to push every gradient")] = 1,
-        pull_every: Annotated[int, AtLeast(1, "1 to pull after every gradient")] = 1,
-    ) -> None:
-        self.push_every = push_every
-        self.pull_every = pull_every
 
 
 class Bounded(Rule):

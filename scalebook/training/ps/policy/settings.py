@@ -92,7 +92,6 @@ class Settings:
                 self.pull_codec.facts(),
                 self.pull_delta,
                 self.local.facts(),
-                self.rule.push_every > 1 or self.rule.pull_every > 1,
                 self.rule.stops,
             )
         ):
@@ -104,23 +103,10 @@ class Settings:
         """Whether staleness is checked and the gradient applied with no push in between: the check may drop it."""
         return (self.damping.drops or self.rule.refuses) and not self.rule.gathers
 
-    def writable(self, workers: int) -> bool:
-        """Whether values that a person's code writes into the parameters become part of the next version.
-
-        Only with one worker that pushes and pulls after every gradient, without `overlap` and `trace`: its replica is
-        then always the newest version.
-        """
-        return workers == 1 and not self.own_replica and not self.overlap and self.trace is None
-
     @property
     def own_replica(self) -> bool:
         """Whether a worker has other parameters than those of a version: it makes steps, or decodes them."""
-        return self.pushes_rarely or self.rule.pull_every > 1 or self.pull_codec.codes
-
-    def growable(self, workers: int) -> bool:
-        """Whether param groups may be added to an optimizer while training: only if no other process has laid out its
-        memory."""
-        return self.writable(workers) and self.host == "inline"
+        return self.pushes_rarely or self.local.n_fetch > 1 or self.pull_codec.codes
 
     @property
     def keeps_squares(self) -> bool:
@@ -145,7 +131,7 @@ class Settings:
         """Whether virtual workers hold few distinct versions, so that who leaves gives up its own."""
         kind = type(self.rule)
         as_sync = kind.may_begin is Rule.may_begin and kind.accepts is Rule.accepts and kind.needed is Sync.needed
-        return self.rule.synchronous and as_sync and self.rule.pull_every == 1
+        return self.rule.synchronous and as_sync and self.local.n_fetch == 1
 
     @property
     def gives_base(self) -> bool:
@@ -154,7 +140,7 @@ class Settings:
 
         That holds where the pusher itself applies the update and then pulls the newest version anyway.
         """
-        return self.host != "process" and not self.rule.gathers and self.rule.pull_every == 1
+        return self.host != "process" and not self.rule.gathers and self.local.n_fetch == 1
 
     def most(self, workers: int) -> int:
         """The largest number of gradients that one update averages."""
@@ -166,18 +152,18 @@ class Settings:
 
     def averaged_in_step(self, workers: int) -> int:
         """Single workers' gradients whose mean the learning rate multiplies, in an update, or in a step of a worker's
-        own. (What `push_every` sums counts once.)"""
+        own. (A sum of gradients counts once.)"""
         return 1 if self.local.steps else self.rule.averaged(workers)
 
     def computed_in_step(self, workers: int) -> int:
         """Gradients, of all workers together, that are computed for each update, or while each makes a step of its
         own."""
-        return workers if self.local.steps else self.rule.computed(workers)
+        return workers if self.local.steps else self.computed(workers)
 
     @property
     def pushes_rarely(self) -> bool:
         """Whether a worker computes more than one gradient between two pushes."""
-        return self.rule.push_every > 1 or self.local.steps
+        return self.local.n_push > 1 or self.local.steps
 
     @property
     def in_turns(self) -> bool:

@@ -1,7 +1,7 @@
 """What a worker shares with the others beside parameters: parts of its end (`end.py`, which has what holds for all)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,12 +46,6 @@ class DataCursor(Protocol):
 
     def state(self) -> dict[int, list[tuple[int, int]]]:
         """What is not done: by epoch, in order, ranges [start, stop) of batches."""
-
-    def counters(self) -> dict[int, int]:
-        """All there is to know, to be kept."""
-
-    def load(self, counters: Mapping[int, int]) -> None:
-        """Be where a cursor of as many workers was, when `counters` was asked."""
 
 
 class Work(Protocol):

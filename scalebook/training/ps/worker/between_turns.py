@@ -9,13 +9,10 @@ from scalebook.training.ps.worker.virtual import VirtualWorkers
 
 
 class BetweenTurns:
-    """The newest version, lent; or a copy of it, which may be written to: that of a snapshot.
+    """The newest version, lent; or a copy of it, which may be written to: that of a snapshot."""
 
-    `alone`: there is one worker, and what somebody writes into the model becomes part of the newest version.
-    """
-
-    def __init__(self, workers: VirtualWorkers, one_model: OneModel, alone: bool) -> None:
-        self._workers, self._one_model, self._alone = workers, one_model, alone
+    def __init__(self, workers: VirtualWorkers, one_model: OneModel) -> None:
+        self._workers, self._one_model = workers, one_model
         self._put: dict[int, Tensor] = {}
         self._is_copy = False
         self._has_modes = any(has_modes(client.optimizer) for client in workers.joined[0].clients)
@@ -36,14 +33,9 @@ class BetweenTurns:
         self._put, self._is_copy = {}, False
 
     def settle(self, moment: str) -> None:
-        """What was written into the model: part of the newest version where there is one worker alone, else a
-        `WrittenError`, which says at which `moment`. Nothing while it is somebody's turn."""
+        """`WrittenError`, which says at which `moment`, where somebody has written into the model. Nothing while it is
+        somebody's turn."""
         if not self._put:
-            return
-        client = self._workers.joined[0].clients[0]
-        if self._alone and not self._is_copy:
-            self._one_model.carry(0)
-            client.settle(moment, thorough=True)
             return
         newest = self._newest() if self._is_copy else self._put
         written = [
@@ -54,13 +46,8 @@ class BetweenTurns:
         ]
         if not written:
             return
-        if not self._alone:
-            if self._has_modes and all(self._is_rounded(place, newest[place]) for place in written):
-                self.show_newest()
-                return
-            raise client.refused(written, moment)
-        self._one_model.carry(0)
-        client.settle(moment, thorough=True)
+        if not self._has_modes or not all(self._is_rounded(place, newest[place]) for place in written):
+            raise self._workers.joined[0].clients[0].refused(written, moment)
         self.show_newest()
 
     def _is_rounded(self, place: int, newest: Tensor) -> bool:

@@ -1,9 +1,8 @@
 """The worker's end: pushes, pulls, and what happens between them."""
 
-import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import Tensor
@@ -16,12 +15,10 @@ from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
 from scalebook.training.ps.optimizer.hyper import Groups
-from scalebook.training.ps.optimizer.rebuilding import has_modes, packed, parameters_of
+from scalebook.training.ps.optimizer.rebuilding import has_modes, packed
 from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import LocalState, Pushed, WrittenError
 from scalebook.training.ps.worker.gradient_sum import GradientSum
-from scalebook.training.ps.worker.growth import grown
-from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.own_time import OwnTime
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.run_state import RunState
@@ -34,10 +31,25 @@ COMPARED: Final = 4
 in place, leaves no other trace."""
 
 
+@dataclass
+class PendingPush:
+    """A push from beginning to end. `gradients`: as they are handed in, clipped and summed; `usable`: whether this
+    worker's own last gradient is. `started`, `waited`: seconds on the run's clock when it began, and waited until
+    then. `is_sent`: whether it sets out at all, or is only added to what will."""
+
+    gradients: list[Tensor | None]
+    groups: Groups
+    valid: bool
+    usable: bool
+    started: float
+    waited: float
+    is_sent: bool = True
+
+
 class Client:
     """One worker's end of one optimizer. Between two calls nothing changes the replica.
 
-    With `push_every` or `pull_every` above 1 (Dean et al. 2012, algorithm 7.1) the worker makes plain SGD steps on its
+    With `downpour` (Dean et al. 2012, algorithm 7.1) the worker makes plain SGD steps on its
     own replica in between, and pushes the sum of its gradients.
     """
 
@@ -46,20 +58,17 @@ class Client:
         self._control, self._worker, self._counters = control, worker, host.section.counters
         settings, rule = control.settings, control.settings.rule
         self._clip = None if rule.gathers else settings.clip
-        self._sums, self._sum = rule.push_every > 1, GradientSum(rule.push_every)
-        self._pull_every = rule.pull_every
+        self._sums, self._sum = settings.local.n_push > 1, GradientSum(settings.local.n_push)
+        self._n_fetch = settings.local.n_fetch
         self._groups, self._steps = len(optimizer.param_groups), 0
         self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
         self._has_modes = has_modes(optimizer)
-        self._may_write = host.shares_memory and settings.writable(control.workers)
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
-        self._to_compare: float = COMPARED
+        self._to_compare = COMPARED
         self.state = RunState(host, replica, optimizer)
         self.notes = ShownNotes(host.section, optimizer)
         self.bases: list[Newest] = []
         self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
-        self.leg = Leg.HERE
-        self.journey: Journey | None = None  # the last push
         self._clock, self._now = control.clock, control.clock.now
         self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
         self._own = OwnTime(worker, host.section)
@@ -93,7 +102,6 @@ class Client:
 
     def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
-        self.leg = Leg.TURN
         self._own.interrupted()
         yield from self.host.settle(self._worker)
         self.host.come_back(self._worker)
@@ -103,10 +111,6 @@ class Client:
 
     def _begin_anew_steps(self) -> Steps[None]:
         yield from self._pull_steps()
-        self.begun()
-
-    def begun(self) -> None:
-        """It has begun, with what it has pulled."""
 
     def push(self, valid: bool = True) -> Pushed:
         """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
@@ -130,45 +134,37 @@ class Client:
             clip_(self._clip, gradients)
         self._steps += 1
         self._count_gradient()
-        usable, self.leg = valid, Leg.UP
+        usable, is_sent = valid, True
         if self._sums:
             self._sum.add(gradients, groups, valid)
-            gradients, valid = self._sum.gradients, self._sum.valid
-            self.leg = Leg.UP if self._sum.is_full else Leg.HERE
-        was_sent = self.leg is Leg.UP
-        return (yield from self.journey_steps(Journey(gradients, groups, valid, usable, started, waited, was_sent)))
+            gradients, valid, is_sent = self._sum.gradients, self._sum.valid, self._sum.is_full
+        return (yield from self._send_steps(PendingPush(gradients, groups, valid, usable, started, waited, is_sent)))
 
-    def journey_steps(self, journey: Journey) -> Steps[Pushed]:
-        """The rest of a push, from `leg` on; what travels there has arrived."""
-        self.journey = journey
-        if self.leg is Leg.UP:
-            journey.verdict, journey.staleness = yield from self.hand_in(
-                journey.gradients, journey.groups, journey.valid
-            )
-            self.notes.pushed(journey.groups)
-            journey.gradients, self.leg = [], Leg.TURN
-        if self.leg is Leg.TURN:
+    def _send_steps(self, push: PendingPush) -> Steps[Pushed]:
+        """Hand in what is to be sent, wait for the rule, and let the replica become what follows."""
+        verdict, staleness = Verdict.ADMIT, 0
+        if push.is_sent:
+            verdict, staleness = yield from self.hand_in(push.gradients, push.groups, push.valid)
+            self.notes.pushed(push.groups)
+            push.gradients = []  # free while the worker waits
             yield from self.host.await_turn(self._worker)
             if self.host.has_dropped(self.bases):
-                journey.verdict = Verdict.END
-            self.leg = Leg.HERE
-        if self.leg is Leg.HERE:
-            yield from self._arrive_steps(journey)
-        is_last = journey.verdict is Verdict.END or self.host.is_over()
-        self._communicated(journey.started, journey.waited)
+                verdict = Verdict.END
+        yield from self._arrive_steps(push)
+        is_last = verdict is Verdict.END or self.host.is_over()
+        self._communicated(push.started, push.waited)
         self._own.pushed()
-        applied = journey.verdict is Verdict.ADMIT
-        return Pushed(self.version, applied, journey.staleness, is_last, journey.was_sent)
+        return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
 
-    def _arrive_steps(self, journey: Journey) -> Steps[None]:
+    def _arrive_steps(self, push: PendingPush) -> Steps[None]:
         """What the replica becomes after a push."""
-        if self._steps % self._pull_every == 0:
+        if self._steps % self._n_fetch == 0:
             yield from self._pull_steps()
-        elif journey.usable:
+        elif push.usable:
             self.replica.step(self.optimizer.param_groups)
 
     def push_rest_steps(self) -> Steps[bool]:
-        """At the end, push the sum that has been begun (`push_every`), with the hyper-parameters of its last gradient.
+        """At the end, push the sum that has been begun (`downpour`), with the hyper-parameters of its last gradient.
 
         As Lightning steps in the last batch, however few it has accumulated by then. False: the budget of updates
         does not allow it.
@@ -184,63 +180,30 @@ class Client:
         return verdict is not Verdict.END
 
     def settle(self, moment: str, thorough: bool = False) -> None:
-        """Before the replica is left for another version: what somebody has written into it since the last pull.
-
-        It becomes part of the newest version where this worker is the only one, so that nothing can come in between;
-        else it is a `WrittenError`, which says at which `moment` it happened. But for the rounding of an optimizer that
-        swaps weights for a validation, and back.
-        """
-        self.grow()
+        """Before the replica is left for another version. `WrittenError` where somebody has written into it since the
+        last pull, which says at which `moment`; but for the rounding of an optimizer that swaps weights for a
+        validation, and back. ValueError where param groups have been added to the optimizer."""
+        self.check_groups()
         self._to_compare -= 1
         written = self.replica.written(thorough or self._to_compare >= 0)
-        if written and not self._may_write:
-            if not self._has_modes or not all(map(self.replica.is_rounded, written)):
-                raise self.refused(written, moment)
-        elif written:
-            self.adopt(written)
-            self._to_compare = math.inf
+        if written and not (self._has_modes and all(map(self.replica.is_rounded, written))):
+            raise self.refused(written, moment)
         self.replica.thaw()
 
-    def grow(self) -> None:
-        """Take in what param groups have been added to the optimizer. ValueError where others would know nothing of it.
-
-        The parameters, the optimizer's state and all counts go on as they are.
-        """
-        if len(self.optimizer.param_groups) == self._groups:
-            return
-        can_grow = self.host.shares_memory and self._control.settings.growable(self._control.workers)
-        if not can_grow or self.replica.tables:
+    def check_groups(self) -> None:
+        """ValueError where param groups have been added, for which memory was not laid out."""
+        if len(self.optimizer.param_groups) != self._groups:
             raise ValueError(
                 "optimizer: a param group was added during training. Add all groups in configure_optimizers and freeze "
-                "them by requires_grad, or train with workers: 1 and host: inline, without push_every, pull_every, "
-                "overlap, trace and sparse gradients."
+                "them by requires_grad, or train with strategy: auto."
             )
-        is_shown = self.state.is_on
-        kept = {id(self.replica.parameters[place]): state for place, state in self.state.value().items()}
-        self.optimizer.state = defaultdict(dict)
-        parameters = parameters_of(self.optimizer)
-        state = {place: kept[id(p)] for place, p in enumerate(parameters) if id(p) in kept}
-        self.replica.arrive()
-        self.host.leave()
-        self.host, self.replica = grown(self.host.section, self._worker, self.version, state)
-        self.state.host, self.state.replica = self.host, self.replica
-        self.notes = ShownNotes(self.host.section, self.optimizer)
-        self.names += [f"parameter {place}" for place in range(len(self.names), len(parameters))]
-        self._groups = len(self.optimizer.param_groups)
-        self.bases = self.host.pull(self._worker)
-        self._take()
-        self.notes.show(self.bases)
-        if is_shown:
-            self.state.show()
 
     def refused(self, places: Sequence[int], moment: str) -> WrittenError:
         """The error that names these parameters."""
-        alone = self._control.workers == 1
-        return written_error(self._worker, [self.names[place] for place in places], moment, alone)
+        return written_error(self._worker, [self.names[place] for place in places], moment)
 
     def adopt(self, places: Sequence[int]) -> None:
-        """Put what was written into these parameters into the version that the replica has, which is the newest and
-        nobody else's: before training, or where this worker is alone."""
+        """Before training: put what was written into these parameters into the first version."""
         if places:
             self.replica.adopt(places)
 
@@ -268,7 +231,6 @@ class Client:
 
     def _pull_steps(self) -> Steps[None]:
         self._pull()
-        self.leg = Leg.DOWN
         yield from self._clock.receives(self._worker, self._taken)
 
     def _count_gradient(self) -> None:
@@ -305,43 +267,6 @@ class Client:
     def pushed_groups(self) -> Groups:
         """The hyper-parameters that its pushes travel with, as they are now."""
         return self.notes.untouched_left_out(self.optimizer.param_groups)
-
-    def own(self) -> dict[str, Any]:
-        """What it has of its own beside the versions held, copied: sums, steps between two pulls, what was decoded."""
-        gradients = [None if p.grad is None else p.grad.clone() for p in self.replica.parameters]
-        return {
-            "steps": self._steps,
-            "sum": self._sum.state() if self._sums else None,
-            "gradients": gradients if self._steps_itself else None,
-            "replica": self.replica.own(self._steps_itself),
-            "rows_taken": self.reads.taken,
-        }
-
-    @property
-    def _steps_itself(self) -> bool:
-        """Whether its parameters may be others than those that it has pulled."""
-        return self._sums or self._pull_every > 1
-
-    def go_on_from(
-        self, bases: Sequence[Newest], pulled: float, leg: Leg, journey: Journey | None, own: Mapping[str, Any]
-    ) -> None:
-        """Be where a client of an earlier run was, whose counters are there again: it holds these versions, and has
-        this of its `own`."""
-        self.bases, self.pulled, self.leg, self.journey = list(bases), pulled, leg, journey
-        self._seq, self._steps = self._counters.begun[self._worker], own["steps"]
-        self.replica.have_own(self.bases, own["replica"])
-        self.reads.taken = own["rows_taken"]
-        if own["sum"] is not None:
-            self._sum.load(own["sum"])
-        if own["gradients"] is not None:
-            for parameter, gradient in zip(self.replica.parameters, own["gradients"], strict=True):
-                parameter.grad = gradient
-
-    def have_groups(self) -> None:
-        """After `go_on_from`, when the optimizer's param groups are there again."""
-        self.notes.show(self.bases, anew=True)
-        if self.journey is not None:
-            self.journey.groups = self.pushed_groups
 
     def give_state(self) -> None:
         """Before training: what somebody has put into the optimizer's state and groups is the first version's."""

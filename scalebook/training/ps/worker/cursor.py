@@ -4,7 +4,7 @@ A claim is a promise to push the batch's gradient. It is kept in the shared row 
 worker says `done`, so that what a dead worker had promised is known and handed out again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from scalebook.training.ps.memory.redo_log import RedoLog, Write
@@ -172,27 +172,6 @@ class Cursor(Uncopied):
                     claim = self._slot(row, number)
                     left.setdefault(claim.epoch, set()).add(claim.batch)
             return {epoch: _ranges(left[epoch]) for epoch in sorted(left) if left[epoch] or epoch >= slowest}
-
-    def counters(self) -> dict[int, int]:
-        """All there is to know, claims that are not done too: by place, without zeros."""
-        with self._locked():
-            return {at: value for at in self._places() if (value := self._counters[at])}
-
-    def load(self, counters: Mapping[int, int]) -> None:
-        """Be where a cursor of as many workers was."""
-        with self._locked():
-            for at in self._places():
-                self._counters[at] = 0
-            for at, value in counters.items():
-                self._counters[at] = value
-
-    def _places(self) -> list[int]:
-        rows = [self._row(worker) for worker in range(self.workers)]
-        places = [*range(self._rows), *(row + counter for row in rows for counter in range(_SLOTS))]
-        for row in rows:
-            done, taken = self._counters[row + _DONE], self._counters[row + _TAKEN]
-            places += [self._slot_at(row, number) for number in range(done, taken)]
-        return places
 
     # --- under the lock --------------------------------------------------------------------------------------------
 

@@ -212,7 +212,7 @@ class JoinedEnd(Protocol):
         last push is applied."""
 
     def push_rest(self) -> bool:
-        """At the end, push what `push_every` has summed and not pushed, or what the last steps of its own have led to;
+        """At the end, push what `downpour` has summed and not pushed, or what the last steps of its own have led to;
         False: the budget does not allow it."""
 
     def finish(self) -> None:
@@ -356,13 +356,3 @@ class PlayingEnd(WorkerEnd, Protocol):
 
     def go_on_from(self, seconds: float) -> None:
         """Before training: the clock of the run that this one resumes."""
-
-    def under_way(self) -> dict[str, Any] | None:
-        """What the workers have under way between two gradients: plain values and tensors, the large ones in the run's
-        memory, to be written before anything else happens. None where there is nothing, or it cannot be kept."""
-
-    def is_under_way(self, state: Mapping[str, Any]) -> bool:
-        """After `JoinedEnd.restore`: whether `go_on` can go on with this, which an earlier run had under way."""
-
-    def go_on(self, state: Mapping[str, Any]) -> None:
-        """After `JoinedEnd.start`, once: everything is as `under_way` found it, to the last bit."""

@@ -1,7 +1,6 @@
-"""What a worker adds up between two of its pushes (`push_every` above 1)."""
+"""What a worker adds up between two of its pushes (`downpour`)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,8 +14,8 @@ class GradientSum:
     `gradients`: by parameter, in memory of their own. `valid`: whether there are any.
     """
 
-    def __init__(self, push_every: int) -> None:
-        self._every, self._count = push_every, 0
+    def __init__(self, n_push: int) -> None:
+        self._every, self._count = n_push, 0
         self.gradients: list[Tensor | None] = []
         self.groups: Groups = []
         self.valid = False
@@ -44,17 +43,6 @@ class GradientSum:
                 total = self.gradients[place]
                 if gradient is not None:
                     self.gradients[place] = gradient.clone() if total is None else total.add_(gradient)
-
-    def state(self) -> dict[str, Any]:
-        """What there is so far, copied."""
-        groups = [{key: value for key, value in group.items() if key != "params"} for group in self.groups]
-        gradients = [None if gradient is None else gradient.clone() for gradient in self.gradients]
-        return {"count": self._count, "gradients": gradients, "groups": groups, "valid": self.valid}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was."""
-        self._count, self.gradients = state["count"], list(state["gradients"])
-        self.groups, self.valid = state["groups"], state["valid"]
 
     def clear(self) -> None:
         """It has been pushed."""

@@ -50,7 +50,7 @@ class Joined:
     def start_steps(self) -> Steps[None]:
         """The steps of `start`."""
         for client in self.clients:
-            client.grow()
+            client.check_groups()
         if self.membership.worker == 0 and not self.late:
             for client in self.clients:
                 client.adopt(client.replica.written(thorough=True))
@@ -181,7 +181,6 @@ class Joined:
                 if client.host.section.coded is not None:
                     client.host.section.coded.restore(worker, kept)
         for client, version, state in zip(self.clients, versions, states, strict=True):
-            client.grow()  # a callback may have added the groups that the checkpoint has
             section = client.host.section
             section.counters.admission[0], section.counters.admission[1] = version << 32, version
             for shard in section.shards:

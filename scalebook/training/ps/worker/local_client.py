@@ -1,6 +1,5 @@
 """The end of a worker that makes steps by itself, and pushes what they have led to (`local:`)."""
 
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -11,16 +10,13 @@ from typing_extensions import override
 
 from scalebook.training.ps.applying.hosts import Host
 from scalebook.training.ps.applying.rounds import clip_
-from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import Control
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import step
-from scalebook.training.ps.optimizer.seen import copied
-from scalebook.training.ps.worker.client import Client
+from scalebook.training.ps.worker.client import Client, PendingPush
 from scalebook.training.ps.worker.end import LocalState, Pushed
-from scalebook.training.ps.worker.journey import Journey, Leg
 from scalebook.training.ps.worker.own_replica import OwnReplica
 from scalebook.training.ps.worker.run_state import OwnState
 
@@ -59,9 +55,6 @@ class LocalClient(Client):
         if self._has_own():
             return
         yield from super()._begin_anew_steps()
-
-    @override
-    def begun(self) -> None:
         if not self._trains and self.is_late:
             self._fall_in()
         self._trains = True
@@ -82,16 +75,10 @@ class LocalClient(Client):
         is_due = self._local.is_due(self._since, self.version, self._mine.moved)
         if is_due:
             self.replica.await_gradients()  # and the step, so that neither is counted as communication
-        journey = Journey([], self.pushed_groups, True, False, self._now(), self._waited(), was_sent=False)
-        self.leg = Leg.ASKS if is_due else Leg.HERE
-        return (yield from self.journey_steps(journey))
-
-    @override
-    def journey_steps(self, journey: Journey) -> Steps[Pushed]:
-        self.journey = journey
-        if self.leg in (Leg.ASKS, Leg.LOOKS):
-            yield from self._set_out(journey)
-        return (yield from super().journey_steps(journey))
+        push = PendingPush([], self.pushed_groups, True, False, self._now(), self._waited(), is_due)
+        if is_due:
+            push.gradients = yield from self._way_steps()
+        return (yield from self._send_steps(push))
 
     @override
     def push_rest_steps(self) -> Steps[bool]:
@@ -100,10 +87,8 @@ class LocalClient(Client):
             return True
         started, waited = self._now(), self._waited()
         self._show_own()
-        journey = Journey([], self.pushed_groups, True, False, started, waited)
-        self.leg = Leg.ASKS
-        yield from self._set_out(journey)
-        verdict, _ = yield from self.hand_in(journey.gradients, journey.groups, valid=True)
+        way = yield from self._way_steps()
+        verdict, _ = yield from self.hand_in(way, self.pushed_groups, valid=True)
         self._communicated(started, waited)
         return verdict is not Verdict.END
 
@@ -122,24 +107,6 @@ class LocalClient(Client):
     @override
     def pushed_groups(self) -> Groups:
         return self.host.section.optimizer.param_groups
-
-    @property
-    @override
-    def _steps_itself(self) -> bool:
-        return True
-
-    @override
-    def own(self) -> dict[str, Any]:
-        state = copied(self.optimizer.state_dict()["state"])
-        return {**super().own(), "since": self._since, "trains": self._trains, "late": self.is_late, "state": state}
-
-    @override
-    def go_on_from(
-        self, bases: Sequence[Newest], pulled: float, leg: Leg, journey: Journey | None, own: Mapping[str, Any]
-    ) -> None:
-        super().go_on_from(bases, pulled, leg, journey, own)
-        self._since, self._trains, self.is_late = own["since"], own["trains"], own["late"]
-        self.optimizer.load_state_dict({"state": own["state"], "param_groups": self.groups()})
 
     @override
     def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
@@ -165,8 +132,8 @@ class LocalClient(Client):
         return LocalState(outer=self.state.now(), steps=self.steps)
 
     @override
-    def _arrive_steps(self, journey: Journey) -> Steps[None]:
-        if journey.was_sent:
+    def _arrive_steps(self, push: PendingPush) -> Steps[None]:
+        if push.is_sent:
             self._counters.since[self._worker] = 0
             if not self._local.keeps:
                 yield from self._pull_steps()
@@ -183,19 +150,15 @@ class LocalClient(Client):
         step(self.optimizer, partial(type(self.optimizer).step, self.optimizer))
         self._mine.stepped()
 
-    def _set_out(self, journey: Journey) -> Steps[None]:
-        if self._local.keeps and self.leg is Leg.ASKS:  # the force is from the newest
+    def _way_steps(self) -> Steps[list[Tensor | None]]:
+        """By how much the steps have led back from the base. Of a worker that keeps its parameters, the force with
+        which it pulls the centre; then it has been pulled as far itself."""
+        if self._local.keeps:  # the force is from the newest
             yield from self.host.await_turn(self._worker)
             self.hold()
             self._count_taken(self._mine.look(self.bases))
-            self.leg = Leg.LOOKS
             yield from self._clock.receives(self._worker, self._taken)
-        journey.gradients, journey.was_sent, self.leg = self._way(), True, Leg.UP
         self._since = 0
-
-    def _way(self) -> list[Tensor | None]:
-        """By how much the steps have led back from the base. Of a worker that keeps its parameters, the force with
-        which it pulls the centre; then it has been pulled as far itself."""
         gone = self._mine.gone()
         if self._local.keeps:
             for gradient in gone:

@@ -27,7 +27,7 @@ def need(plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control:
     size, state = sum(shard.version_bytes for shard in shards), sum(shard.state_bytes for shard in shards)
     has_gpu = any(p.is_cuda for optimizer in optimizers for p in parameters_of(optimizer))
     frames = DECODING * size if settings.pull_codec.codes else 0
-    sums = size if settings.rule.push_every > 1 else 0
+    sums = size if settings.local.n_push > 1 else 0
     computing = size if settings.own_replica or has_gpu else 0
     if settings.local.steps:
         computing += sum(map(_state_bytes, optimizers))

@@ -162,35 +162,6 @@ class OneModel:
             before.random_state = torch.get_rng_state()
             before.streams = streams
 
-    def state(self) -> dict[str, Any]:
-        """What each worker has of its own beside parameters."""
-        self._keep()
-        return {
-            "own": {
-                worker: {
-                    "buffers": [buffer.clone() for buffer in own.buffers],
-                    "random": own.random_state,
-                    "streams": own.streams,
-                    "asked": own.asked,
-                    "groups": [_hyper(optimizer) for optimizer in own.optimizers],
-                    "stepped": [[sorted(group) for group in groups] for groups in own.changed()],
-                }
-                for worker, own in self._own.items()
-            },
-        }
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """After `start`: go on where `state` was. The model is worker 0's."""
-        self._shown, here = None, self._buffers()
-        for worker, kept in state["own"].items():
-            own = self._own[worker]
-            own.buffers = [b.to(mine.device, copy=True) for b, mine in zip(kept["buffers"], here, strict=True)]
-            own.random_state, own.streams, own.asked = kept["random"], kept["streams"], kept["asked"]
-            own.give(kept["groups"])
-            own.stepped = [[set(group) for group in groups] for groups in kept["stepped"]]
-        self._is_apart = len(self._own) > 1
-        self.be(0)
-
     def put(self, values: Mapping[int, Tensor]) -> None:
         """Have these tensors as the parameters at these places of `parameters`."""
         for place, value in values.items():

@@ -18,7 +18,6 @@ from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import LocalState, Pushed, Residuals, Snapshot
 from scalebook.training.ps.worker.one_model import OneModel
 from scalebook.training.ps.worker.rows import RowReaders, sources_of
-from scalebook.training.ps.worker.under_way import can_be_kept, go_on, is_of, kept
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 
 
@@ -32,7 +31,6 @@ class PlayedJoined:
         optimizers: Sequence[Optimizer],
         notice: Callable[[], None],
         run: SharedRun,
-        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.workers, self.one_model, self._notice, self._run = workers, one_model, notice, run
         self.clients = [PlayedClient(self, number, optimizer) for number, optimizer in enumerate(optimizers)]
@@ -41,9 +39,8 @@ class PlayedJoined:
         self.last = 0
         """Whose turn it was last."""
         self._pending: bool | None = None  # handed over and not pushed: whether it is valid
-        self._between = BetweenTurns(workers, one_model, run.settings.writable(run.control.workers))
+        self._between = BetweenTurns(workers, one_model)
         self._has_started = self._has_begun = self._has_ended = False
-        self._stopped = stopped
         self._readers: RowReaders | None = None
         self._show_again(0)
 
@@ -142,38 +139,13 @@ class PlayedJoined:
         return True
 
     def finish(self) -> None:
-        """Who computes gives that up; what was pushed arrives and is applied. Where the run was asked to stop all stays
-        as it is, to be gone on with."""
+        """Who computes gives that up; what was pushed arrives and is applied."""
         if self._has_ended:
             return
         self.push_pending()
         self._has_ended, self.due = True, None
-        if not self._stopped():
-            self.workers.end()
-            self._between.show_newest()
-
-    def under_way(self) -> dict[str, Any] | None:
-        """See `PlayingEnd`."""
-        if self.due is not None or not can_be_kept(self.workers):
-            return None
-        return {**kept(self.workers), "one_model": self.one_model.state()}
-
-    def is_under_way(self, state: Mapping[str, Any]) -> bool:
-        """See `PlayingEnd`. Not where somebody has put other parameters into the model."""
-        self.one_model.carry(0)
-        written = any(client.replica.written(thorough=True) for client in self._clients(0))
-        return not written and is_of(self.workers, state)
-
-    def go_on(self, state: Mapping[str, Any]) -> None:
-        """See `PlayingEnd`."""
-        go_on(self.workers, state)
-        self.one_model.load(state["one_model"])
-        for joined in self.workers.joined.values():
-            for client in joined.clients:
-                client.have_groups()
-        self._has_begun = True
+        self.workers.end()
         self._between.show_newest()
-        self.show_state()
 
     def wait_for_others(self) -> None:
         """Nothing: they have finished too."""

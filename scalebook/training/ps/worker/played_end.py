@@ -1,7 +1,6 @@
 """The end of a process that plays all workers of a virtual run."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 from torch.nn import Module
@@ -86,7 +85,7 @@ class PlayedEnd(SharedEnd):
         workers = VirtualWorkers(
             self._run, self._clock, one_model.make, self._work, self._deadline_s, begins=begins, announce=announce
         )
-        self._played = PlayedJoined(workers, one_model, optimizers, self._notice, self._run, lambda: self.signals.stop)
+        self._played = PlayedJoined(workers, one_model, optimizers, self._notice, self._run)
         if model is not None:
             self._played.read_rows(model)
         return self._played
@@ -101,16 +100,6 @@ class PlayedEnd(SharedEnd):
 
     def go_on_from(self, seconds: float) -> None:
         self._clock.go_on_from(seconds)
-
-    def under_way(self) -> dict[str, Any] | None:
-        return None if self._played is None else self._played.under_way()
-
-    def is_under_way(self, state: Mapping[str, Any]) -> bool:
-        return self._played is not None and self._played.is_under_way(state)
-
-    def go_on(self, state: Mapping[str, Any]) -> None:
-        assert self._played is not None, "join first"
-        self._played.go_on(state)
 
     def add_time(self, part: Part, seconds: float) -> None:
         """Nothing: a virtual worker's time is what the clock says."""

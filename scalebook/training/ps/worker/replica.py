@@ -1,7 +1,6 @@
 """A worker's copy of the parameters: on a CPU the newest version itself, elsewhere a copy of it."""
 
-from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Sequence, Set
 
 import torch
 from torch import Tensor
@@ -120,14 +119,6 @@ class Replica:
         self._watch()
         return sizes
 
-    def _know(self, pulls: CodedPulls, versions: Sequence[Newest]) -> list[int]:
-        """Decode all frames, when what was copied from there before has come; nothing is copied to the device."""
-        self.arrive()
-        return [
-            pulls.take(number, shard.views[newest.buffer], self.frozen)
-            for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True))
-        ]
-
     def seen(self, versions: Sequence[Newest]) -> dict[int, Tensor]:
         """By place, the parameters of these versions, one for each shard, to be looked at: lent, or copies. Nothing is
         taken, and what is this worker's own alone is not among them."""
@@ -215,31 +206,6 @@ class Replica:
                 if parameter.grad is not None:
                     parameter.add_(parameter.grad, alpha=-float(group["lr"]))
         self._stepped = True
-        self._watch()
-
-    def own(self, steps: bool) -> dict[str, Any]:
-        """What it has beside the versions held, copied. `steps`: its parameters may be others than were pulled."""
-        self.arrive()
-        values = [parameter.detach().clone() for parameter in self.parameters] if steps and self._stepped else None
-        return {
-            "values": values,
-            "stepped": self._stepped,
-            "pulls": None if self._pulls is None else self._pulls.state(),
-        }
-
-    @torch.no_grad()
-    def have_own(self, versions: Sequence[Newest], own: Mapping[str, Any]) -> None:
-        """Be where a replica of an earlier run was that holds these versions, and has this of its `own`."""
-        self.take(versions, whole=True)
-        self.arrive()
-        values: dict[int, Tensor] = dict(enumerate(own["values"] or ()))
-        if self._pulls is not None:
-            self._pulls.load(own["pulls"])
-            if own["stepped"] and not values:
-                values = {place: known for place, known in enumerate(self._pulls.known) if place not in self.frozen}
-        for place, value in values.items():
-            self.parameters[place].copy_(value)
-        self._stepped = own["stepped"]
         self._watch()
 
     def _watch(self) -> None:

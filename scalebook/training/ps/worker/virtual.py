@@ -1,7 +1,6 @@
 """All workers of a run in one process: their clients, played by a virtual clock. No rule is written here."""
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 from torch.optim import Optimizer
 
@@ -16,19 +15,6 @@ from scalebook.training.ps.worker.beside import Work
 from scalebook.training.ps.worker.end import Need, Pushed
 from scalebook.training.ps.worker.join import Common, join_steps
 from scalebook.training.ps.worker.joined import Joined
-from scalebook.training.ps.worker.journey import Leg
-
-
-class Doing(Enum):
-    """What a worker's life is at. `JOINS` is over within a moment."""
-
-    JOINS = "joins"
-    BEGINS = "begins"
-    TAKEN = "begins, and has its batch"
-    COMPUTES = "computes"
-    PUSHES = "pushes"
-    RESTS = "rests"
-    FINISHES = "finishes"
 
 
 class VirtualWorkers:
@@ -64,7 +50,7 @@ class VirtualWorkers:
         self.joined: dict[int, Joined] = {}
         self.pushed: dict[int, Pushed] = {}
         """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
-        self.doing: dict[int, Doing] = {}
+        self._resting: set[int] = set()
         event = run.control.event
         watch = _Stops(self._stop_late, watch or Nobody()) if run.settings.rule.stops else watch
         self.scheduler = Scheduler(
@@ -138,56 +124,29 @@ class VirtualWorkers:
 
     def _life(self, worker: int, joined: Joined | None) -> Life:
         if joined is None:
-            self.doing[worker] = Doing.JOINS
             joined = yield from self._join_steps(worker)
             self.joined[worker] = joined
-        self.doing[worker] = Doing.BEGINS
-        yield from joined.begin_steps()
         yield from self._gradients(worker, joined)
 
     def _gradients(self, worker: int, joined: Joined, taken: bool = False) -> Life:
-        """All gradients until its end; `taken`: it has its first batch."""
-        while taken or self._takes(worker) or (yield from self._rests(worker, joined)):
+        """Begin, and make all gradients until the end; `taken`: it has its first batch."""
+        yield from joined.begin_steps()
+        while taken or self._takes(worker) or (yield from self._rest_steps(worker, joined)):
             taken = False
             self._begins(worker)
-            self.doing[worker] = Doing.COMPUTES
             yield Computes()
             yield from self._push(worker, joined)
-        self.doing[worker] = Doing.FINISHES
         yield from joined.finish_steps()
 
-    def _push(self, worker: int, joined: Joined, under_way: bool = False) -> Life:
-        """Push the gradient that is there; or what is left of a push."""
-        self.doing[worker] = Doing.PUSHES
+    def _push(self, worker: int, joined: Joined) -> Life:
+        """Push the gradient that is there."""
         for client in joined.clients:
-            if under_way:
-                assert client.journey is not None
-                self.pushed[worker] = yield from client.journey_steps(client.journey)
-            else:
-                self.pushed[worker] = yield from client.push_steps(self._valid)
+            self.pushed[worker] = yield from client.push_steps(self._valid)
             for parameter in client.replica.parameters:
                 parameter.grad = None
         self._work.done(worker)
-        if Doing.RESTS in self.doing.values():
+        if self._resting:
             self.run.control.event.wake()  # who rests may wait for this
-
-    def life_again(self, worker: int) -> Life:
-        """Of an earlier run: what comes after that for which it waited, by `doing` and its client's leg."""
-        joined, doing = self.joined[worker], self.doing[worker]
-        taken = doing is Doing.TAKEN
-        if doing in (Doing.BEGINS, Doing.TAKEN):
-            if joined.clients[0].leg is Leg.TURN:
-                yield from joined.begin_steps()
-            else:
-                joined.clients[0].begun()
-        elif doing is Doing.COMPUTES:
-            yield from self._push(worker, joined)
-        elif doing is Doing.PUSHES:
-            yield from self._push(worker, joined, under_way=True)
-        else:
-            assert doing is Doing.RESTS, f"worker {worker} {doing.value}"
-            taken = yield from self._rests(worker, joined)
-        yield from self._gradients(worker, joined, taken)
 
     def _stop_late(self) -> bool:
         """Whoever computes from an older version than the newest begins anew with its batch. Whether anybody does."""
@@ -199,21 +158,24 @@ class VirtualWorkers:
             and any(own < new for own, new in zip(joined.versions, newest, strict=True))
         ]
         for worker in late:
-            self.doing[worker] = Doing.TAKEN
-            for client in self.joined[worker].clients:
-                client.leg = Leg.TURN
-            left_s = self.scheduler.begin_anew(worker, self.life_again(worker))
+            left_s = self.scheduler.begin_anew(worker, self._gradients(worker, self.joined[worker], taken=True))
             self.run.control.seconds[worker * ROW + COMPUTE] -= left_s
         return bool(late)
 
     def _takes(self, worker: int) -> bool:
         return not self._ended and self._work.take(worker)
 
-    def _rests(self, worker: int, joined: Joined) -> Steps[bool]:
+    def _rest_steps(self, worker: int, joined: Joined) -> Steps[bool]:
         """Wait for what a death may bring back. Whether something has come: it is taken, and may be computed."""
         if self._ended or not self._work.may_come_back(worker):
             return False
-        self.doing[worker] = Doing.RESTS
+        self._resting.add(worker)
+        try:
+            return (yield from self._await_batch_steps(worker, joined))
+        finally:
+            self._resting.discard(worker)
+
+    def _await_batch_steps(self, worker: int, joined: Joined) -> Steps[bool]:
         taken = False
 
         def is_decided() -> bool:
@@ -230,7 +192,6 @@ class VirtualWorkers:
         yield from joined.rest_steps()
         yield Wait(is_decided, self._deadline_s, awaited)
         if taken:
-            self.doing[worker] = Doing.TAKEN
             yield from joined.begin_steps()
         return taken
 

@@ -4,7 +4,6 @@ Imports Optuna (0.4 s): whoever need not draw imports this within functions.
 """
 
 import hashlib
-import importlib.util
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,12 +100,13 @@ class PointSampler(BaseSampler):
     def __init__(
         self,
         space: Mapping[str, BaseDistribution],
-        make: Callable[[int], BaseSampler] | None,
+        make: Callable[[int, int], BaseSampler] | None,
         related: Sequence[str],
         combinations: Combinations | None,
         seed: int,
     ) -> None:
-        """`make` builds Optuna's sampler from a seed; it draws the dimensions `related` together, the others alone."""
+        """`make` builds a sampler from a seed and the number of draws that were there already; it draws the dimensions
+        `related` together, the others alone."""
         self.space = dict(space)
         self._make = make
         self._related = {name: space[name] for name in related if not space[name].single()}
@@ -137,7 +137,7 @@ class PointSampler(BaseSampler):
 
     def _draw(self, study: Study, trial: FrozenTrial, attempt: int) -> dict[str, Any]:
         assert self._make is not None
-        sampler = self._make(seed_of(self._seed, trial.number, attempt))
+        sampler = self._make(seed_of(self._seed, trial.number, attempt), attempt)
         point = sampler.sample_relative(study, trial, self._related) if self._related else {}
         for name, distribution in self.space.items():
             if name not in point:
@@ -173,7 +173,7 @@ class PointSampler(BaseSampler):
 
 
 def sampler(spec: SearchSpec) -> PointSampler:
-    """The sampler that `spec` names, over its space. ConfigError where a package that it needs is missing."""
+    """The sampler that `spec` names, over its space."""
     space = {dimension.name: distribution(dimension) for dimension in spec.space}
     make, related = _parts(spec, space)
     if make is None:
@@ -199,30 +199,21 @@ def _every(dimension: Dimension) -> Sequence[Any]:
 
 def _parts(
     spec: SearchSpec, space: Mapping[str, BaseDistribution]
-) -> tuple[Callable[[int], BaseSampler] | None, list[str]]:
-    """A builder of Optuna's sampler from a seed (None for the grid), and the dimensions that it draws together."""
+) -> tuple[Callable[[int, int], BaseSampler] | None, list[str]]:
+    """What `PointSampler` calls `make` (None for the grid) and `related`."""
     if spec.sampler == "grid":
         return None, []
     if spec.sampler == "random":
-        return lambda seed: RandomSampler(seed=seed), []
+        return lambda seed, _: RandomSampler(seed=seed), []
     if spec.sampler == "tpe":  # multivariate with a liar for what runs; with two objectives each dimension alone
-        return lambda seed: TPESampler(seed=seed), list(space) if len(spec.objectives) == 1 else []
+        return lambda seed, _: TPESampler(seed=seed), list(space) if len(spec.objectives) == 1 else []
     if spec.sampler == "qmc":
-        return lambda seed: _sobol(spec.sampler_seed, seed), list(space)
-    if spec.sampler == "cma-es":
-        if importlib.util.find_spec("cmaes") is None:
-            raise ConfigError(
-                "sampler", "cma-es needs the package cmaes, which is not installed",
-                "Install it (pip install cmaes), or write sampler: tpe.",
-            )  # fmt: skip
-        numeric = [
-            name for name, distribution_ in space.items() if not isinstance(distribution_, CategoricalDistribution)
-        ]
-        from scalebook.training.search.study.cma import NumbersCmaEs
+        return lambda seed, _: _sobol(spec.sampler_seed, seed), list(space)
+    if spec.sampler == "gp":
+        from scalebook.training.search.study.gp import GaussianProcess
 
-        return lambda seed: NumbersCmaEs(
-            seed=seed, independent_sampler=RandomSampler(seed=seed), warn_independent_sampling=False
-        ), numeric
+        # With another seed it proposes nearly the same: a second draw, of 0.3 s and more, would be there already too.
+        return lambda seed, again: RandomSampler(seed=seed) if again else GaussianProcess(seed), list(space)
     raise ConfigError("sampler", f"{spec.sampler!r} is none", f"Known samplers: {', '.join(SAMPLERS)}.")
 
 

@@ -137,6 +137,8 @@ def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
         ({"scalin": "weak"}, "scalin: is not a key of a search. Did you mean `scaling`?"),
         ({"scaling": "srong"}, "scaling: is 'srong'. Did you mean `strong`?"),
         ({"sampler": "tpee"}, "sampler: is 'tpee'. Did you mean `tpe`?"),
+        ({"sampler": "cma-es"}, "sampler: is cma-es, which no longer exists. Write sampler: gp."),
+        ({"sampler": {"cma-es": {"seed": 2}}}, "sampler: is cma-es, which no longer exists. Write sampler: gp."),
         ({"sampler": {"tpe": {"sed": 1}}}, "sampler: has settings {'sed': 1}. Write tpe, or {tpe: {seed: 1}}."),
         ({"sampler": {"tpe": {"seed": -1}}}, "sampler: has settings {'seed': -1}."),
         ({"pruner": "hyper"}, "pruner: is 'hyper'."),

@@ -48,7 +48,10 @@ def test_batch_size(description: Description) -> None:
     }
     limited = {**MLP, "data": {"class_path": "Digits", "init_args": {"limit": 100, "batch_size": 4}}}
     assert preset_body("batch-size", limited, description, 2)["space"]["batch_size"] == {"powers_of_two": [4, 32]}
-    large = {**MLP, "data": {"class_path": "MNIST", "init_args": {"batch_size": 256}}}
+    large = {
+        **MLP,
+        "data": {"class_path": "Dataset", "init_args": {"path": "a.csv", "batch_size": 256, "limit": 54_000}},
+    }
     assert preset_body("batch-size", large, description, 2)["space"]["batch_size"] == {"powers_of_two": [8, 8192]}
     odd = {**MLP, "trainer": {"strategy": "ddp", "devices": 3}}
     assert preset_body("batch-size", odd, description, 4)["scaling"] == "weak"

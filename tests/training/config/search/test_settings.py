@@ -31,18 +31,6 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             "warning",
             "pruner: is wilcoxon, which cannot decide from 3 seeds.",
         ),
-        (
-            CHOICES,
-            {"sampler": "cma-es"},
-            "error",
-            "sampler: is cma-es, which needs two dimensions of numbers, and there are none",
-        ),
-        (
-            SPACE,
-            {"sampler": "cma-es", "objective": ["val/loss", "samples"]},
-            "error",
-            "sampler: is cma-es, which supports one",
-        ),
         (CHOICES, {"sampler": "qmc"}, "warning", "sampler: is qmc, which draws model.activation at random."),
         (
             SPACE,

@@ -51,24 +51,3 @@ def test_the_mean_is_that_of_slots_to_the_last_bit(seed: int) -> None:
             assert (mine is None) == (other is None)
             if mine is not None and other is not None:
                 assert torch.equal(mine, other)
-
-
-def test_what_was_kept_is_gone_on_with() -> None:
-    sections = [section(VirtualClock(ClockSettings(1.0), WORKERS)) for _ in range(2)]
-    first, second = (one.summed for one in sections)
-    assert first is not None
-    assert second is not None
-    some: list[Tensor | None] = [torch.randn(5, 3), None, torch.randn(2, 2)]
-    first.write(3, [Origin(3, 1, 0, 0, 0.0)], some, [{"lr": 0.5, "params": []}], True)
-    first.gather(3, first=True)
-    second.load({name: value.clone() if isinstance(value, Tensor) else value for name, value in first.kept().items()})
-    sections[1].counters.valid[3] = 1
-    for one in (first, second):
-        one.write(4, [Origin(4, 1, 0, 0, 0.0)], [torch.ones(shape) for shape in SHAPES], [{"lr": 0.25}], True)
-        one.gather(4, first=False)
-    ours, theirs = (one.average([3, 4], range(3)) for one in (second, first))
-    assert ours.groups == theirs.groups == [{"lr": 0.25}]
-    for mine, other in zip(ours.gradients, theirs.gradients, strict=True):
-        assert mine is not None
-        assert other is not None
-        assert torch.equal(mine, other)

@@ -12,8 +12,8 @@ from torch.optim import SGD, Adam, Optimizer
 from scalebook.training.ps.channel.certificate import serving
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.codecs import Bf16, Int8, PowerSgd, Qsgd, Sign, TopK
-from scalebook.training.ps.policy.local import LocalSGD
-from scalebook.training.ps.policy.rules import Async, Sync
+from scalebook.training.ps.policy.local import Downpour, LocalSGD
+from scalebook.training.ps.policy.rules import Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import JoinedEnd
 from tests.training.ps.channel.far import DEADLINE_S, Far
@@ -118,12 +118,12 @@ def test_averages_of_equal_gradients_are_one_process() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"rule": Async(push_every=3)},
-        {"rule": Async(pull_every=4)},
+        {"local": Downpour(3, 1)},
+        {"local": Downpour(1, 4)},
         {"local": LocalSGD(every=4), "rule": Sync()},
         {"push_codec": TopK(share=0.05), "shards": 2},
         {"push_codec": PowerSgd()},
-        {"push_codec": Qsgd(), "rule": Async(push_every=3)},
+        {"push_codec": Qsgd(), "local": Downpour(3, 1)},
         {"pull_codec": Int8(), "pull_delta": True, "shards": 2},
         {"pull_codec": Bf16(), "push_codec": Sign()},
         {

@@ -33,7 +33,7 @@ CALLS = [
     "join", "begin", "rest", "finish", "detach", "pull", "look", "lay_down", "turn", "push", "rendezvous", "living",
     "sign_of_life", "is_over", "cursor.begin", "cursor.claim", "cursor.done", "cursor.outstanding", "cursor.progress",
     "cursor.mark_dead", "cursor.rejoin", "cursor.state", "signals.stop", "signals.plateau_steps", "meetings.enter",
-    "meetings.before", "meetings.meet", "rows.map", "rows.write", "rows.read", "cursor.load",
+    "meetings.before", "meetings.meet", "rows.map", "rows.write", "rows.read",
     "signals.add_plateau_step", "counts", "worker_times", "staleness", "pushes",
     "timings", "rows", "nothing.of.the.kind", "__class__",
 ]  # fmt: skip

@@ -124,10 +124,6 @@ def test_lists_dicts_and_texts_have_a_form() -> None:
     ]
 
 
-def test_one_process_alone_may_keep_what_it_likes_in_attributes() -> None:
-    assert discover(InAttribute([Parameter(torch.zeros(2))]), in_one_process=True).entries == []
-
-
 def test_a_part_of_an_optimizer_has_the_groups_of_its_parameters() -> None:
     first, second, third = (Parameter(torch.ones(2)) for _ in range(3))
     given = Adam([{"params": [first], "lr": 0.1}, {"params": [second, third], "lr": 0.2}])

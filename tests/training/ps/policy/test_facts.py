@@ -8,7 +8,7 @@ from scalebook.training.ps.policy.codecs import Fp32, TopK
 from scalebook.training.ps.policy.contradictions import TABLE, CheckedSettings, contradictions, nobody_left
 from scalebook.training.ps.policy.damping import DAMPINGS, Damping, DampingName
 from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts, count
-from scalebook.training.ps.policy.local import LOCALS, LocalName, LocalSGD, NoLocalSteps
+from scalebook.training.ps.policy.local import LOCALS, Downpour, LocalName, LocalSGD, NoLocalSteps
 from scalebook.training.ps.policy.rules import RULES, Arrival, Async, Rule, RuleName, Sync, View
 
 
@@ -66,7 +66,6 @@ def test_what_follows_for_a_class_of_the_users() -> None:
     rule.check(4)
     assert rule.needed(View(0, 0, frozenset(), {0: 0})) == 3
     assert rule.needed(View(0, 2, frozenset({1}), {})) == 2
-    assert (Picky(push_every=3).averaged(4), Picky(push_every=3).computed(4)) == (1, 3)
     assert (Sync(1).averaged(4), Sync(1).computed(4)) == (3, 4)
     assert (Sync(1, cancel=True).averaged(4), Sync(1, cancel=True).computed(4)) == (3, 3)
 
@@ -110,10 +109,9 @@ def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None
             pull.facts(),
             delta,
             local.facts(),
-            local.steps and not rule.synchronous,
             rule is Sync,
         )
-        for local in (NoLocalSteps, LocalSGD)
+        for local in (NoLocalSteps, Downpour, LocalSGD)
         for rule in rules
         for damping in DAMPINGS.values()
         for host in ("inline", "process", "virtual")

@@ -12,6 +12,7 @@ from scalebook.training.ps.policy.facts import LocalFacts
 from scalebook.training.ps.policy.local import (
     LOCALS,
     DiLoCo,
+    Downpour,
     Elastic,
     Local,
     LocalSGD,
@@ -36,6 +37,7 @@ class Shrinking(Local):
 def test_what_ours_declare() -> None:
     assert {name: kind.facts() for name, kind in LOCALS.items()} == {
         "none": LocalFacts("none", ""),
+        "downpour": LocalFacts("downpour", "Downpour, pushes every {n_push}, fetches every {n_fetch}", sums=True),
         "local_sgd": LocalFacts("local_sgd", "local SGD, every {every}", steps=True),
         "diloco": LocalFacts("diloco", "DiLoCo, every {every}", steps=True),
         "elastic": LocalFacts("elastic", "elastic averaging, every {every}", steps=True, keeps=True),
@@ -85,11 +87,14 @@ def test_gradients_of_an_update() -> None:
     assert Settings(Sync(), local=LocalSGD(16)).computed(4) == 64
     assert Settings(local=Significance(most=10)).computed(4) == 10
     assert Settings(Softsync(2)).computed(4) == 2
+    assert Settings(local=Downpour(3, 1)).computed(4) == 3
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: Downpour(0), r"local\.init_args\.n_push: 0 is less than 1\. Use 1 to push every gradient"),
+        (lambda: Downpour(n_fetch=-2), r"local\.init_args\.n_fetch: -2 is less than 1\. Use 1 to pull"),
         (lambda: LocalSGD(0), r"local\.init_args\.every: 0 is less than 1\. Use 1 to communicate after every step"),
         (lambda: LocalSGD(dense_updates=-1), r"local\.init_args\.dense_updates: -1 is less than 0\. Use 0 or more"),
         (lambda: LocalSGD(outer_rate=0.0), r"local\.init_args\.outer_rate: 0\.0 is not above 0\. Use more than 0"),
@@ -99,7 +104,7 @@ def test_gradients_of_an_update() -> None:
         (lambda: Elastic(alpha=1.0), r"local\.init_args\.alpha: 1\.0 is not below 1\. Use null"),
         (lambda: Significance(0.0), r"local\.init_args\.share: 0\.0 is not above 0\. Use 0\.01"),
         (lambda: Significance(most=0), r"local\.init_args\.most: 0 is less than 1\. Use 64"),
-        (lambda: make_local("easgd"), r"local: 'easgd' is unknown\. Use one of none, local_sgd, diloco, elastic, "),  # type: ignore[arg-type]
+        (lambda: make_local("easgd"), r"local: 'easgd' is unknown\. Use one of none, downpour, local_sgd, diloco, "),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_out_of_bounds_names_key_and_remedy(make: Callable[[], Local], message: str) -> None:
@@ -110,11 +115,6 @@ def test_what_is_out_of_bounds_names_key_and_remedy(make: Callable[[], Local], m
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            Settings(Async(push_every=2)),
-            r"local: is local_sgd, which decides itself when workers push and pull\. Write none",
-        ),
-        (Settings(Async(pull_every=2)), r"local: is local_sgd, which decides itself"),
         (Settings(host="process", overlap=True), r"overlap: cannot be combined with local_sgd, whose workers"),
         (Settings(damping=DelayCompensation()), r"damping: corrects gradients, and with local: local_sgd what workers"),
     ],
@@ -123,6 +123,13 @@ def test_what_contradicts_local_steps(settings: Settings, message: str) -> None:
     settings.check(4)
     with pytest.raises(ValueError, match=ARGUMENTS.replace(".", r"\.") + r"\." + message):
         replace(settings, local=LocalSGD()).check(4)
+
+
+@pytest.mark.parametrize("rule", [Bounded(), Sync(), Softsync()], ids=repr)
+def test_sums_are_applied_on_arrival(rule: Rule) -> None:
+    Settings(local=Downpour()).check(4)
+    with pytest.raises(ValueError, match=rf"local: is downpour, whose pushes are .* with {rule.name} "):
+        Settings(rule, local=Downpour()).check(4)
 
 
 def test_forces_that_would_move_the_centre_too_far() -> None:

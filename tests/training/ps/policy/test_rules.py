@@ -45,12 +45,6 @@ def test_async_takes_everything_at_once() -> None:
     assert (rule.gathers, rule.waits) == (False, False)
 
 
-def test_only_async_pushes_and_pulls_seldom() -> None:
-    rule = Async(push_every=3, pull_every=2)
-    assert (rule.push_every, rule.pull_every) == (3, 2)
-    assert [(other.push_every, other.pull_every) for other in (Async(), Bounded(), Sync(), Softsync())] == [(1, 1)] * 4
-
-
 @pytest.mark.parametrize(
     ("bound", "clocks", "expected"),
     [
@@ -118,8 +112,6 @@ def test_softsync_takes_the_rest_when_nobody_is_left_to_give_more() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Async(push_every=0), r"rule\.init_args\.push_every: 0 is less than 1\. Use 1 to push every gradient"),
-        (lambda: Async(pull_every=-2), r"rule\.init_args\.pull_every: -2 is less than 1"),
         (lambda: Bounded(0), r"trainer\.strategy\.init_args\.rule\.init_args\.bound: 0 is less than 1\. Use 1 for"),
         (lambda: Sync(-1), r"rule\.init_args\.backup_workers: -1 is less than 0"),
         (lambda: Softsync(0), r"rule\.init_args\.average: 0 is less than 1"),
@@ -147,7 +139,7 @@ def test_a_rule_is_what_it_was_set_to() -> None:
     assert hash(told) == hash(Sync(1))
     assert Sync(1) != Sync(2)
     assert Bounded(2) != Softsync(2)
-    assert repr(Async(2, 4)) == "Async(push_every=2, pull_every=4)"
+    assert repr(Async()) == "Async()"
     assert repr(told) == "Sync(backup_workers=1, cancel=False)"
     assert len({Bounded(2), Bounded(2), Bounded(3)}) == 2
 
@@ -181,7 +173,7 @@ class Strategy:
         ([], Async()),
         (["--strategy.rule=bounded"], Bounded()),
         (["--strategy.rule=Bounded", "--strategy.rule.bound=3"], Bounded(3)),
-        (["--strategy.rule=scalebook.training.ps.policy.rules.Async", "--strategy.rule.push_every=2"], Async(2)),
+        (["--strategy.rule=scalebook.training.ps.policy.rules.Sync", "--strategy.rule.backup_workers=2"], Sync(2)),
         (
             [f'--strategy.rule={{"class_path": "{Sync.__module__}.Sync", "init_args": {{"backup_workers": 2}}}}'],
             Sync(2),

@@ -5,7 +5,7 @@ import pytest
 from scalebook.training.ps import Settings
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove
-from scalebook.training.ps.policy.local import LocalSGD
+from scalebook.training.ps.policy.local import Downpour, LocalSGD
 from scalebook.training.ps.policy.rules import Async, Softsync, Sync
 
 
@@ -56,7 +56,7 @@ def test_the_slots_that_rules_need() -> None:
     ("settings", "averaged", "computed", "rarely", "in_turns"),
     [
         (Settings(), 1, 1, False, False),
-        (Settings(rule=Async(push_every=3)), 1, 3, True, False),
+        (Settings(local=Downpour(3, 1)), 1, 3, True, False),
         (Settings(rule=Sync(1)), 3, 4, False, True),
         (Settings(rule=Softsync(2)), 2, 2, False, False),
         (Settings(rule=Sync(), local=LocalSGD(5)), 1, 4, True, True),

@@ -16,7 +16,8 @@ from torch.nn import Parameter
 
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.damping import DropAbove, Inverse
-from scalebook.training.ps.policy.rules import Async, Bounded, Sync
+from scalebook.training.ps.policy.local import Downpour
+from scalebook.training.ps.policy.rules import Bounded, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import (
     Claim,
@@ -99,7 +100,7 @@ class EndContract(ABC):
             assert (pushed.applied, pushed.version, only.values()) == (False, 0, {0.0})
 
     def test_what_is_left_of_a_sum_is_pushed_at_the_end(self) -> None:
-        with self.run(1, rule=Async(push_every=3)) as (launch, (only,)):
+        with self.run(1, local=Downpour(3, 1)) as (launch, (only,)):
             for _ in range(4):
                 only.push()
             assert launch.figures.counts().updates == 1

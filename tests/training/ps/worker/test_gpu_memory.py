@@ -45,33 +45,6 @@ def test_registrations_are_taken_back_at_the_end(gpus: Gpus) -> None:
         assert gpus.registered == {}
 
 
-def test_registrations_are_taken_back_where_the_optimizer_grows(gpus: Gpus) -> None:
-    weights = [gpus.parameter(torch.zeros(1000)) for _ in range(4)]
-    optimizer = SGD(weights[:1], lr=1.0)
-    one = joined(optimizer)
-    for count in (2, 3, 4):
-        optimizer.add_param_group({"params": [weights[count - 1]]})
-        one.clients[0].grow()
-        push(one, *[torch.ones(1000)] * count)
-        assert len(gpus.registered) == 2
-    assert [weight.tolist()[0] for weight in weights] == [-3.0, -3.0, -2.0, -1.0]
-    one.detach()
-    assert gpus.registered == {}
-
-
-def test_where_one_of_two_optimizers_grows_the_others_memory_stays_page_locked(gpus: Gpus) -> None:
-    first, second = SGD([gpus.parameter(torch.zeros(9))], lr=1.0), SGD([gpus.parameter(torch.zeros(9))], lr=1.0)
-    one = joined(first, second)
-    assert len(gpus.registered) == 3
-    first.add_param_group({"params": [gpus.parameter(torch.zeros(9))]})
-    one.clients[0].grow()
-    push(one, torch.ones(9), number=1)
-    push(one, torch.ones(9), torch.ones(9), number=0)
-    assert len(gpus.registered) == 4
-    one.detach()
-    assert gpus.registered == {}
-
-
 def test_a_worker_gets_a_context_on_its_own_gpu_alone(gpus: Gpus) -> None:
     weight = gpus.parameter(torch.zeros(5), index=3)
     one = joined(SGD([weight], lr=1.0))

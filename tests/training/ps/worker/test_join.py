@@ -10,7 +10,7 @@ from torch.nn import Linear, ModuleList, Parameter
 from torch.optim import SGD, Adam
 
 from scalebook.training.ps import Joined, Settings, SharedRun, join
-from scalebook.training.ps.policy.rules import Async, Sync
+from scalebook.training.ps.policy.rules import Sync
 from scalebook.training.strategies.processes import run_workers
 
 DEADLINE_S = 20.0
@@ -36,20 +36,6 @@ def test_a_replica_keeps_the_values_and_ties_of_the_model() -> None:
     assert torch.equal(decoder.bias, bias)
     one.detach()
     assert encoder.weight.untyped_storage().nbytes() == 4 * 12
-
-
-def test_what_one_worker_alone_writes_is_the_newest_version() -> None:
-    weight = Parameter(torch.zeros(3))
-    one = joined(SharedRun(1), 0, SGD([weight], lr=1.0))
-    one.begin()
-    one.snapshot()
-    weight.data.fill_(5.0)
-    one.pull()
-    assert weight.tolist() == [5.0] * 3
-    weight.data = torch.full((3,), 7.0)
-    weight.grad = torch.ones(3)
-    one.clients[0].push()
-    assert weight.tolist() == [6.0] * 3
 
 
 def test_several_optimizers_have_shards_of_their_own() -> None:
@@ -82,42 +68,11 @@ def test_more_shards_than_parameters_are_refused_by_name() -> None:
 
 def test_a_group_added_during_training_is_refused() -> None:
     optimizer = SGD([Parameter(torch.zeros(2))], lr=1.0)
-    one = joined(SharedRun(1, Settings(rule=Async(push_every=2))), 0, optimizer)
+    one = joined(SharedRun(1, Settings()), 0, optimizer)
     one.begin()
     optimizer.add_param_group({"params": [Parameter(torch.zeros(2))]})
-    with pytest.raises(ValueError, match=r"a param group was added .* or train with workers: 1 and host: inline"):
+    with pytest.raises(ValueError, match=r"a param group was added .* or train with strategy: auto"):
         one.clients[0].push()
-
-
-def test_a_group_added_while_one_worker_trains_alone_is_taken_in() -> None:
-    """Versions, counts and the state of the others go on."""
-    old, new, run = Parameter(torch.zeros(2)), Parameter(torch.ones(3)), SharedRun(1)
-    optimizer = SGD([old], lr=1.0, momentum=0.5)
-    one = joined(run, 0, optimizer)
-    one.begin()
-    old.grad, new.grad = torch.ones(2), torch.ones(3)
-    one.clients[0].push()
-    optimizer.add_param_group({"params": [new], "lr": 0.5})
-    one.clients[0].push()
-    assert (old.tolist(), new.tolist()) == ([-2.5] * 2, [0.5] * 3)
-    snapshot = one.snapshot()
-    assert (snapshot.versions, run.counts().updates) == ([2], 2)
-    momenta = {place: kept["momentum_buffer"].tolist() for place, kept in snapshot.optimizers[0]["state"].items()}
-    tensors = [kept["momentum_buffer"] for kept in snapshot.optimizers[0]["state"].values()]
-    assert all(one.untyped_storage().nbytes() == one.nbytes for one in tensors)  # not a copy of all the run's memory
-    assert momenta == {0: [1.5] * 2, 1: [1.0] * 3}
-    one.detach()
-
-
-def test_what_two_optimizers_of_one_worker_do_to_a_parameter_adds_up() -> None:
-    weight = Parameter(torch.zeros(2))
-    run = SharedRun(1)
-    one = join(run, run.member(0, 1.0), [SGD([weight], lr=1.0), SGD([weight], lr=0.25)])
-    one.begin()
-    weight.grad = torch.ones(2)
-    for client in (*one.clients, *one.clients):
-        client.push()
-    assert weight.tolist() == [-2.5] * 2
 
 
 def test_who_does_not_come_is_named() -> None:

@@ -9,8 +9,8 @@ from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.codecs import Bf16, Fp16, Int8
 from scalebook.training.ps.policy.frames import Codec
-from scalebook.training.ps.policy.local import LocalSGD
-from scalebook.training.ps.policy.rules import Async, Sync
+from scalebook.training.ps.policy.local import Downpour, LocalSGD
+from scalebook.training.ps.policy.rules import Sync
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.ps.worker.virtual import VirtualWorkers
 from scalebook.training.strategies.refused import announce_memory
@@ -40,7 +40,7 @@ def test_a_worker_on_a_gpu_has_its_parameters_there(gpus: Gpus) -> None:
     assert need.total == close_to(gpus.most_registered)
     local = of_one(Adam([gpus.parameter(torch.zeros(COUNT))]), Settings(local=LocalSGD(every=2)))
     assert (local.on_gpu, local.replicas) == (close_to(3 * BYTES), 0)
-    summed = of_one(SGD([gpus.parameter(torch.zeros(COUNT))], lr=1.0), Settings(rule=Async(push_every=2, pull_every=2)))
+    summed = of_one(SGD([gpus.parameter(torch.zeros(COUNT))], lr=1.0), Settings(local=Downpour(2, 2)))
     assert (summed.on_gpu, summed.replicas) == (close_to(3 * BYTES), 0)
     gpus.most_registered = 0
     gathered = of_one(SGD([gpus.parameter(torch.zeros(COUNT))], lr=1.0), Settings(Sync()))

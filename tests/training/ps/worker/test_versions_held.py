@@ -12,7 +12,7 @@ from scalebook.training.ps import Settings, SharedRun
 from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
 from scalebook.training.ps.policy.codecs import Int8
-from scalebook.training.ps.policy.local import Elastic, LocalSGD
+from scalebook.training.ps.policy.local import Downpour, Elastic, LocalSGD
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.ps.worker.virtual import VirtualWorkers
@@ -112,8 +112,8 @@ def private(shared: int) -> int:
     [
         (Settings(Sync(), local=LocalSGD(2)), 1 + 2),
         (Settings(Async(), local=Elastic(2)), 1 + 2),
-        (Settings(Async(pull_every=2)), 1),
-        (Settings(Async(push_every=2)), 1 + 1),
+        (Settings(local=Downpour(1, 2)), 1),
+        (Settings(local=Downpour(2, 1)), 1 + 1),
         (Settings(Sync(), pull_codec=Int8(64)), 1 + 4),
     ],
     ids=repr,

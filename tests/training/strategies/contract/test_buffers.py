@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule
 from lightning_utilities.core import rank_zero
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
@@ -18,7 +18,7 @@ from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.cases import CASES, WORKERS, Case, fitted, in_order, parameter_server
 from tests.training.strategies.contract.models import Averages, Plain
-from tests.training.strategies.small import Batch, Diary, diaries, trainer
+from tests.training.strategies.small import Batch, trainer
 
 GROUPS = 6
 DDP = next(case for case in CASES if case.is_ddp)
@@ -230,35 +230,3 @@ def test_what_training_changes_is_said_once_and_saved_in_memory_of_its_own(
     assert torch.equal(saved, model.centroids)
     said = (tmp_path / "said").read_text()
     assert said.count("training changes buffers of the model, which become worker 0's with each pull: centroids") == 1
-
-
-class SavesInTheMiddle(Diary):
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        if trainer.global_step == 7:
-            trainer.save_checkpoint(self.folder / "middle.ckpt")
-
-
-@pytest.mark.parametrize("policy", [None, "of_worker_0", "per_worker"])
-def test_a_virtual_run_goes_on_with_everybodys_to_the_last_bit(policy: Any, tmp_path: Path) -> None:
-    clock = ClockSettings(1.0, stragglers={1: 1.5})
-
-    def run(ckpt_path: Path | None = None) -> Averages:
-        model = Averages()
-        strategy = AsyncPS(workers=3, host="virtual", clock=clock, buffers=policy)
-        (tmp_path / str(ckpt_path is None)).mkdir(exist_ok=True)
-        keep = SavesInTheMiddle(tmp_path / str(ckpt_path is None))
-        made = trainer(tmp_path, strategy, callbacks=[keep])
-        made.fit(model, shuffled_few(), in_order(), ckpt_path=ckpt_path)
-        return model
-
-    whole = run()
-    again = run(tmp_path / "True" / "middle.ckpt")
-    for mine, its in zip(values(again), values(whole), strict=True):
-        assert torch.equal(mine, its)
-    assert torch.equal(again.net[0].weight, whole.net[0].weight)  # type: ignore[arg-type]  # a Linear
-    assert diaries(tmp_path / "False")
-
-
-def shuffled_few() -> DataLoader[Any]:
-    inputs = torch.randn(96, 5, generator=torch.Generator().manual_seed(3))
-    return DataLoader(TensorDataset(inputs, inputs[:, :3].argmax(1), torch.arange(96)), batch_size=8, shuffle=True)
