@@ -161,7 +161,6 @@ WRONG: dict[str, tuple[Any, str, Any, str]] = {
     "ways: each learns": ("tests.gpu.ways", "loss_of", lambda model: 1.39, "bf16 up: the loss is 1.39"),
     "compiled, channels last, pinned loader, killed": ("tests.gpu.lives", "descendants", lambda _: [1], "1 processes"),
     "a full GPU takes a restart": ("tests.gpu.lives", "exact_weights", lambda: torch.zeros(0), "AssertionError"),
-    "growing optimizers are exact": ("tests.gpu.lives", "integers", lambda: torch.zeros(1, 8), "the one of 3 epochs"),
     "many fits in one process": ("tests.gpu.lives", "exact_weights", lambda: torch.zeros(0), "fit 0"),
     "finders: rate and largest batch": ("tests.gpu.lives", "Sized.training_step", Pictures.training_step, "answer is"),
     "two GPUs: AsyncPS 2 x 2": ("tests.gpu.several", "exact_weights", lambda: torch.zeros(0), "AssertionError"),

@@ -14,7 +14,7 @@ POINTS: Final = {
     6: "virtual workers",
     7: "codecs, local steps, clipping, optimizers",
     8: "compiled, channels last, pinned loader, killed",
-    9: "a full GPU, growing optimizers, many fits",
+    9: "a full GPU, many fits",
     10: "finders, the largest batch",
     11: "several GPUs",
     12: "figures: push and pull against copies",

@@ -10,7 +10,6 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from torch import Tensor
-from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader
 
 from scalebook.training.failures import WorkerLost
@@ -19,12 +18,10 @@ from scalebook.training.strategies.family import descendants
 from tests.gpu.kills import NEVER, KillOnce, await_free, free_share, kill_this
 from tests.gpu.models import (
     BATCH,
-    RATE,
     Dyadic,
     Pictures,
     exact_weights,
     flat,
-    integers,
     make_trainer,
     numbers,
     pictures,
@@ -112,29 +109,6 @@ def full_gpu_takes_a_restart(machine: Machine, folder: Path) -> str:
     return f"{sizes[0] / 1e9:.1f} GB, and {sizes[1] / 1e9:.1f} again; to the last bit"
 
 
-class Grows(Dyadic):
-    """Its optimizer has the first of its parameters, then two, then all."""
-
-    def configure_optimizers(self) -> Optimizer:
-        return SGD([self.weights[0]], lr=RATE)
-
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch in (1, 2):
-            optimizer = self.trainer.optimizers[0]
-            optimizer.add_param_group({"params": [self.weights[self.current_epoch]], "lr": RATE})
-
-
-def growing_is_exact(machine: Machine, folder: Path) -> str:
-    """Twice the optimizer is given one more parameter; each ends where the epochs that it was in have led."""
-    model = Grows(machine.device)
-    make_trainer(machine, folder, AsyncPS(workers=1), epochs=3).fit(model, numbers())
-    of_an_epoch = -RATE * integers().sum(0)
-    for epochs, weight in zip((3, 2, 1), model.weights, strict=True):
-        expected = (epochs * of_an_epoch).expand(weight.shape)
-        assert torch.equal(weight.detach().cpu(), expected), f"the one of {epochs} epochs"
-    return "parameters of 3, 2 and 1 epochs, to the last bit"
-
-
 def many_fits_in_one_process(machine: Machine, folder: Path) -> str:
     """Four fits one after the other: each is exact, and leaves no process and no memory."""
     free = free_share(machine)
@@ -190,7 +164,6 @@ def finders_find(machine: Machine, folder: Path) -> str:
 CHECKS: Final = [
     Check("compiled, channels last, pinned loader, killed", compiled_and_killed, 120.0, point=8),
     Check("a full GPU takes a restart", full_gpu_takes_a_restart, point=9),
-    Check("growing optimizers are exact", growing_is_exact, point=9),
     Check("many fits in one process", many_fits_in_one_process, point=9),
     Check("finders: rate and largest batch", finders_find, point=10),
 ]
