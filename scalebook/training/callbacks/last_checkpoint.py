@@ -39,7 +39,7 @@ class LastCheckpoint(Checkpoint):
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
-        self._paused = trainer.should_stop and goes_on_exactly(trainer)
+        self._paused = trainer.should_stop and saves_where_it_is(trainer)
         if self._due.now(trainer) or self._paused:
             self._save(trainer)
 
@@ -56,7 +56,7 @@ class LastCheckpoint(Checkpoint):
         self._saved = time.monotonic()
 
 
-def goes_on_exactly(trainer: Trainer) -> bool:
-    """Whether a checkpoint in the middle of an epoch is gone on with to the last bit."""
+def saves_where_it_is(trainer: Trainer) -> bool:
+    """Whether a run that is asked to stop is saved in the middle of its epoch, which Lightning would count as over."""
     strategy = trainer.strategy
     return isinstance(strategy, Measured) and strategy.is_virtual and trainer.fit_loop._can_stop_early

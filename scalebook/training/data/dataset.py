@@ -240,14 +240,26 @@ def _labels(tables: Sequence[Any], label: str) -> tuple[list[Tensor], int | None
         return [torch.tensor([names[name] for name in of]) for of in values], len(names)
     if kinds <= {int, bool}:
         labels = [torch.tensor(of, dtype=torch.int64) for of in values]
-        if isinstance(feature, datasets.ClassLabel):
-            return labels, int(feature.num_classes)
         if any(bool((of < 0).any()) for of in labels):
             raise DataError(f"{KEY}.label: {label} has integers below 0. Classes are counted from 0.")
+        if isinstance(feature, datasets.ClassLabel):
+            theirs = [getattr(table.features[label], "names", None) for table in tables]
+            return [_as_in(feature.names, *pair) for pair in zip(theirs, labels, strict=True)], len(feature.names)
         return labels, max((int(of.max()) + 1 for of in labels if len(of)), default=0)
     if kinds <= {int, float} and all(math.isfinite(value) for of in values for value in of):
         return [torch.tensor(of, dtype=torch.float32) for of in values], None
     raise DataError(f"{KEY}.label: {label} has no integers, texts or finite numbers. Name another column.")
+
+
+def _as_in(names: Sequence[str], theirs: Sequence[str] | None, labels: Tensor) -> Tensor:
+    """Labels of a table whose classes are called `theirs`, by the numbers that `names` gives them."""
+    if theirs == names:
+        return labels
+    if theirs is None:
+        raise DataError(f"{KEY}.validation: its label has no names of classes. Give it the classes of what trains.")
+    if unknown := [theirs[number] for number in sorted(set(labels.tolist())) if theirs[number] not in names]:
+        raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label of it, and of none that trains. Remove it.")
+    return torch.tensor([names.index(name) if name in names else 0 for name in theirs])[labels]
 
 
 def _numbers(table: Any, columns: Sequence[str]) -> Tensor:

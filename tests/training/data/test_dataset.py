@@ -126,6 +126,19 @@ def test_a_folder_of_images(mode: str, channels: int, tmp_path: Path) -> None:
         assert bool((pixels[:, 2] == 1).all())
 
 
+def test_classes_of_what_validates_are_those_of_what_trains(tmp_path: Path) -> None:
+    for part, classes in (("trains", "abc"), ("validates", "cb"), ("other", "bd")):
+        for number, name in enumerate(classes):
+            (folder := tmp_path / part / name).mkdir(parents=True)
+            Image.new("L", (4, 3), "abcd".index(name)).save(folder / f"{number}.png")
+    data = set_up(path=str(tmp_path / "trains"), validation=str(tmp_path / "validates"), batch_size=8)
+    for loader in (data.train_dataloader(), data.val_dataloader()):
+        for pixels, labels in loader:
+            assert (pixels[:, 0, 0, 0] * 255).round().tolist() == labels.tolist()
+    with pytest.raises(DataError, match=r"validation: 'd' is a label of it, and of none that trains\. Remove it"):
+        set_up(path=str(tmp_path / "trains"), validation=str(tmp_path / "other"))
+
+
 def test_images_in_a_table_are_those_in_the_table(tmp_path: Path) -> None:
     import datasets
 

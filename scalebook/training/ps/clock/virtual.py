@@ -112,10 +112,6 @@ class VirtualClock:
             result: T = end.value
             return result
 
-    @property
-    def _lines(self) -> list[Line]:
-        return [*self.servers, self.inward, self.outward]
-
     def gradient_s(self, worker: int) -> float:
         """Seconds that its next gradient takes."""
         factor = self.settings.stragglers.get(worker, 1.0)

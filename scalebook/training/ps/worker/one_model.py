@@ -59,8 +59,7 @@ class OneModel:
     `buffers()`: the model's, since a forward pass may put another tensor in the place of one; each worker begins with
     copies of what they are now, and one that returns goes on with its own. `seed`: worker w's random numbers are
     those of `torch.manual_seed(seed + w)`, and of `streams` with that seed. From `show(worker)` until another is shown
-    the model is that worker's;
-    `put` gives it other parameters meanwhile, to be looked at.
+    the model is that worker's; `put` gives it other parameters meanwhile, to be looked at.
 
     Hyper-parameters: `begins(worker)` notes what they are when it begins its gradient, and they are so again while it
     is shown, so that a schedule's rate is that of the version it computes from. What somebody changes meanwhile
@@ -188,7 +187,7 @@ class OneModel:
             if len(optimizer.param_groups) != len(theirs.param_groups):
                 raise ValueError(
                     "optimizer: a param group was added during training. Add all groups in configure_optimizers and "
-                    "freeze them by requires_grad, or train without virtual workers."
+                    "freeze them by requires_grad, or train with strategy: auto."
                 )
         own.give([_hyper(optimizer) for optimizer in self._optimizers])
 
