@@ -59,8 +59,11 @@ class Playing(Forking):
     def go_on_if_virtual(self) -> None:
         """When the workers have started: the clock goes on where the checkpoint was, if there is one. All pull then, as
         real workers do: gradients that were under way are computed anew."""
-        if self._playing is not None and self._resumed is not None and "clock_s" in self._ours:
+        if self._playing is None or self._resumed is None:
+            return
+        if "clock_s" in self._ours:
             self._playing.go_on_from(self._ours["clock_s"])
+        self._ours = {}  # it may be large
 
     @override
     def _clock_state(self) -> dict[str, Any]:
