@@ -77,7 +77,7 @@ class LocalClient(Client):
             self.replica.await_gradients()  # and the step, so that neither is counted as communication
         push = PendingPush([], self.pushed_groups, True, False, self._now(), self._waited(), is_due)
         if is_due:
-            push.gradients = yield from self._way_steps()
+            push.gradients = yield from self._pseudo_gradient_steps()
         return (yield from self._send_steps(push))
 
     @override
@@ -87,8 +87,8 @@ class LocalClient(Client):
             return True
         started, waited = self._now(), self._waited()
         self._show_own()
-        way = yield from self._way_steps()
-        verdict, _ = yield from self.hand_in(way, self.pushed_groups, valid=True)
+        gradients = yield from self._pseudo_gradient_steps()
+        verdict, _ = yield from self.hand_in(gradients, self.pushed_groups, valid=True)
         self._communicated(started, waited)
         return verdict is not Verdict.END
 
@@ -150,9 +150,9 @@ class LocalClient(Client):
         step(self.optimizer, partial(type(self.optimizer).step, self.optimizer))
         self._mine.stepped()
 
-    def _way_steps(self) -> Steps[list[Tensor | None]]:
-        """By how much the steps have led back from the base. Of a worker that keeps its parameters, the force with
-        which it pulls the centre; then it has been pulled as far itself."""
+    def _pseudo_gradient_steps(self) -> Steps[list[Tensor | None]]:
+        """What is pushed in place of a gradient: the base minus the worker's parameters. A worker that keeps its
+        parameters pushes its share of that (EASGD's elastic force), and moves itself as far towards the newest."""
         if self._local.keeps:  # the force is from the newest
             yield from self.host.await_turn(self._worker)
             self.hold()
