@@ -63,8 +63,8 @@ class Clock(Callback):
             trainer.callback_metrics["step_s"] = torch.tensor(seconds / self.steps, dtype=torch.float64)
             trainer.callback_metrics["cpu_s"] = torch.tensor(cpu / self.steps, dtype=torch.float64)
             strategy: Any = trainer.strategy
-            if hasattr(strategy, "staleness"):
-                trainer.callback_metrics["staleness"] = torch.tensor(strategy.staleness().mean())
+            if hasattr(strategy, "figures"):
+                trainer.callback_metrics["staleness"] = torch.tensor(strategy.figures.staleness().mean())
                 trainer.should_stop = trainer.is_global_zero  # asynchronous workers have no common number of steps
         self.count += 1
 

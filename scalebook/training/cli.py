@@ -196,7 +196,7 @@ class TrainingCLI(LightningCLI):
         """
         if self.run:
             if isinstance(self.trainer.strategy, DDP | AsyncPS):
-                self.trainer.strategy.started_with = digests(self.config[self.command].as_dict())
+                self.trainer.strategy.started_with.update(digests(self.config[self.command].as_dict()))
             hparams = self.model.hparams
             for name, value in hparams.items():
                 plain = next((kind for kind in (int, float, str) if isinstance(value, kind)), None)

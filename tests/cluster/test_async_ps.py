@@ -98,7 +98,7 @@ def test_a_cut_link_is_told_by_both_and_the_first_goes_on(apart: Namespaces, tmp
             fit(made)
         finally:
             ended[node()] = time.monotonic()
-        return float(strategy.counts().updates)
+        return float(strategy.figures.counts().updates)
 
     environments = by_hand(address=apart.addresses[0])
     machines = [Machine(one, body, tmp_path / f"{n}") for n, one in enumerate(environments)]

@@ -151,7 +151,7 @@ def workers_share_a_device(machine: Machine, folder: Path) -> str:
     strategy, model = AsyncPS(workers=4), _pictures_model()
     trainer = make_trainer(machine, folder, strategy, epochs=4)
     trainer.fit(model, pictures(), pictures())
-    loss, applied = float(trainer.callback_metrics["val/loss"]), strategy.worker_times()
+    loss, applied = float(trainer.callback_metrics["val/loss"]), strategy.figures.worker_times()
     assert loss < 0.5, f"the validation loss is {loss}, by guessing 1.39"
     assert sum(one.updates for one in applied) == 4 * 16
     assert all(one.updates > 0 for one in applied), "a worker has done nothing"
@@ -176,7 +176,7 @@ def half_precision_scales(machine: Machine, folder: Path) -> str:
     trainer = make_trainer(machine, folder, strategy, callbacks=[Scales()], plugins=[plugin])
     trainer.fit(model, pictures(), pictures())
     assert bool(flat(model).isfinite().all())
-    assert strategy.counts().updates == 16 - 2, f"{strategy.counts().updates} updates"
+    assert strategy.figures.counts().updates == 16 - 2, f"{strategy.figures.counts().updates} updates"
     return f"14 updates of 16 batches; validation loss {float(trainer.callback_metrics['val/loss']):.3f}"
 
 

@@ -81,7 +81,7 @@ def computing_is_booked_so(machine: Machine, folder: Path) -> str:
     strategy = AsyncPS(workers=1)
     trainer = make_trainer(machine, folder, strategy, limit_train_batches=BATCHES)
     trainer.fit(Slowly(machine.device), numbers())
-    (times,), whole = strategy.worker_times(), float(trainer.callback_metrics["seconds"])
+    (times,), whole = strategy.figures.worker_times(), float(trainer.callback_metrics["seconds"])
     computing = whole - times.communicate - times.wait
     assert times.communicate > 0, "nothing was booked"
     assert computing > 0.9 * BATCHES * SLEEP_S, f"{computing:.2f} s of computing, {BATCHES} x {SLEEP_S} s"

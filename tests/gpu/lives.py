@@ -157,7 +157,7 @@ def finders_find(machine: Machine, folder: Path) -> str:
     suggested = rates.optimal_lr.suggestion()
     assert suggested == model.lr, f"{suggested} was found, {model.lr} is used"
     batches = len(pictures().dataset) // LARGEST  # type: ignore[arg-type]  # a TensorDataset has a length
-    assert strategy.counts().updates == batches, f"{strategy.counts().updates} updates, not {batches}"
+    assert strategy.figures.counts().updates == batches, f"{strategy.figures.counts().updates} updates, not {batches}"
     return f"batches of {model.batch_size}, rate {model.lr:.2g}"
 
 

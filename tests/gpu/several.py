@@ -72,7 +72,7 @@ def _exact(machine: Machine, folder: Path, strategy: AsyncPS, devices: int) -> s
     model = Dyadic(machine.device)
     make_trainer(machine, folder, strategy, devices=devices).fit(model, numbers())
     assert torch.equal(flat(model), exact_weights())
-    times = strategy.worker_times()
+    times = strategy.figures.worker_times()
     return f"{len(times)} workers on {devices} devices, to the last bit"
 
 

@@ -62,15 +62,16 @@ class OneWorker(AsyncPS):
 
     @override
     def _configure_launcher(self) -> None:
-        self._launcher = _Here(self)
+        self._run.configure(1, 1)
+        self._launcher = _Here(self._run)
 
     @override
     def setup_environment(self) -> None:
         if not self._entered:
             self._entered = True
             self._finders = [one for one in self._trainer.callbacks if is_finder(one)]  # type: ignore[attr-defined]
-            self.before_fork(self._trainer)
-            self.after_fork(0, self._trainer)
+            self._run.before_fork(self._trainer)
+            self._run.after_fork(0, self._trainer)
         super().setup_environment()
 
     @override
@@ -80,7 +81,7 @@ class OneWorker(AsyncPS):
             self._entered = False
             theirs = (one for one in self._trainer.callbacks if not _is_ours(one))  # type: ignore[attr-defined]
             self._trainer.callbacks = [*self._finders, *theirs]  # type: ignore[attr-defined]  # the caller's own list
-            self.after_workers()
+            self._run.after_workers()
             for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK"):
                 os.environ.pop(name, None)
 

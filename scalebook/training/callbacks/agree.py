@@ -7,7 +7,7 @@ from typing import Final
 
 from lightning.pytorch import Trainer
 
-from scalebook.training.callbacks.measured import Measured
+from scalebook.training.callbacks.measured import figures_of
 
 FIRST_STEPS: Final = 2
 MOST_STEPS: Final = 1000
@@ -31,7 +31,7 @@ class Agreed:
 
     def now(self, trainer: Trainer) -> bool:
         """Whether all workers should act after this batch."""
-        if trainer.world_size == 1 or isinstance(trainer.strategy, Measured):
+        if trainer.world_size == 1 or figures_of(trainer) is not None:
             return self._by_clock()
         self._steps_left -= 1
         if self._steps_left > 0:

@@ -45,6 +45,10 @@ class CountedHere:
     def is_virtual(self) -> bool:
         return False
 
+    @property
+    def max_updates(self) -> int | None:
+        return None
+
     def now(self) -> float:
         return perf_counter()
 

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import Timer
 from typing_extensions import override
 
 from scalebook.training.callbacks.measure import Measure
+from scalebook.training.callbacks.measured import figures_of
 from scalebook.training.jobs.folder import JobFolder, Progress
 from scalebook.training.jobs.usage import SystemMetrics, UsageMeter
 from scalebook.training.tracking import names
@@ -124,7 +125,8 @@ class Heartbeat(Callback):
 def fraction(trainer: Trainer, updates: int) -> float | None:
     """How much of the budget is used, 0 to 1: of updates, epochs or time, whichever is furthest; None without one."""
     parts: list[float] = []
-    budget = getattr(trainer.strategy, "max_updates", None) or trainer.max_steps
+    figures = figures_of(trainer)
+    budget = (figures and figures.max_updates) or trainer.max_steps
     if budget > 0:
         parts.append(updates / budget)
     batches = trainer.num_training_batches

@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
 from scalebook.training.callbacks.agree import Agreed
-from scalebook.training.callbacks.measured import Measured
+from scalebook.training.callbacks.measured import figures_of
 
 EVERY_S: Final = 60.0
 """Training lost at most when a run dies. Saving each short epoch would cost more than the epoch."""
@@ -58,5 +58,5 @@ class LastCheckpoint(Checkpoint):
 
 def saves_where_it_is(trainer: Trainer) -> bool:
     """Whether a run that is asked to stop is saved in the middle of its epoch, which Lightning would count as over."""
-    strategy = trainer.strategy
-    return isinstance(strategy, Measured) and strategy.is_virtual and trainer.fit_loop._can_stop_early
+    figures = figures_of(trainer)
+    return figures is not None and figures.is_virtual and trainer.fit_loop._can_stop_early

@@ -25,7 +25,7 @@ from scalebook.training.callbacks.figures import (
     shares,
     staleness,
 )
-from scalebook.training.callbacks.measured import Measured
+from scalebook.training.callbacks.measured import Measured, figures_of
 from scalebook.training.callbacks.metric_summary import MetricSummary, logged
 from scalebook.training.ps.coordination.measures import Counts
 from scalebook.training.ps.memory.device import device_of
@@ -46,9 +46,9 @@ FIGURES_S: Final = 1.0
 class Measure(Callback):
     """Counts and times the steps of this worker; worker 0 also records, for all of them.
 
-    A strategy that is `Measured` counts for all workers; for others the callback counts by itself. Costs about 5 us a
+    A strategy that has `figures` counts for all workers; for others the callback counts by itself. Costs about 5 us a
     step, and 0.3 ms an event. Python goes on while a GPU computes: steps of one process and of DDP are timed there
-    (`DeviceSteps`); a strategy that is `Measured` waits for it before a push.
+    (`DeviceSteps`); a strategy that has them waits for it before a push.
     """
 
     def __init__(
@@ -115,8 +115,7 @@ class Measure(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        strategy = trainer.strategy
-        self.measured = strategy if isinstance(strategy, Measured) else CountedHere(trainer)
+        self.measured = figures_of(trainer) or CountedHere(trainer)
         if self._restored and isinstance(self.measured, CountedHere):
             self.measured.add_samples(self._restored["samples"] // trainer.world_size)
         device = device_of([*pl_module.parameters()])

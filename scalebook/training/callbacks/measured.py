@@ -1,6 +1,8 @@
-"""What a strategy of ours offers to those who measure it. Strategies without it are counted by the Measure callback."""
+"""What AsyncPS offers as `figures` to those who measure it. Other strategies are counted by the Measure callback."""
 
 from typing import Literal, Protocol, runtime_checkable
+
+from lightning.pytorch import Trainer
 
 from scalebook.training.ps.coordination.measures import (
     Counts,
@@ -19,6 +21,11 @@ class Measured(Protocol):
     @property
     def is_virtual(self) -> bool:
         """Whether `now`, and all other seconds, are of a virtual clock."""
+        ...
+
+    @property
+    def max_updates(self) -> int | None:
+        """The budget of updates, all workers together; None where the Trainer's `max_steps` says it."""
         ...
 
     def now(self) -> float:
@@ -56,3 +63,9 @@ class Measured(Protocol):
     def note_memory(self, size: int) -> None:
         """The most bytes that this worker has held so far, or has allocated on its GPU."""
         ...
+
+
+def figures_of(trainer: Trainer) -> Measured | None:
+    """Of a run whose workers do not wait for each other; None under other strategies, where each counts for itself."""
+    figures = getattr(trainer.strategy, "figures", None)
+    return figures if isinstance(figures, Measured) else None

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.batches import batch_size, loss_of
 from scalebook.training.callbacks.measure import Measure
-from scalebook.training.callbacks.measured import Measured
+from scalebook.training.callbacks.measured import figures_of
 from scalebook.training.errors import ConfigError
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import RunLogger
@@ -88,7 +88,7 @@ class NoiseScale(Callback):
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         self._left -= 1
-        if self._left < 0 and not (isinstance(trainer.strategy, Measured) and trainer.global_rank > 0):
+        if self._left < 0 and (trainer.global_rank == 0 or figures_of(trainer) is None):
             begun = perf_counter()
             measured = probe(trainer, pl_module, batch, batch_idx)
             self._take(trainer, measured, perf_counter() - begun)
@@ -117,7 +117,7 @@ class NoiseScale(Callback):
             dtype=torch.float64,
             device=trainer.strategy.root_device,
         )
-        if not isinstance(trainer.strategy, Measured):  # there worker 0 alone comes here
+        if figures_of(trainer) is None:  # there worker 0 alone comes here
             averaged = trainer.strategy.reduce(averaged, reduce_op="mean")
         product, spread, probe_s, step_s = averaged.tolist()
         steps = probe_s / max(1e-9, COST * step_s)

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.batches import batch_size
 from scalebook.training.callbacks.divergence import DivergenceGuard
-from scalebook.training.callbacks.measured import Measured
+from scalebook.training.callbacks.measured import Measured, figures_of
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.files import records
 from scalebook.training.ps.channel.sockets import connected, listening, set_up
@@ -156,9 +156,9 @@ class StepTimes(Callback):
     ) -> None:
         if trainer.strategy.root_device.type == "cuda":
             torch.cuda.synchronize(trainer.strategy.root_device)
-        strategy = trainer.strategy
-        assert isinstance(strategy, Measured), "measured under AsyncPS"
-        times, phase = strategy.worker_times()[trainer.global_rank], self._phases[-1]
+        figures = figures_of(trainer)
+        assert figures is not None, "measured under AsyncPS"
+        times, phase = figures.worker_times()[trainer.global_rank], self._phases[-1]
         now, size = perf_counter(), batch_size(batch)
         self._size = self._size or size
         phase.done += 1
@@ -173,13 +173,13 @@ class StepTimes(Callback):
         if now - phase.began <= self.seconds / (1 + several) and len(phase.steps) < self.most:
             return
         if trainer.is_global_zero and len(self._phases) == 1:
-            self._has_been_alone(trainer, strategy, phase)
+            self._has_been_alone(trainer, figures, phase)
             if several:
                 return
         trainer.should_stop = True
 
-    def _has_been_alone(self, trainer: Trainer, strategy: Measured, phase: _Phase) -> None:
-        served = strategy.timings().server
+    def _has_been_alone(self, trainer: Trainer, figures: Measured, phase: _Phase) -> None:
+        served = figures.timings().server
         if served is not None:
             phase.served_s, phase.served = served.count * served.mean, served.count
         if trainer.world_size > 1:

@@ -4,7 +4,7 @@ Each worker runs Lightning's own loops on its share of the data; the rule says w
 whether it waits for others. Worker 0 also validates, logs and writes checkpoints, from a consistent snapshot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -22,31 +22,28 @@ from scalebook.training.ps.policy.local import Local, LocalName, make_local
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.ps.policy.settings import HostName, Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
-from scalebook.training.ps.worker.end import Phase, Pushed, WorkerEnd
-from scalebook.training.strategies.applied_step import Pushing
 from scalebook.training.strategies.async_arguments import AsyncArguments
-from scalebook.training.strategies.bar_totals import bar_totals
-from scalebook.training.strategies.buffers import BufferPolicy, Buffers
+from scalebook.training.strategies.async_run import AsyncRun
+from scalebook.training.strategies.buffers import BufferPolicy
 from scalebook.training.strategies.cuda import count_gpus_apart
-from scalebook.training.strategies.first import First, stand_first
-from scalebook.training.strategies.forking import LAST_MEETING
-from scalebook.training.strategies.launcher import take_rank
-from scalebook.training.strategies.lightning import LightningModule, Trainer, TrainerStatus
-from scalebook.training.strategies.metrics import share_metrics
-from scalebook.training.strategies.places import Stage, set_apart
-from scalebook.training.strategies.playing import Playing
-from scalebook.training.strategies.refused import refuse_model, refuse_optimizers
-from scalebook.training.strategies.schedules import Schedules, updates_estimated
-from scalebook.training.strategies.shared_measures import SharedMeasures
-from scalebook.training.strategies.steps import Steps
-from scalebook.training.strategies.worker_role import train_only
+from scalebook.training.strategies.figures import RunFigures
+from scalebook.training.strategies.first import stand_first
+from scalebook.training.strategies.independent import IndependentWorkers
+from scalebook.training.strategies.launcher import ForkLauncher, repr_for_trainers
+from scalebook.training.strategies.lightning import ClusterEnvironment, LightningModule, Trainer
+from scalebook.training.strategies.portable import for_workers
+from scalebook.training.strategies.refused import refuse_optimizers
+from scalebook.training.strategies.schedules import updates_estimated
+from scalebook.training.strategies.session import LAST_MEETING, MEETINGS, ServerSession, Session
+from scalebook.training.strategies.started import ours
+from scalebook.training.strategies.worker_session import WorkerSession
 from scalebook.training.strategies.written import read_clock_settings, read_object, read_workers
 from scalebook.training.system import require_linux
 
 PULL: Final = f"{ARGUMENTS}.pull_codec"
 
 
-class AsyncPS(SharedMeasures, Playing):
+class AsyncPS(IndependentWorkers):
     """Workers share parameters and optimizer state through a parameter server, by one of several rules.
 
     Rule, damping, codecs, `local`, `clock` and `workers` may also be mappings, as a config writes them.
@@ -127,203 +124,150 @@ class AsyncPS(SharedMeasures, Playing):
     ) -> None:
         require_linux()
         count_gpus_apart()
-        super().__init__(
-            AsyncArguments(
-                server=Settings(
-                    rule=make_rule(read_object(rule, RuleName | Rule, Rule.KEY)),
-                    damping=make_damping(read_object(damping, DampingName | Damping, Damping.KEY)),
-                    warmup_updates=warmup_updates,
-                    shards=shards,
-                    host=host,
-                    overlap=overlap,
-                    norms=norms,
-                    clock=read_clock_settings(clock),
-                    push_codec=make_codec(read_object(push_codec, CodecName | Codec, Codec.KEY)),
-                    pull_codec=make_codec(read_object(pull_codec, CodecName | Codec, PULL), PULL),
-                    pull_delta=pull_delta,
-                    local=make_local(read_object(local, LocalName | Local, Local.KEY)),
-                ),
-                workers=read_workers(workers),
-                buffers=buffers,
-                restarts=restarts,
-                trace=trace,
-                deadline_s=deadline_s,
-                threads=threads,
-                tls=tls,
-            )
+        super().__init__()
+        self.arguments = AsyncArguments(
+            server=Settings(
+                rule=make_rule(read_object(rule, RuleName | Rule, Rule.KEY)),
+                damping=make_damping(read_object(damping, DampingName | Damping, Damping.KEY)),
+                warmup_updates=warmup_updates,
+                shards=shards,
+                host=host,
+                overlap=overlap,
+                norms=norms,
+                clock=read_clock_settings(clock),
+                push_codec=make_codec(read_object(push_codec, CodecName | Codec, Codec.KEY)),
+                pull_codec=make_codec(read_object(pull_codec, CodecName | Codec, PULL), PULL),
+                pull_delta=pull_delta,
+                local=make_local(read_object(local, LocalName | Local, Local.KEY)),
+            ),
+            workers=read_workers(workers),
+            buffers=buffers,
+            restarts=restarts,
+            trace=trace,
+            deadline_s=deadline_s,
+            threads=threads,
+            tls=tls,
         )
-        self._pushing: dict[int, Pushing] = {}  # by the optimizer's id
+        self._loaded: Mapping[str, Any] = {}  # what the last checkpoint that was read says for us alone
+        self._run = AsyncRun(self.arguments)
+
+    @override
+    def __repr__(self) -> str:
+        return repr_for_trainers(self)
+
+    @property
+    @override
+    def session(self) -> Session:
+        return self._run.session
+
+    @property
+    def figures(self) -> RunFigures:
+        """What the run has measured so far."""
+        return self.session.figures
+
+    @property
+    def started_with(self) -> dict[str, str]:
+        """Digests of what must be the same on all machines, by key: to be filled before a fit."""
+        return self._run.started_with
+
+    # --- who is there --------------------------------------------------------------------------------------------
+
+    @property
+    def cluster_environment(self) -> ClusterEnvironment | None:
+        return self._environment
+
+    @cluster_environment.setter
+    def cluster_environment(self, environment: ClusterEnvironment | None) -> None:
+        self._environment = ours(environment)
+
+    @property
+    def workers(self) -> int:
+        """Workers of a fit, on all machines; the processes, but that one plays all virtual ones."""
+        return self.num_nodes * self._on_each
+
+    @property
+    def _on_each(self) -> int:
+        """Of a fit, on each machine."""
+        return self.arguments.on_each(super().num_processes)
+
+    @property
+    @override
+    def num_processes(self) -> int:
+        """Worker processes of the run; before it starts, of a fit."""
+        return self.session.processes or (1 if self.arguments.is_virtual else self.workers)
+
+    @property
+    @override
+    def local_rank(self) -> int:
+        return self.session.rank - self.node_rank * self._on_each
+
+    @property
+    @override
+    def root_device(self) -> torch.device:
+        return torch.device("cpu") if self.session.on_cpu else super().root_device
 
     # --- set-up and end ------------------------------------------------------------------------------------------
 
     @override
+    def _configure_launcher(self) -> None:
+        self._run.configure(self.num_nodes, self._on_each)
+        self._launcher = ForkLauncher(self._run)
+
+    @override
     def setup_environment(self) -> None:
-        if self._server is None:
+        if not self.session.on_cpu:
             super().setup_environment()
-            if self._worker > 0:
-                train_only(self._trainer)
-        if self._collectives is not None:
-            set_apart(self._trainer, self._collectives.places)
+        self.session.prepare(self._trainer)
 
     @override
     def setup(self, trainer: Trainer) -> None:
-        if self._server is not None:
-            self._serve(trainer)
-        super().setup(trainer)
-        if self._end is not None:
-            refuse_model(trainer.lightning_module, self._end.settings)  # what configure_model has made, too
+        if isinstance(self.session, ServerSession):  # the optimizers are set up as in a worker, and then it serves
+            assert self.model is not None
+            self.model = self.precision_plugin.convert_module(self.model)
+            self.setup_optimizers(trainer)
             refuse_optimizers(self.optimizers)
-            self._make_buffers(self._end)
-            self.play_if_virtual(trainer)
-            self._joined = self._end.join(self.optimizers, self.announce, trainer.lightning_module)
-            self._begin_anew()
-            if self._buffers is not None:
-                self._buffers.share(None if self._playing else self._end.meetings)
-            self._joined.name_parameters(trainer.lightning_module.named_parameters())
-            self._pushing = {id(client.optimizer): Pushing(client.optimizer, client) for client in self._joined.clients}
-
-    @override
-    def barrier(self, name: str | None = None) -> None:
-        """After the last before training ours are among the callbacks: `on_fit_start` sees the user's alone."""
-        super().barrier(name)
-        if name == LAST_MEETING and self._joined is not None:
-            server = self.arguments.server
-            come = self.workers > 1 or server.overlap or server.pushes_rarely  # updates, between steps
-            totals = bar_totals(self._trainer, server.computed(self.workers), self.num_processes)
-            stand_first(self._trainer, [First(self, come and self._worker == 0), *totals])
+            self.session.serve(self.optimizers, trainer.lightning_module)
+        super().setup(trainer)
+        self._run.session = self.session.set_up(trainer, self.optimizers, self.root_device)
 
     @override
     def setup_optimizers(self, trainer: Trainer) -> None:
         with updates_estimated(trainer, self.arguments.server, self.num_processes, self.workers):
             super().setup_optimizers(trainer)
 
-    def _make_buffers(self, end: WorkerEnd) -> None:
-        policy, synchronous = self.arguments.buffers, end.settings.rule.synchronous
-        model = self._trainer.lightning_module
-        self._buffers = Buffers(model, policy, synchronous, self._worker, self.workers, end.rows)
-        if self._worker == 0:
-            self._buffers.allocate()
+    @override
+    def barrier(self, name: str | None = None) -> None:
+        """After the last before training ours are among the callbacks: `on_fit_start` sees the user's alone."""
+        if name not in MEETINGS:
+            super().barrier(name)
+            return
+        self.session.meet(name)
+        if name == LAST_MEETING and isinstance(self.session, WorkerSession):
+            stand_first(self._trainer, self.session)
 
     @override
     def process_dataloader(self, dataloader: object) -> object:
-        if self._data is None or not self._trainer.training:
-            return dataloader
-        return self._data.process(self._trainer, dataloader)
+        return self.session.process_dataloader(self._trainer, dataloader)
 
     @override
     def on_train_start(self) -> None:
-        assert self._joined is not None
-        assert self._buffers is not None
-        trainer = self._trainer
-        if self._worker > 0:  # its own dropout; worker 0 draws as a single process would
-            torch.manual_seed(torch.initial_seed() + self._worker)
-        self._buffers.freeze()
-        self._buffers.note()
-        self._own_data.start(trainer, self._position)
-        resumed = self._resumed or [0] * len(self.optimizers)
-        if self.workers > 1 and trainer.lightning_module.automatic_optimization:
-            self._schedules = Schedules(
-                trainer.lightning_module, self.lr_scheduler_configs, self._worker, self._own_end.signals
-            )
-            begun = self._resumed_steps or resumed
-            self._schedules.start({id(one): steps for one, steps in zip(self.optimizers, begun, strict=True)})
-            self.lr_scheduler_configs = self._schedules.mine()
-        self._joined.start()
-        self.go_on_if_virtual()
-        meetings = self._own_end.meetings
-        if self._collectives is not None:
-            share_metrics(trainer.lightning_module, lambda: self._meeting(is_metric=True))
-            self._collectives.places.stage = Stage.TRAINING
-            if self._worker > 0 and self.arguments.server.warmup_updates > 0:
-                meetings.enter(Phase.HELD_BACK)
-        self._joined.begin()
-        meetings.enter(Phase.TRAINING)
-        self._snapshot, self._has_begun = None, True
-        self._steps = Steps(trainer, self._versions(), resumed, alone=self.workers == 1)
-        self._follow_schedules()
+        self.session.train_start()
 
     @override
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        super().on_train_batch_start(batch, batch_idx)
-        if self._steps is not None:
-            self._steps.batch_begins()
-
-    def begin_epoch(self) -> None:
-        """Where workers make each update together none begins an epoch before the others: else the last round of an
-        uneven epoch would be one of two epochs, and with several optimizers their steps would come in another order
-        than the others'. Who stops has said so by then, and nobody begins: StopIteration, which Lightning's loop takes
-        for its end."""
-        server = self.arguments.server
-        several = len(self.optimizers) > 1 and server.rule.synchronous
-        if self._collectives is None or not (several or server.meets_after_epochs(self.workers)):
-            return
-        epochs: Any = self._trainer.fit_loop.epoch_progress.current  # Lightning types it too widely
-        if epochs.ready > 1:
-            self._collectives.barrier("the start of an epoch")
-            if self._own_end.is_over():
-                raise StopIteration
-
-    def end_epoch(self) -> None:
-        """All workers sum up what the epoch's steps have logged. First of all hooks: any of them may read it."""
-        if self._collectives is not None:
-            self._collectives.sum_up_epoch(self._trainer)
-
-    def end_training(self) -> None:
-        """Finish; then worker 0 has the final parameters. First of all hooks: others may save or change them."""
-        assert self._joined is not None
-        if self._trainer.should_stop:  # it may have been set after this worker's last push
-            self._own_end.signals.ask_to_stop()
-        self._joined.push_rest()
-        self._own_data.end()
-        self._joined.finish()
-        if self._is_first_here:
-            if not self._has_all:
-                self._joined.settle("after its last step")
-                self._wait_for_others()
-                self._snapshot = None
-            self.take_snapshot()
-            self._show_mean()
+        self.session.batch_start()
 
     @override
     def on_train_end(self) -> None:
-        self._own_end.meetings.enter(Phase.GONE)
-        if self._collectives is not None:
-            self._collectives.places.stage = Stage.AFTER
+        self.session.train_end()
 
     @override
     def teardown(self) -> None:
-        if self._joined is not None:
-            if self._trainer.state.status == TrainerStatus.RUNNING:  # not after an exception: nobody waits for it then
-                self._joined.finish()
-                if self._is_first_here:
-                    self.have_snapshot()  # there is none where Lightning saw nothing to do: no epoch, or no batch
-            for pushing in self._pushing.values():
-                pushing.end()
-            self._pushing = {}
-            if self._schedules is not None:
-                self._schedules.end()
-            self._joined.detach()
-            self._leave_data()
-            self._joined = self._schedules = self._buffers = None
+        self._run.session = self.session.leave()
         super().teardown()
-        if self._end is not None:  # Lightning's environment has forgotten it, and asks the loaders once more
-            take_rank(self._worker, self.num_processes, self._on_each)
-
-    @override
-    def __getstate__(self) -> dict[str, Any]:
-        """Of a copy or a pickle: without what belongs to this process of this run."""
-        ends = {"_launch", "_spread", "_aside", "_figures", "_end", "_playing", "_server", "_data"}
-        shared = {*ends, "_joined", "_schedules", "_buffers", "_snapshot"}  # None in every new one
-        kept = {name: value for name, value in super().__getstate__().items() if name not in shared}
-        return {**kept, "_deaths": None, "_collectives": None, "_steps": None, "_pushing": {}}
+        self.session.take_rank()  # Lightning's environment has forgotten it, and asks the loaders once more
 
     # --- training ------------------------------------------------------------------------------------------------
-
-    def version(self, optimizer: Optimizer) -> int:
-        """What the optimizer's learning rate is a function of, while training: the version of this worker's replica, or
-        where it makes steps of its own, these."""
-        assert self._joined is not None
-        return next(client.steps for client in self._joined.clients if client.optimizer is optimizer)
 
     @override
     def optimizer_step(
@@ -334,37 +278,57 @@ class AsyncPS(SharedMeasures, Playing):
         **kwargs: Any,
     ) -> Any:
         """Compute the gradient, hand it in, take the newest parameters: the optimizer's `step` is a push."""
-        output = super().optimizer_step(optimizer, self._then_published(closure), model, **kwargs)
-        if (pushing := self._pushing.get(id(optimizer))) is not None:  # after the fit there is none
-            self._after_push(pushing.result())
-        return output
-
-    def _then_published(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """The gradient, and then, before it is pushed, the buffers that it has left."""
+        session = self.session
 
         def computed() -> Any:
             output = closure()
-            if self._joined is not None and self._buffers is not None:
-                worker = self._worker if self._playing is None else self._playing.turn_of
-                self._buffers.publish(worker, sum(self._versions()))
+            session.computed()
             return output
 
-        return computed
+        output = super().optimizer_step(optimizer, computed, model, **kwargs)
+        session.stepped(optimizer)
+        return output
 
-    def _after_push(self, pushed: Pushed) -> None:
-        assert self._buffers is not None
-        trainer, signals = self._trainer, self._own_end.signals
-        self._snapshot = None
-        if self._spread is not None and self._spread.way is not None:
-            self._spread.way.note_updates(self._worker, sum(self._versions()))
-        if self._playing is None and pushed.was_sent:
-            self._buffers.take(self._worker, sum(self._versions()))
-        self._follow_schedules()
-        assert self._steps is not None
-        self._steps.pushed(self._versions(), least=(self.max_updates or 0) if pushed.is_last else 0)
-        if trainer.should_stop:
-            signals.ask_to_stop()
-        elif signals.stop:
-            trainer.should_stop = True
-        if pushed.was_sent and (pushed.applied or not pushed.is_last):
-            self._own_data.pushed(trainer)
+    @override
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """One sign of life for each batch, for workers that a rule lets wait meanwhile: their deadline begins anew."""
+        output = super().validation_step(*args, **kwargs)
+        self.session.sign_of_life()
+        return output
+
+    def version(self, optimizer: Optimizer) -> int:
+        """See `CountsUpdates`."""
+        return self.session.version(optimizer)
+
+    def gradients_averaged(self) -> int:
+        """See `CountsUpdates`."""
+        return self.arguments.server.averaged_in_step(self.workers)
+
+    def gradients_computed(self) -> int:
+        """See `CountsUpdates`."""
+        return self.arguments.server.computed_in_step(self.workers)
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+
+    @override
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        return self.session.weights(super().lightning_module_state_dict)
+
+    @override
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        return self.session.optimizer_state(optimizer, lambda: super(AsyncPS, self).optimizer_state(optimizer))
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
+        super().save_checkpoint(self.session.checkpoint(checkpoint), filepath, storage_options)
+        self.session.note_checkpoint(filepath)
+
+    @override
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        checkpoint, self._loaded = for_workers(super().load_checkpoint(checkpoint_path, weights_only))
+        return checkpoint
+
+    @override
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        ours, self._loaded = self._loaded, {}  # it may be large
+        self.session.resume(checkpoint, ours, lambda: super(AsyncPS, self).load_optimizer_state_dict(checkpoint))

@@ -31,8 +31,10 @@ class Collectives:
     epoch, of all that train; inside a batch, of all that still have batches. `meanwhile` is called while it waits.
     """
 
-    def __init__(self, meetings: Meetings, places: Places, worker: int, meanwhile: Callable[[], None]) -> None:
-        self._meetings, self.places, self.worker, self._meanwhile = meetings, places, worker, meanwhile
+    def __init__(
+        self, meetings: Meetings, places: Places, worker: int, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        self._meetings, self.places, self.worker, self.meanwhile = meetings, places, worker, meanwhile
         self.has_waited = False
         """Whether it has met others between two batches since somebody has set this."""
 
@@ -129,7 +131,7 @@ class Collectives:
         else:
             place = self.places.next()
             self.has_waited |= place < IN_BATCH
-            received = self._meetings.meet(place, sealed, letter.call, self._meanwhile)
+            received = self._meetings.meet(place, sealed, letter.call, self.meanwhile)
         letters = {worker: _open(text) for worker, text in received.items()}
         calls = {worker: other.call for worker, other in letters.items() if other.call != letter.call}
         if calls:

@@ -32,7 +32,7 @@ from scalebook.training.strategies.evaluation_metrics import WorkersMetrics, exc
 from scalebook.training.strategies.evaluation_share import share_of
 from scalebook.training.strategies.exchange import KEY, Exchange, make_exchange
 from scalebook.training.strategies.forked import GRACE_S
-from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, take_rank
+from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, repr_for_trainers, take_rank
 from scalebook.training.strategies.lightning import ClusterEnvironment, DDPStrategy, Trainer, rank_zero_warn, reset_seed
 from scalebook.training.strategies.link import BEGUN, NodeLink
 from scalebook.training.strategies.meeting import Meeting
@@ -88,6 +88,10 @@ class DDP(AroundFork, DDPStrategy):
         self._elsewhere: Meeting | None = None  # where the workers meet, if it is not alone
         self._link: NodeLink | None = None
         self._first = 0  # of the workers here, the first one's number
+
+    @override
+    def __repr__(self) -> str:
+        return repr_for_trainers(self)
 
     @override
     def _configure_launcher(self) -> None:

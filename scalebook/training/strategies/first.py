@@ -2,71 +2,51 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from typing_extensions import override
 
+from scalebook.training.strategies.bar_totals import bar_totals
 from scalebook.training.strategies.lightning import Callback, LightningModule, ModelCheckpoint, Trainer
 from scalebook.training.strategies.worker_role import ends_here
+from scalebook.training.strategies.worker_session import WorkerSession
 
 
-def stand_first(trainer: Trainer, ours: list[Callback]) -> None:
+def stand_first(trainer: Trainer, session: WorkerSession) -> None:
     """Put the strategy's own callbacks before all others; those of the same types, from an earlier fit, go."""
+    totals = bar_totals(trainer, session.gradients_of_an_update, session.processes)
+    ours: list[Callback] = [First(session), *totals]
     kinds = {type(callback) for callback in ours}
     theirs = [callback for callback in trainer.callbacks if type(callback) not in kinds]  # type: ignore[attr-defined]
     trainer.callbacks = [*ours, *theirs]  # type: ignore[attr-defined]  # made by Lightning's callback connector
 
 
-class FirstHooks(Protocol):
-    """What a strategy does before the hooks of callbacks and models, which may look at weights and loaders or swap
-    them."""
-
-    def show_data(self) -> None:
-        """The training loaders of the next epoch are made."""
-
-    def before_validation(self) -> None:
-        """Worker 0's parameters become those that are validated."""
-
-    def is_training(self) -> bool:
-        """Whether this worker has begun, and its parameters are still the run's."""
-
-    def begin_epoch(self) -> None:
-        """Whether it begins: StopIteration where the run has ended meanwhile."""
-
-    def end_epoch(self) -> None:
-        """What the epoch's steps have logged is summed up."""
-
-    def have_snapshot(self) -> object:
-        """What is saved now is what was validated, or what is there now."""
-
-    def end_training(self) -> None:
-        """Worker 0's parameters become the final ones."""
-
-
 class First(Callback):
-    """The first callback of a worker's Trainer; keeps nothing in checkpoints.
+    """The first callback of a worker's Trainer; keeps nothing in checkpoints. Hooks of callbacks and models may look at
+    weights and loaders, or swap them.
 
-    `saves_come_first`: updates come between two batches of this worker, which writes the checkpoints: when a
-    ModelCheckpoint is about to save, the strategy takes its snapshot before the file gets its name. Whatever else saves
-    is right too, but a name made from `global_step` before is of the version that worker 0 had, and the checkpoint,
-    which says so itself, may be some updates newer.
+    Where updates come between two batches of the worker that writes the checkpoints, and a ModelCheckpoint is about to
+    save, the snapshot is taken before the file gets its name. Whatever else saves is right too, but a name made from
+    `global_step` before is of the version that worker 0 had, and the checkpoint, which says so itself, may be some
+    updates newer.
     """
 
-    def __init__(self, strategy: FirstHooks, saves_come_first: bool) -> None:
-        self._strategy, self._saves_come_first = strategy, saves_come_first
+    def __init__(self, session: WorkerSession) -> None:
+        self._session = session
+        self._saves_come_first = session.rank == 0 and session.updates_come_between_batches
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._strategy.show_data()
+        self._session.show_data()
 
     @override
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._strategy.show_data()  # the loaders of this epoch may be others
-        self._strategy.begin_epoch()
+        self._session.show_data()  # the loaders of this epoch may be others
+        self._session.begin_epoch()
 
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._strategy.before_validation()
+        self._session.before_validation()
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
@@ -74,9 +54,9 @@ class First(Callback):
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._strategy.end_epoch()
-        if self._saves_come_first and self._strategy.is_training() and ends_here(trainer):
-            self._strategy.have_snapshot()  # of all: what hooks see in the last epoch's end is what the fit leaves
+        self._session.end_epoch()
+        if self._saves_come_first and self._session.is_training and ends_here(trainer):
+            self._session.snapshots.have()  # of all: what hooks see in the last epoch's end is what the fit leaves
         self._before_saving(trainer, _after_epoch)
 
     @override
@@ -85,14 +65,14 @@ class First(Callback):
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._strategy.end_training()
+        self._session.end_training()
 
     def _before_saving(self, trainer: Trainer, due: Callable[[Trainer, ModelCheckpoint], bool]) -> None:
-        if not self._saves_come_first or not self._strategy.is_training():  # an exception comes at any time
+        if not self._saves_come_first or not self._session.is_training:  # an exception comes at any time
             return
         theirs = trainer.checkpoint_callbacks
         if any(isinstance(callback, ModelCheckpoint) and due(trainer, callback) for callback in theirs):
-            self._strategy.have_snapshot()
+            self._session.snapshots.have()
 
 
 def _after_batch(trainer: Trainer, saves: ModelCheckpoint) -> bool:

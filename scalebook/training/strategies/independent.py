@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from scalebook.training.strategies.collectives import Collectives, operation_name
 from scalebook.training.strategies.lightning import ParallelStrategy, SingleDeviceStrategy, Trainer
+from scalebook.training.strategies.session import Session
 
 T = TypeVar("T")
 LIGHTNINGS_BARRIERS: Final = {
@@ -29,10 +30,13 @@ class IndependentWorkers(ParallelStrategy):
 
     def __init__(self) -> None:
         super().__init__()
-        self._worker = 0
         self._nodes = 1
         self._said_world_size: int | None = None
-        self._collectives: Collectives | None = None
+
+    @property
+    def session(self) -> Session:
+        """What this process is for the run."""
+        raise NotImplementedError
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
@@ -56,18 +60,18 @@ class IndependentWorkers(ParallelStrategy):
     @property
     @override
     def global_rank(self) -> int:
-        return self._worker
+        return self.session.rank
 
     @property
     @override
     def local_rank(self) -> int:
         """Of this machine's workers; those who stand in for others' come after them."""
-        return self._worker
+        return self.session.rank
 
     @property
     @override
     def node_rank(self) -> int:
-        return 0
+        return self.session.node
 
     @property
     @override
@@ -103,11 +107,12 @@ class IndependentWorkers(ParallelStrategy):
         """What Lightning asks in `log`, within a hook: whether `sync_dist` has somebody to sync with. It also asks
         outside of hooks, whether to put a sampler of its own into a loader: it is not to.
         """
-        return self._collectives is not None and self._collectives.places.logs
+        collectives = self.session.collectives
+        return collectives is not None and collectives.places.logs
 
     def _meeting(self, is_metric: bool = False) -> Collectives | None:
         """The collectives of here and now; None where this worker's own answer is the whole one."""
-        collectives = self._collectives
+        collectives = self.session.collectives
         return None if collectives is None or collectives.places.is_alone(is_metric) else collectives
 
     @override

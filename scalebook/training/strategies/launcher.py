@@ -52,13 +52,14 @@ class ServerEnded(Exception):  # an end, not an error
     """Raised in a server process when it has served, to leave the Trainer's set-up without training."""
 
 
-class AroundFork:
-    """What a strategy does around the fork; mixed into it."""
+def repr_for_trainers(strategy: object) -> str:
+    """What a Trainer of Lightning's other package puts into its message, that this is no strategy."""
+    name = type(strategy).__name__
+    return f"<{name} for Trainers of {PACKAGE}; for those of {OTHER}: from {OTHER_DOOR} import {name}>"
 
-    def __repr__(self) -> str:
-        """What a Trainer of Lightning's other package puts into its message, that this is no strategy."""
-        name = type(self).__name__
-        return f"<{name} for Trainers of {PACKAGE}; for those of {OTHER}: from {OTHER_DOOR} import {name}>"
+
+class AroundFork:
+    """What is done around the fork."""
 
     def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
         """In the monitor, before all else: let callbacks search by `run` (`tuners`). True: nothing else was asked."""

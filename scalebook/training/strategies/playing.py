@@ -1,21 +1,41 @@
 """Virtual workers under Lightning: what a process that plays all of them tells the engine of model, data and clock."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.ps.worker.end import Need
-from scalebook.training.strategies.forking import Forking
-from scalebook.training.strategies.launcher import Processes
-from scalebook.training.strategies.lightning import Trainer
+from scalebook.training.ps.worker.end import JoinedEnd, PlayingEnd, Pushed
 from scalebook.training.strategies.random_streams import streams_of
-from scalebook.training.strategies.refused import announce_memory, refuse_playing
+from scalebook.training.strategies.refused import refuse_playing
+from scalebook.training.strategies.session import Session
+from scalebook.training.strategies.worker_process import WorkerParts, WorkerProcess
+from scalebook.training.strategies.worker_session import WorkerSession
 
 
-class Playing(Forking):
+class ArrivingPlayers(WorkerProcess):
+    """From the fork to the end of its set-up.
+
+    `python`: the state of Python's random numbers before the fork, after which Python seeds them anew; here they go on.
+    """
+
+    def __init__(self, parts: WorkerParts, playing: PlayingEnd, python: tuple[Any, ...]) -> None:
+        super().__init__(parts)
+        self._playing = playing
+        random.setstate(python)
+
+    @override
+    def set_up(self, trainer: Any, optimizers: Sequence[Optimizer], device: torch.device) -> Session:
+        refuse_playing(trainer)
+        return PlayedSession(self.parts, self._playing, optimizers, device)
+
+
+class PlayedSession(WorkerSession):
     """One Trainer in one process, whose batches are those of all workers in the order in which their gradients are due.
 
     To Lightning it is a single worker. Before each batch the loader asks whose turn it is, and the model becomes that
@@ -23,50 +43,44 @@ class Playing(Forking):
     virtual moment; they take no virtual time.
     """
 
-    _python: tuple[Any, ...] | None = None  # its random numbers before the fork
+    def __init__(
+        self, parts: WorkerParts, playing: PlayingEnd, optimizers: Sequence[Optimizer], device: torch.device
+    ) -> None:
+        self._playing = playing
+        super().__init__(parts, optimizers, device)
 
     @override
-    def before_fork(self, trainer: Trainer) -> Processes:
-        self._python = random.getstate()
-        return super().before_fork(trainer)
+    def _join(self, model: Module, optimizers: Sequence[Optimizer]) -> JoinedEnd:
+        """ValueError for what cannot be played, too."""
+        seed, streams = torch.initial_seed(), streams_of(self.device)
+        self._playing.play(self.data.work, self.buffers.now, self._begins, self.buffers.show_own, seed, streams)
+        return super()._join(model, optimizers)
+
+    def _begins(self, worker: int, own: list[Tensor]) -> None:
+        """Before each worker's next gradient; `own`: its buffers."""
+        self.following.rates()  # of the version that it computes from
+        self.buffers.take(worker, self.following.updates, own)
 
     @override
-    def after_fork(self, worker: int, trainer: Trainer) -> None:
-        """Python's random numbers go on in a process that plays: Python seeds them anew after a fork."""
-        super().after_fork(worker, trainer)
-        if self._playing is not None and self._python is not None:
-            random.setstate(self._python)
-
-    def play_if_virtual(self, trainer: Trainer) -> None:
-        """Before the workers join, with the model where it will be trained. ValueError for what cannot be played."""
-        if self._playing is None:
-            return
-        assert self._buffers is not None
-        refuse_playing(trainer)
-        buffers = self._buffers
-
-        def begins(worker: int, own: list[Tensor]) -> None:
-            self._follow_schedules()  # the rate of its gradient is that of the version it computes from
-            buffers.take(worker, sum(self._versions()), own)
-
-        streams = streams_of(self.root_device)
-        self._playing.play(self._own_data.work, buffers.now, begins, buffers.show_own, torch.initial_seed(), streams)
-
-    def announce(self, need: Need) -> None:
-        """What a run of some size takes: memory, which may be refused."""
-        announce_memory(need, self.root_device)
-
-    def go_on_if_virtual(self) -> None:
-        """When the workers have started: the clock goes on where the checkpoint was, if there is one. All pull then, as
-        real workers do: gradients that were under way are computed anew."""
-        if self._playing is None or self._resumed is None:
-            return
-        if "clock_s" in self._ours:
-            self._playing.go_on_from(self._ours["clock_s"])
-        self._ours = {}  # it may be large
+    def _share_buffers(self) -> None:
+        self.buffers.share(None)
 
     @override
-    def _clock_state(self) -> dict[str, Any]:
-        if self._playing is None:
-            return {}
+    def _go_on_from_checkpoint(self) -> None:
+        """The clock goes on where the checkpoint was, if there is one. All pull then, as real workers do: gradients
+        that were under way are computed anew."""
+        if self.resumed.clock_s is not None:
+            self._playing.go_on_from(self.resumed.clock_s)
+
+    @property
+    @override
+    def _whose_gradient(self) -> int:
+        return self._playing.turn_of
+
+    @override
+    def _take_buffers(self, pushed: Pushed) -> None:
+        """Nothing: whoever begins its next gradient does."""
+
+    @override
+    def clock_state(self) -> dict[str, Any]:
         return {"clock_s": self._playing.now()}

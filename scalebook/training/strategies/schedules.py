@@ -24,28 +24,30 @@ from scalebook.training.strategies.lightning import LightningModule, LRScheduler
 
 
 class Schedules:
-    """The schedules of one worker of several, from the start of training to its end.
-
-    `start` takes the place of the model's `lr_scheduler_step` in this process, `end` gives it back.
+    """The schedules of one worker of several. Between `start` and `end` the model's `lr_scheduler_step` is ours, in
+    this process; where it is never started Lightning steps them.
     """
 
-    def __init__(
-        self, module: LightningModule, configs: Sequence[LRSchedulerConfig], worker: int, signals: Signals
-    ) -> None:
-        self._module, self._configs, self._worker, self._signals = module, list(configs), worker, signals
+    def __init__(self, module: LightningModule, worker: int, signals: Signals) -> None:
+        self._module, self._worker, self._signals = module, worker, signals
         self._original: Callable[[Any, Any], None] = module.lr_scheduler_step
-        self._taken = [0] * len(self._configs)  # steps of each scheduler
+        self._configs: list[LRSchedulerConfig] = []
+        self._taken: list[int] = []  # steps of each scheduler
         self._plateau_steps = 0  # of those that worker 0 has told, the ones that are done
+        self._is_ours = False
 
-    def start(self, versions: Mapping[int, int]) -> None:
+    def start(self, configs: Sequence[LRSchedulerConfig], versions: Mapping[int, int]) -> None:
         """`versions`: by the id of each optimizer, where the schedulers stand now: 0, or the resumed checkpoint's."""
-        for index, config in enumerate(self._configs):
-            self._taken[index] = versions[id(config.scheduler.optimizer)] // config.frequency
+        self._configs, self._is_ours = list(configs), True
+        self._original = self._module.lr_scheduler_step
+        self._taken = [versions[id(config.scheduler.optimizer)] // config.frequency for config in configs]
         self._module.lr_scheduler_step = _Stepping(self._module, self._step)  # type: ignore[method-assign]  # here only
 
     def end(self) -> None:
         """Undo `start`: the model has its own `lr_scheduler_step` again."""
-        vars(self._module).pop("lr_scheduler_step", None)
+        if self._is_ours:
+            vars(self._module).pop("lr_scheduler_step", None)
+        self._configs, self._is_ours = [], False
 
     def mine(self) -> list[LRSchedulerConfig]:
         """Those that Lightning is to step in this worker; it would look in vain for what a plateau is measured by."""
@@ -61,7 +63,7 @@ class Schedules:
                     config.scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]  # by whomever
                     self._original(config.scheduler, None)
                     self._taken[index] += 1
-        if self._worker > 0:
+        if self._worker > 0 and self._is_ours:
             for step in self._signals.plateau_steps(self._plateau_steps):
                 self._original(self._configs[step.scheduler].scheduler, step.metric)
                 self._plateau_steps += 1

@@ -69,7 +69,9 @@ class SharedData(Uncopied):
         self._meetings = meetings
         self.worker, self._joined = 0, False  # not, in a server process
         self.deadline_s = 600.0
-        self._idle: Callable[[bool], None] = lambda idle: None
+        self.idle: Callable[[bool], None] = lambda idle: None
+        """`idle(True)` takes this worker out of the rule's clocks while it waits for what a death may bring back,
+        `idle(False)` in again if something came."""
         self._stopped: Callable[[], bool] = lambda: False
         self._loader: SharedLoader | None = None
 
@@ -77,14 +79,10 @@ class SharedData(Uncopied):
         self,
         worker: int,
         deadline_s: float,
-        idle: Callable[[bool], None] = lambda idle: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Become a worker's. `idle(True)` takes it out of the rule's clocks while it waits for what a death may bring
-        back, `idle(False)` in again if something came; `stopped` says that the run ends, so that nothing need be
-        waited for.
-        """
-        self.worker, self.deadline_s, self._idle, self._stopped = worker, deadline_s, idle, stopped
+        """Become a worker's. `stopped` says that the run ends, so that nothing need be waited for."""
+        self.worker, self.deadline_s, self._stopped = worker, deadline_s, stopped
         self._joined = True
 
     def process(self, trainer: Trainer, dataloader: Any) -> Any:
@@ -125,7 +123,7 @@ class SharedData(Uncopied):
                 self._turn,
                 self._meets,
                 self._stopped,
-                self._idle,
+                self.idle,
             ),
         )
         self._refuse_rare_validation(trainer, self._loader.for_each_worker())
@@ -202,9 +200,9 @@ class SharedData(Uncopied):
         loader.done()
         last_epoch = trainer.fit_loop.epoch_progress.current.ready == trainer.max_epochs
         if loader.is_last and last_epoch and self.workers > 1 and not self._stopped():
-            self._idle(True)
+            self.idle(True)
             if self._wait_for_more(loader):
-                self._idle(False)
+                self.idle(False)
                 loader.reopen()
 
     def done(self) -> None:

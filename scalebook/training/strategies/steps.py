@@ -111,24 +111,28 @@ class Steps:
     `log_every_n_steps` counts, is Lightning's `_batches_that_stepped`: of the optimizer with the most updates, where
     there are several, for a batch steps each of them.
 
-    Args:
-        versions: Of each optimizer, now; `before`: in the checkpoint that the run goes on from. What other workers have
-            made since is news.
-        alone: There is one worker, so that nothing comes in between and all is as Lightning counts it.
+    `alone`: there is one worker, so that nothing comes in between and all is as Lightning counts it.
     """
 
-    def __init__(self, trainer: Trainer, versions: Sequence[int], before: Sequence[int], alone: bool) -> None:
-        self._alone, self.now = alone, sum(versions)
-        self._until = self._since = sum(before), max(before)  # after the last push, before the present batch
-        self._most = max(versions)
-        self._loop, automatic = trainer.fit_loop.epoch_loop, trainer.lightning_module.automatic_optimization
+    def __init__(self, trainer: Trainer, alone: bool) -> None:
+        self._trainer, self._alone, self.now = trainer, alone, 0
+        self._until = self._since = 0, 0  # after the last push, before the present batch
+        self._most, self._is_counting = 0, False
+        self._loop, self._tells_loggers = trainer.fit_loop.epoch_loop, False
+
+    def start(self, versions: Sequence[int], before: Sequence[int]) -> None:
+        """Take the place of Lightning's counts. `versions`: of each optimizer, now; `before`: in the checkpoint that
+        the run goes on from. What other workers have made since is news."""
+        self.now, self._most, self._is_counting = sum(versions), max(versions), True
+        self._until = self._since = sum(before), max(before)
+        automatic = self._trainer.lightning_module.automatic_optimization
         progress = (
             self._loop.automatic_optimization.optim_progress.optimizer.step
             if automatic
             else self._loop.manual_optimization.optim_step_progress
         )
         progress.total = _Completed(self)
-        self._tells_loggers = automatic or not alone
+        self._tells_loggers = automatic or not self._alone
 
     def batch_begins(self) -> None:
         """From now on an update counts as new after this batch."""
@@ -145,6 +149,8 @@ class Steps:
     def moved(self, versions: Sequence[int]) -> None:
         """After a pull without a push: what is named and saved now is of these versions. They count as new only after
         the next push."""
+        if not self._is_counting:
+            return
         updates, logged_step = max(sum(versions), int(self.now)), self._loop._batches_that_stepped
         self.now = self.now.at(updates) if isinstance(self.now, Step) else updates
         if self._tells_loggers and isinstance(logged_step, Step):

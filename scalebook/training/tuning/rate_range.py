@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.batches import loss_of
 from scalebook.training.callbacks.divergence import DivergenceGuard
-from scalebook.training.callbacks.measured import Measured
+from scalebook.training.callbacks.measured import figures_of
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.callbacks.rate_scaling import ScaledRates, refuse_without_rate
 from scalebook.training.errors import ConfigError
@@ -92,12 +92,12 @@ class RateRange(Callback):
 
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *args: Any) -> None:
-        if isinstance(trainer.strategy, Measured) and trainer.global_rank > 0:
+        if figures_of(trainer) is not None and trainer.global_rank > 0:
             return
         loss = loss_of(outputs)
         if loss is not None:
             mean = loss.detach().double().clone()
-            if not isinstance(trainer.strategy, Measured):  # there worker 0 alone comes here
+            if figures_of(trainer) is None:  # there worker 0 alone comes here
                 mean = trainer.strategy.reduce(mean, reduce_op="mean")
             self._pending.append(float(mean) * trainer.accumulate_grad_batches)
         if self._now is not None and self._pending:

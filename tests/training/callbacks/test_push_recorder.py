@@ -30,12 +30,20 @@ from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 
 
 class Told(SingleDeviceStrategy):
-    """One process that says it were two workers, whose pushes grow by one with every batch."""
-
-    is_virtual = False
+    """One process that says it were two workers."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.figures = ToldFigures()
+
+
+class ToldFigures:
+    """Pushes grow by one with every batch."""
+
+    is_virtual = False
+    max_updates = None
+
+    def __init__(self) -> None:
         self.batches = 0
 
     def now(self) -> float:
@@ -83,7 +91,7 @@ class Told(SingleDeviceStrategy):
 def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_recorder, "EVERY_S", 0.0)
     strategy, kept, clock = Told(), Kept(), DataClock()
-    assert isinstance(strategy, Measured)
+    assert isinstance(strategy.figures, Measured)
     seen: list[Any] = []
 
     class Look(PushRecorder):
@@ -111,7 +119,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     assert comings == [(0, True), (1, True)]
     assert found["comings"][1]["at"] > found["comings"][0]["at"]
     timings = records.load(tmp_path / names.TIMINGS_JSON, Timings)
-    assert timings == strategy.timings()
+    assert timings == strategy.figures.timings()
     with Image.open(tmp_path / names.STALENESS_PICTURE) as picture:
         assert picture.size == (768, 432)
     last = kept.points[-1][1]

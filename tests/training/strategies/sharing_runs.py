@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.strategies.independent import IndependentWorkers
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
+from scalebook.training.strategies.session import Session
 from scalebook.training.strategies.sharing import SharedData
 
 
@@ -25,10 +26,15 @@ class Sharing(IndependentWorkers):
 
     def __init__(self, data: SharedData, worker: int) -> None:
         super().__init__()
-        self.data, self._worker = data, worker
+        self.data, self._session = data, Session(worker)
         self.rests: list[bool] = []
         self._position: dict[str, Any] | None = None
-        data.join(worker, 20.0, idle=self.rests.append)
+        data.join(worker, 20.0)
+        data.idle = self.rests.append
+
+    @property
+    def session(self) -> Session:
+        return self._session
 
     @property
     def num_processes(self) -> int:
@@ -122,7 +128,7 @@ def numbers(samples: int, **settings: Any) -> DataLoader[Any]:
 
 def trainer(folder: Path, strategy: Sharing, **settings: Any) -> Trainer:
     settings = {"max_epochs": 2, "enable_checkpointing": False, "num_sanity_val_steps": 0, **settings}
-    if strategy._worker > 0:
+    if strategy.session.rank > 0:
         settings["limit_val_batches"] = 0
     made = Trainer(
         accelerator="cpu",

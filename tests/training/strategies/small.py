@@ -126,9 +126,9 @@ class Diary(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         strategy: Any = trainer.strategy
         self.notes["updates"] = trainer.global_step
-        if hasattr(strategy, "counts"):
-            histogram = strategy.staleness()
-            self.notes.update(updates=strategy.counts().updates, histogram=histogram.counts.sum(1).tolist())
+        if hasattr(strategy, "figures"):
+            histogram = strategy.figures.staleness()
+            self.notes.update(updates=strategy.figures.counts().updates, histogram=histogram.counts.sum(1).tolist())
         self.notes["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
         self.notes |= getattr(pl_module, "notes", {})
         self.write(trainer)

@@ -16,7 +16,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut
 from scalebook.training.ps.far import Secret
 from scalebook.training.ps.policy.rules import RuleName
-from scalebook.training.strategies import AsyncPS, spread
+from scalebook.training.strategies import AsyncPS, several_machines
 from scalebook.training.strategies.buffers import BufferPolicy
 from scalebook.training.strategies.portable import KEY
 from tests.training.strategies.contract.models import Averages
@@ -77,7 +77,7 @@ def test_two_machines_are_one_to_the_last_bit(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also what codecs leave out, as checkpoints have it; and as if it were not loopback."""
-    monkeypatch.setattr(spread, "goes_out", lambda _: True)
+    monkeypatch.setattr(several_machines, "goes_out", lambda _: True)
     settings = {"tls": False, **settings}
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
@@ -175,7 +175,7 @@ def test_another_key_gets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_without_what_makes_certificates_tls_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a bare machine has only torch and Lightning, on which everything else works."""
-    monkeypatch.setattr(spread, "goes_out", lambda _: True)
+    monkeypatch.setattr(several_machines, "goes_out", lambda _: True)
     monkeypatch.setitem(sys.modules, "cryptography", None)
 
     def body() -> None:

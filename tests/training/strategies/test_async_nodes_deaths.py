@@ -35,7 +35,7 @@ class UntilFewer(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         strategy: Any = trainer.strategy
-        if trainer.global_rank == 0 and not trainer.should_stop and len(strategy._end.living()) < self.workers:
+        if trainer.global_rank == 0 and not trainer.should_stop and len(strategy.figures.living()) < self.workers:
             (self.folder / "told").touch()
             trainer.should_stop = True
 

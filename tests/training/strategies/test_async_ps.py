@@ -83,7 +83,7 @@ class UntilUpdates(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         strategy: Any = trainer.strategy
         if trainer.global_rank > 0:
-            wait_for(lambda: strategy.counts().updates >= self.updates, f"{self.updates} updates")
+            wait_for(lambda: strategy.figures.counts().updates >= self.updates, f"{self.updates} updates")
 
 
 @pytest.mark.parametrize("max_steps", [25, 1])

@@ -46,7 +46,7 @@ def test_downpour_sums_gradients(local: Downpour, tmp_path: Path) -> None:
 def test_fewer_pulls_leave_the_updates_as_many(tmp_path: Path) -> None:
     strategy, seen = run(tmp_path, AsyncPS(local=Downpour(1, 4), workers=2))
     assert seen["updates"] == BATCHES
-    histogram = strategy.staleness()
+    histogram = strategy.figures.staleness()
     assert histogram is not None
     assert histogram.max() >= 3
 
@@ -55,7 +55,7 @@ def test_fewer_pulls_leave_the_updates_as_many(tmp_path: Path) -> None:
 def test_worker_0_makes_the_first_updates_alone(host: Any, tmp_path: Path) -> None:
     strategy, seen = run(tmp_path, AsyncPS(workers=2, warmup_updates=6, host=host), max_epochs=-1, max_steps=6)
     assert seen["updates"] == 6
-    assert [times.updates for times in strategy.worker_times()] == [6, 0]
+    assert [times.updates for times in strategy.figures.worker_times()] == [6, 0]
 
 
 def test_a_warm_up_longer_than_the_run_ends_with_the_run(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_a_warm_up_longer_than_the_run_ends_with_the_run(tmp_path: Path) -> None
 
 def test_what_is_too_stale_is_dropped_and_counted(tmp_path: Path) -> None:
     strategy, seen = run(tmp_path, AsyncPS(damping=DropAbove(limit=1), workers=3), max_epochs=6)
-    dropped = sum(push.dropped for push in strategy.pushes())
+    dropped = sum(push.dropped for push in strategy.figures.pushes())
     assert seen["updates"] + dropped == 6 * BATCHES
-    histogram = strategy.staleness()
+    histogram = strategy.figures.staleness()
     assert histogram is not None
     assert histogram.max() <= 1
 
@@ -83,17 +83,17 @@ def test_with_one_worker_nothing_is_stale_so_nothing_is_damped(damping: Any, tmp
 def test_overlap_is_one_push_behind(tmp_path: Path) -> None:
     strategy, seen = run(tmp_path, AsyncPS(workers=1, host="process", overlap=True))
     assert seen["updates"] == BATCHES
-    histogram = strategy.staleness()
+    histogram = strategy.figures.staleness()
     assert histogram is not None
     assert histogram.max() <= 1
 
 
 def test_norms_are_measured_when_asked_for(tmp_path: Path) -> None:
     measured, _ = run(tmp_path, AsyncPS(workers=2, norms=True, shards=2))
-    assert len(measured.pushes()) == 4
-    assert all(push.applied == 0 or push.drift >= 0 for push in measured.pushes())
+    assert len(measured.figures.pushes()) == 4
+    assert all(push.applied == 0 or push.drift >= 0 for push in measured.figures.pushes())
     plain, _ = run(tmp_path, AsyncPS(workers=2))
-    assert all(math.isnan(push.drift) for push in plain.pushes())
+    assert all(math.isnan(push.drift) for push in plain.figures.pushes())
 
 
 def test_a_trace_is_written_below_the_runs_folder(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_trace_is_written_below_the_runs_folder(tmp_path: Path) -> None:
 def test_a_backup_worker_is_not_waited_for(tmp_path: Path) -> None:
     strategy, seen = run(tmp_path, AsyncPS(Sync(backup_workers=1), workers=3), max_epochs=-1, max_steps=10)
     assert seen["updates"] == 10
-    assert sum(times.updates for times in strategy.worker_times()) == 20
+    assert sum(times.updates for times in strategy.figures.worker_times()) == 20
 
 
 def test_progress_is_told_in_updates(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_progress_is_told_in_updates(tmp_path: Path) -> None:
         def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
             strategy: Any = trainer.strategy
             if trainer.global_step == 3 and trainer.global_rank == 0:
-                updates = strategy.counts().updates
+                updates = strategy.figures.counts().updates
                 assert fraction(trainer, updates) == updates / 40
 
     _, seen = run(tmp_path, AsyncPS(Bounded(bound=1), workers=2), Told(), max_epochs=-1, max_steps=40)

@@ -42,15 +42,15 @@ def test_one_worker_has_all_of_its_gradients(n_push: int, n_fetch: int, tmp_path
     updates = -(-BATCHES // n_push)
     assert model.weights[0].item() == -BATCHES
     assert seen["end"] == [updates, -BATCHES]
-    assert strategy.counts().updates == updates
+    assert strategy.figures.counts().updates == updates
 
 
 @pytest.mark.parametrize("local", [Downpour(5, 1), Downpour(5, 3)], ids=repr)
 def test_two_workers_have_all_of_theirs(local: Local, tmp_path: Path) -> None:
     strategy, model, seen = fitted(tmp_path, local, 2)
     assert model.weights[0].item() == seen["end"][1] == -BATCHES
-    assert seen["end"][0] == strategy.counts().updates
-    assert strategy.counts().updates in (BATCHES // 5 + 1, BATCHES // 5 + 2)
+    assert seen["end"][0] == strategy.figures.counts().updates
+    assert strategy.figures.counts().updates in (BATCHES // 5 + 1, BATCHES // 5 + 2)
 
 
 def test_a_checkpoint_of_the_end_has_them_and_its_name_too(tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_what_is_resumed_from_there_repeats_no_batch(workers: int, tmp_path: Pat
 
 def test_max_steps_stays_exact(tmp_path: Path) -> None:
     strategy, model, _ = fitted(tmp_path, Downpour(5, 1), 1, max_steps=3)
-    assert (model.weights[0].item(), strategy.counts().updates) == (-15.0, 3)
+    assert (model.weights[0].item(), strategy.figures.counts().updates) == (-15.0, 3)

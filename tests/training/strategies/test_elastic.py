@@ -72,7 +72,12 @@ class Cluster:
             callbacks=[Until(self.folder, self.batches)],
         )  # fmt: skip
         weights = fit(made)
-        return weights, made.global_step, strategy.counts(), [time.updates for time in strategy.worker_times()]
+        return (
+            weights,
+            made.global_step,
+            strategy.figures.counts(),
+            [time.updates for time in strategy.figures.worker_times()],
+        )
 
     def goes_on(self, *nodes: int, batches: int = 20) -> None:
         before = self.batches.all()

@@ -73,11 +73,11 @@ def test_two_workers(rule: Rule, local: Local, updates: tuple[int, int], weight:
     model, (first, second) = fitted(tmp_path, strategy)
     assert model.weights[0].item() == pytest.approx(weight, rel=1e-12)
     least, most = updates
-    assert least <= strategy.counts().updates == first["updates"] <= most
-    assert strategy.moved_bytes().pushed == 16 * sum(times.updates for times in strategy.worker_times())
+    assert least <= strategy.figures.counts().updates == first["updates"] <= most
+    assert strategy.figures.moved_bytes().pushed == 16 * sum(times.updates for times in strategy.figures.worker_times())
     own = [notes["steps"][-1][0] + 1 for notes in (first, second)]
     assert sum(own) == BATCHES, "each counts its own steps"
-    assert [times.gradients for times in strategy.worker_times()] == own
+    assert [times.gradients for times in strategy.figures.worker_times()] == own
 
 
 def test_elastic_workers_meet_at_the_centre(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_schedules_and_warm_ups_count_a_workers_own_steps(host: Any, tmp_path: P
     if host == "inline":
         assert [[rate for _, (rate,) in of["steps"]] for of in notes] == [pytest.approx(rates)] * 2
     assert model.weights[0].item() == pytest.approx(-sum(rates), rel=1e-12)
-    assert strategy.counts().updates == BATCHES // 2 // 3
+    assert strategy.figures.counts().updates == BATCHES // 2 // 3
 
 
 def test_the_budget_counts_updates(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_the_budget_counts_updates(tmp_path: Path) -> None:
 
     strategy = AsyncPS(workers=1, local=LocalSGD(5), deadline_s=60)
     model, (notes,) = fitted(tmp_path, strategy, noting, max_steps=2)
-    assert strategy.counts().updates == 2
+    assert strategy.figures.counts().updates == 2
     assert model.weights[0].item() == -10
     assert notes["estimated"] == 10, "of a worker's own steps"
 
@@ -148,7 +148,7 @@ def test_virtual_workers_do_the_same_twice(tmp_path: Path) -> None:
         clock = ClockSettings(gradient_s=1.0, stragglers={1: 1.7})
         strategy = AsyncPS(Async(), workers=3, local=local, host="virtual", clock=clock, deadline_s=60)
         ends.append(fit(trainer(folder, strategy), seeded_model()))
-        assert strategy.counts().updates == pytest.approx(BATCHES / local.every, abs=3)
+        assert strategy.figures.counts().updates == pytest.approx(BATCHES / local.every, abs=3)
     assert torch.equal(ends[0], ends[1])
     assert not torch.equal(ends[0], ends[2])
 
@@ -159,7 +159,7 @@ def test_a_worker_that_is_started_again_counts_on_with_the_others(rule: Rule, tm
     strategy = AsyncPS(rule, workers=2, restarts=1, local=LocalSGD(3), deadline_s=30)
     run(tmp_path, strategy, Once(1, 5, kill_me), model=Plain(by_step))
     first, second = diaries(tmp_path)
-    assert first["updates"] == strategy.counts().updates
+    assert first["updates"] == strategy.figures.counts().updates
     assert second["train"]
     assert second["lrs"][0] < RATE, "it joins where the others are"
     assert set(first["train"]) | set(second["train"]) == set(range(SAMPLES))

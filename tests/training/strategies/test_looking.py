@@ -71,7 +71,8 @@ class Copies(Callback):
         again = pickle.loads(pickle.dumps(optimizer))  # noqa: S301  # made here
         states = zip(again.state.values(), optimizer.state.values(), strict=True)
         assert all(torch.equal(a["exp_avg"], b["exp_avg"]) for a, b in states)
-        assert copy.deepcopy(trainer).strategy._joined is None  # type: ignore[attr-defined]
+        assert trainer.strategy.session.trains  # type: ignore[attr-defined]
+        assert not copy.deepcopy(trainer).strategy.session.trains  # type: ignore[attr-defined]
 
 
 def _saved(thing: Any) -> None:

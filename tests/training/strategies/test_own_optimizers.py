@@ -131,7 +131,7 @@ def test_two_workers_train_and_count_together(kind: Any, arguments: dict[str, An
     ended, state, path = saved(tmp_path, kind, strategy)
     assert bool(ended.isfinite().all())
     assert not torch.equal(ended, began)
-    updates = strategy.counts().updates
+    updates = strategy.figures.counts().updates
     (group,) = state["param_groups"]
     steps = BATCHES if "local" in arguments else updates
     counted = {CountsInGroups: group.get("k"), Estimating: group.get("seen"), Modes: group.get("k")}
@@ -141,7 +141,7 @@ def test_two_workers_train_and_count_together(kind: Any, arguments: dict[str, An
     more = AsyncPS(workers=2, deadline_s=60, **arguments)
     _, again, _ = saved(tmp_path / "again", kind, more, path)
     (group,) = again["param_groups"]
-    steps = 2 * BATCHES if "local" in arguments else more.counts().updates
+    steps = 2 * BATCHES if "local" in arguments else more.figures.counts().updates
     counted = {CountsInGroups: group.get("k"), Estimating: group.get("seen"), Modes: group.get("k")}
     assert steps > updates or "local" in arguments
     assert counted.get(kind, steps) == steps

@@ -73,15 +73,15 @@ class Looks(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         strategy: Any = trainer.strategy
         self.notes["base"].append(strategy.version(trainer.optimizers[0]))
-        self.notes["time"].append(strategy.now())
+        self.notes["time"].append(strategy.figures.now())
         self.notes["rate"].append(trainer.optimizers[0].param_groups[0]["lr"])
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         strategy: Any = trainer.strategy
-        self.notes["batches"] = [one.updates for one in strategy.worker_times()]
-        self.notes["compute"] = [one.compute for one in strategy.worker_times()]
-        self.notes["staleness"] = strategy.staleness().counts.sum(0).tolist()
-        self.notes["end"] = strategy.now()
+        self.notes["batches"] = [one.updates for one in strategy.figures.worker_times()]
+        self.notes["compute"] = [one.compute for one in strategy.figures.worker_times()]
+        self.notes["staleness"] = strategy.figures.staleness().counts.sum(0).tolist()
+        self.notes["end"] = strategy.figures.now()
         self.path.write_text(json.dumps(self.notes))
 
     def read(self) -> Any:

@@ -254,7 +254,7 @@ def test_a_published_version_is_never_changed(tmp_path: Path) -> None:
     class Looks(Plain):
         def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
             strategy: Any = self.trainer.strategy
-            client = strategy._joined.clients[0]
+            client = strategy.session.joined.clients[0]
             before = [view.clone() for view in client.host.section.shards[0].views[client.bases[0].buffer]]
             by_data(self, [torch.full_like(p, 9.0) for p in self.parameters()])
             after = client.host.section.shards[0].views[client.bases[0].buffer]

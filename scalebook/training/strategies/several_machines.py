@@ -1,0 +1,143 @@
+"""The machines of a run over several, each made by its own monitor before the fork."""
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count
+
+from typing_extensions import override
+
+from scalebook.training.errors import ConfigError
+from scalebook.training.nodes import Place
+from scalebook.training.ps.far import OnePort, Passage, Run, StandInEnd, run_name, settings_digest
+from scalebook.training.ps.launch import Launch
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
+from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.worker.end import WorkerEnd
+from scalebook.training.strategies.async_arguments import AsyncArguments
+from scalebook.training.strategies.elastic_side import ElasticSide
+from scalebook.training.strategies.far_side import FarSide
+from scalebook.training.strategies.forked import GRACE_S
+from scalebook.training.strategies.key_file import key_file, read_key
+from scalebook.training.strategies.launcher import Processes
+from scalebook.training.strategies.machine import Machine, TrainingMachine
+from scalebook.training.strategies.machine_deaths import FarDeaths, ServerDeaths
+from scalebook.training.strategies.machines import ServerSide, who_comes
+from scalebook.training.strategies.meeting import listening_at, resolved
+from scalebook.training.strategies.processes import Lost, Reaction
+from scalebook.training.strategies.threads import shared_out
+
+_launches: Iterator[int] = count()  # the same in all processes of a run, which launch the same Trainers in turn
+
+
+class FirstMachine(TrainingMachine):
+    """The machine with the shards: processes here stand in for the workers of the others."""
+
+    several = True
+
+    def __init__(
+        self, launch: Launch, forks: Processes, deadline_s: float, deaths: ServerDeaths, port: OnePort, here: int
+    ) -> None:
+        super().__init__(launch, forks, deadline_s, deaths)
+        self._port, self._here = port, here
+
+    @override
+    def stand_in(self, worker: int) -> StandInEnd:
+        return self._port.stand_in(worker, self.deadline_s)
+
+    @override
+    def arrivals(self) -> Sequence[int] | None:
+        """Nobody's while workers of another machine are behind those here, who cannot do anything meanwhile."""
+        arrivals = super().arrivals()
+        if arrivals is None:
+            return None
+        others = [arrivals[worker] for worker in self.launch.living() if worker >= self._here]
+        return None if min(others, default=0) < min(arrivals[: self._here]) else arrivals
+
+
+class OtherMachine(Machine):
+    """A machine whose workers reach the shards on the first one."""
+
+    several = True
+    has_shards = False
+    is_training = True
+
+    def __init__(
+        self, place: Place, workers: int, forks: Processes, deadline_s: float, deaths: FarDeaths, way: Passage
+    ) -> None:
+        super().__init__(workers, forks, deadline_s)
+        self.node, self._deaths, self._way = place.node, deaths, way
+        self._end: WorkerEnd  # in a worker
+
+    @override
+    def worker(self, number: int) -> WorkerEnd:
+        self._end = self._way.worker(number, self.deadline_s)
+        return self._end
+
+    @override
+    def returns(self, worker: int) -> bool:
+        """The first of those here that live."""
+        return worker == min(one for one in self._end.living() if one >= self.first)
+
+    @override
+    def react(self, lost: Lost) -> Reaction:
+        return self._deaths.react(lost)
+
+    @override
+    def note_updates(self, worker: int, updates: int) -> None:
+        self._way.note_updates(worker, updates)
+
+
+def goes_out(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether what is sent there leaves this machine."""
+    return not address.is_loopback
+
+
+def machine_of_several(
+    place: Place,
+    settings: Settings,
+    environment: Mapping[str, str],
+    arguments: AsyncArguments,
+    *,
+    workers: int,
+    on_each: int,
+    seed: int,
+    started_with: Mapping[str, str],
+) -> FirstMachine | OtherMachine:
+    """`workers`: of all machines; `on_each`: of one, which several processes may have been started on. `started_with`:
+    digests of the config, by key.
+
+    ConfigError where address, port or key are none; ValueError for settings that do not go between machines.
+    """
+    launch = Launch(workers, settings, seed=seed) if place.index == 0 else None
+    here, threads = on_each // place.tasks, arguments.threads or shared_out(on_each)
+    deadline_s = arguments.deadline_s + GRACE_S  # who is missing of another machine the monitors say before
+    address = resolved(place)
+    port, first = place.port + place.hosted, place.index * here
+    name = run_name(environment, place.where, next(_launches))
+    secret = read_key(key_file(environment), makes=place.index == 0)
+    encrypted = arguments.tls and goes_out(address)
+    run = Run(name, secret, encrypted, str(address), port, here * place.count, settings)
+    me = who_comes(on_each, settings_digest(settings), started_with)
+    if launch is None:
+        way = Passage(run, place.index, first, here)
+        side = FarSide(place, way, me, arguments.deadline_s)
+        forks = Processes(here, 0, threads, first, side)
+        return OtherMachine(place, workers, forks, deadline_s, FarDeaths(side, arguments.restarts), way)
+    with ExitStack() as undo:
+        listener = undo.enter_context(listening_at(place, port))
+        try:
+            one = OnePort(launch, run, listener, here, place.count - 1, arguments.elastic is not None)
+        except ModuleNotFoundError as error:
+            why = f"needs the package {error.name}, which is not installed here"
+            remedy = "Install it, or write false where the network is your own."
+            raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
+        undo.pop_all()
+    server = (
+        ServerSide(place, one, me, arguments.deadline_s, launch)
+        if arguments.elastic is None
+        else ElasticSide(place, one, me, arguments.deadline_s, launch, here, arguments.elastic)
+    )
+    deaths = ServerDeaths(launch, arguments.restarts, server, here)
+    forks = Processes(workers, launch.servers, threads, 0, server, range(here, workers))
+    return FirstMachine(launch, forks, deadline_s, deaths, one, here)
