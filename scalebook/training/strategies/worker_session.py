@@ -140,8 +140,12 @@ class WorkerSession(WorkerProcess):
         epochs: Any = self.trainer.fit_loop.epoch_progress.current  # Lightning types it too widely
         if epochs.ready > 1:
             self.collectives.barrier("the start of an epoch")
-            if self.end.is_over():
+            if self._is_over():
                 raise StopIteration
+
+    def _is_over(self) -> bool:
+        """Whether nobody is to train any more. Who is asked to stop goes on up to `min_steps` and `min_epochs`."""
+        return self.end.is_over() and (not self.end.signals.stop or self.trainer.fit_loop._can_stop_early)
 
     @override
     def batch_start(self) -> None:
@@ -292,7 +296,7 @@ class WorkerSession(WorkerProcess):
         assert self.collectives is not None, "it waits"
         if not self.collectives.places.at_boundary:
             return
-        if over := self.end.is_over():
+        if over := self._is_over():
             end_now(self.trainer)
         if over or ends_here(self.trainer):
             self._has_finished = True
