@@ -140,12 +140,8 @@ class WorkerSession(WorkerProcess):
         epochs: Any = self.trainer.fit_loop.epoch_progress.current  # Lightning types it too widely
         if epochs.ready > 1:
             self.collectives.barrier("the start of an epoch")
-            if self._is_over():
+            if self.end.is_over():
                 raise StopIteration
-
-    def _is_over(self) -> bool:
-        """Whether nobody is to train any more. Who is asked to stop goes on up to `min_steps` and `min_epochs`."""
-        return self.end.is_over() and (not self.end.signals.stop or self.trainer.fit_loop._can_stop_early)
 
     @override
     def batch_start(self) -> None:
@@ -194,10 +190,10 @@ class WorkerSession(WorkerProcess):
         self.parts.machine.note_updates(self.rank, self.following.updates)
         self._take_buffers(pushed)
         self.following.pushed(least=(self.end.settings.max_updates or 0) if pushed.is_last else 0)
-        if trainer.should_stop:
-            signals.ask_to_stop()
-        elif signals.stop:
+        if signals.stop:
             trainer.should_stop = True
+        else:
+            self._say_stop()
         if pushed.was_sent and (pushed.applied or not pushed.is_last):
             self.data.pushed(trainer)
         return pushed
@@ -266,7 +262,8 @@ class WorkerSession(WorkerProcess):
         self.snapshots.has_all = True
 
     def _say_stop(self) -> None:
-        if self.trainer.should_stop:
+        """Who is to stop goes on up to `min_steps` and `min_epochs`, and all others with it."""
+        if self.trainer.should_stop and self.trainer.fit_loop._can_stop_early:
             self.end.signals.ask_to_stop()
 
     def _finish(self) -> None:
@@ -296,7 +293,7 @@ class WorkerSession(WorkerProcess):
         assert self.collectives is not None, "it waits"
         if not self.collectives.places.at_boundary:
             return
-        if over := self._is_over():
+        if over := self.end.is_over():
             end_now(self.trainer)
         if over or ends_here(self.trainer):
             self._has_finished = True
