@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalebook.training.config.classes import mapping, named
-from scalebook.training.config.complete import DEFAULT_THREADS
 from scalebook.training.config.description import Description
 from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.workload import choice, workload
@@ -39,9 +38,6 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
             findings.append(_idle("damping", why, "Write none, or another rule."))
     if args.get("clock") is not None:
         findings += _clock(args["clock"], workers)
-    threads = args.get("threads")
-    if threads is not None and threads != (config.get("threads") or DEFAULT_THREADS):
-        findings.append(_error("threads", "differs from the config's own threads, which counts", "Leave this one out."))
     if workers == 1:
         alone = "there is only one worker"
         findings += [

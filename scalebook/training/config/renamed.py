@@ -14,6 +14,8 @@ MOVED: Final = {
 
 def removed_argument(class_name: str, name: str, args: Mapping[str, Any]) -> str | None:
     """What to write instead of an argument that an earlier version had; None of any other."""
+    if (class_name, name) == ("AsyncPS", "threads"):
+        return "Remove it." if args[name] is None else f"Write threads: {args[name]} at the top of the config."
     if class_name != "Async" or name not in ("push_every", "pull_every"):
         return None
     pushes, fetches = args.get("push_every", 1), args.get("pull_every", 1)

@@ -127,7 +127,7 @@ def check_class(
     ]
     if reference.args is None:
         return [*problems, Problem(f"{key}.init_args", "is not a mapping", "Write one `name: value` per line.")]
-    return problems + check_args(f"{key}.init_args", reference.args, info.fields, partial=partial)
+    return problems + check_args(f"{key}.init_args", reference.args, info.fields, of=info.name, partial=partial)
 
 
 def _also_called(key: str, name: str, info: ClassInfo, group: Group, description: Description) -> list[Problem]:

@@ -28,7 +28,7 @@ STRATEGY: Final = "scalebook.training.strategies.AsyncPS"
 PLAYED: Final = ("rule", "damping", "workers", "shards", "host", "overlap", "clock", "local")
 """Arguments of AsyncPS that a play itself follows."""
 MEASURED: Final = (
-    "damping", "host", "buffers", "trace", "norms", "push_codec", "pull_codec", "pull_delta", "local", "threads",
+    "damping", "host", "buffers", "trace", "norms", "push_codec", "pull_codec", "pull_delta", "local",
 )  # fmt: skip
 """Those with which the parts are measured, so that their time and their bytes are in the profile."""
 INDIFFERENT: Final = ("warmup_updates", "restarts", "deadline_s", "tls")

@@ -24,7 +24,6 @@ class AsyncArguments:
     restarts: NonNegativeInt
     trace: bool
     deadline_s: PositiveFloat
-    threads: CountOrNone
     tls: bool
 
     def __post_init__(self) -> None:

@@ -92,8 +92,6 @@ class AsyncPS(IndependentWorkers):
             `max_steps` and staleness, count what the shards apply; learning rate schedules count a worker's own steps.
             Validation and checkpoints use the shards' parameters. A resumed run starts from them, with worker 0's
             optimizer state. A worker that dies loses its steps since its last push.
-        threads: CPU threads per worker. None: as many as torch is set to use (OMP_NUM_THREADS), else an equal part of
-            the cores. In a config, use the top-level key `threads` instead.
         tls: Whether to encrypt traffic between machines (`trainer.num_nodes`); loopback traffic is never encrypted.
             Without it, workers must still prove that they have the run's key.
     """
@@ -119,7 +117,6 @@ class AsyncPS(IndependentWorkers):
         pull_codec: CodecName | Codec = "fp32",
         pull_delta: bool = False,
         local: LocalName | Local = "none",
-        threads: CountOrNone = None,
         tls: bool = True,
     ) -> None:
         require_linux()
@@ -145,7 +142,6 @@ class AsyncPS(IndependentWorkers):
             restarts=restarts,
             trace=trace,
             deadline_s=deadline_s,
-            threads=threads,
             tls=tls,
         )
         self._loaded: Mapping[str, Any] = {}  # what the last checkpoint that was read says for us alone

@@ -73,13 +73,13 @@ class AsyncRun(AroundFork):
     def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
         refuse_finders(trainer, self._place is not None)
         modules = [module for module in given if isinstance(module, LightningDataModule)]
-        return tune(trainer, run, modules, self._arguments.threads)
+        return tune(trainer, run, modules)
 
     @override
     def before_fork(self, trainer: Trainer) -> Processes:
         """Make what the processes share. Whatever is not training needs one worker only."""
         if trainer.state.fn != TrainerFn.FITTING:
-            self._machine = Machine(1, Processes(1, threads=self._arguments.threads), 0.0)
+            self._machine = _NOTHING_TRAINS
             return self._machine.forks
         settings = self._arguments.settings(trainer)
         refuse_settings(trainer, self._nodes * self._on_each)
@@ -102,7 +102,7 @@ class AsyncRun(AroundFork):
                 started_with=self.started_with,
             )  # fmt: skip
         launch = Launch(workers, settings, seed=seed)
-        forks = Processes(launch.processes, launch.servers, arguments.threads)
+        forks = Processes(launch.processes, launch.servers)
         kind = VirtualMachine if arguments.is_virtual else TrainingMachine
         return kind(launch, forks, arguments.deadline_s, Deaths(launch, arguments.restarts))
 

@@ -110,7 +110,7 @@ def machine_of_several(
     ConfigError where address, port or key are none; ValueError for settings that do not go between machines.
     """
     launch = Launch(workers, settings, seed=seed) if place.index == 0 else None
-    here, threads = on_each // place.tasks, arguments.threads or shared_out(on_each)
+    here, threads = on_each // place.tasks, shared_out(on_each)
     deadline_s = arguments.deadline_s + GRACE_S  # who is missing of another machine the monitors say before
     address = resolved(place)
     port, first = place.port + place.hosted, place.index * here

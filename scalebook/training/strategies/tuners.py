@@ -31,7 +31,7 @@ def is_finder(callback: Callback) -> bool:
     return type(callback) in (BatchSizeFinder, LearningRateFinder)
 
 
-def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads: int | None) -> bool:
+def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
     """Let each finder among the callbacks search, in the monitor, before workers are forked. True: nothing else was
     asked for.
 
@@ -47,7 +47,7 @@ def tune(trainer: Trainer, run: Callable[[], Any], given: Iterable[Any], threads
         if finder._early_exit and not torch.accelerator.is_available():  # what has used a GPU can fork no worker
             _search(trainer, run, finder)
             return True
-        result = run_workers(1, partial(_search, trainer, run, finder), threads=threads)[0]
+        result = run_workers(1, partial(_search, trainer, run, finder))[0]
         name, value = _settle(trainer, finder, result)
         if name and value is not None:
             for holder in (trainer.lightning_module, *given):

@@ -304,22 +304,12 @@ def test_more_workers_than_cores_warn_where_the_machine_is_known(description: De
     assert (found.key, found.message[-40:]) == ("threads", "4 workers with 2 threads each on 4 cores")
 
 
-@pytest.mark.parametrize(
-    ("asked", "top", "expected"),
-    [
-        (None, {}, []),
-        (1, {}, []),
-        (4, {"threads": 4}, []),
-        (4, {}, ["trainer.strategy.init_args.threads"]),
-        (2, {"threads": 4}, ["trainer.strategy.init_args.threads"]),
-        (0, {}, ["trainer.strategy.init_args.threads"]),
-    ],
-)
-def test_the_config_has_one_number_of_threads(
-    asked: int | None, top: dict[str, int], expected: list[str], description: Description
+@pytest.mark.parametrize(("asked", "remedy"), [(None, "Remove it."), (2, "Write threads: 2 at the top of the config.")])
+def test_threads_of_the_strategy_are_refused_with_where_to_write_them(
+    asked: int | None, remedy: str, description: Description
 ) -> None:
-    found = validate({**config(threads=asked), **top}, description, cores=64)
-    assert sorted({one.key for one in found if one.severity == "error"}) == expected
+    (found,) = validate(config(threads=asked), description, cores=64)
+    assert (found.key, found.remedy) == ("trainer.strategy.init_args.threads", remedy)
 
 
 @pytest.mark.parametrize(

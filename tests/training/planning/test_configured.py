@@ -43,7 +43,6 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "pull_codec": ({}, {"pull_codec": "bf16"}),
     "pull_delta": ({"pull_codec": "int8"}, {"pull_codec": "int8", "pull_delta": True}),
     "local": ({}, {"local": "local_sgd"}),
-    "threads": ({}, {"threads": 1}),
     "tls": ({}, {"tls": False}),
 }
 """Of each argument of AsyncPS two strategies that differ in it."""

@@ -33,7 +33,7 @@ def run(folder: Path, strategy: AsyncPS, *callbacks: Callback, **settings: Any) 
 def test_its_signature_tells_the_bounds_that_are_checked() -> None:
     checked = bounds(Settings) | bounds(AsyncArguments)
     told = {name: limits for name, limits in bounds(AsyncPS).items() if limits}
-    assert set(told) == {"workers", "warmup_updates", "shards", "restarts", "deadline_s", "threads"}
+    assert set(told) == {"workers", "warmup_updates", "shards", "restarts", "deadline_s"}
     assert {name: checked[name] for name in told} == told
 
 
