@@ -2,6 +2,5 @@
 
 gather     the notebook -> `Document`: what stands in it, as blocks; `experiments`, `comparisons`, `searches`,
            `environment` each give the blocks of their part
-drawing    charts as SVG, of two kinds: `curve_chart`, `map_chart`
 html_file, markdown_file   a `Document` as text; `notes` renders what people wrote
 """
