@@ -15,7 +15,7 @@ from scalebook.training.config.validate import require
 from scalebook.training.drawing import save
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
-from scalebook.training.files.terminal import draw, visible
+from scalebook.training.files.terminal import over
 from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.notebook import store
 from scalebook.training.planning.answer import Reliability
@@ -219,7 +219,4 @@ class _Progress:
 
     def __call__(self, done: int, whole: int, words: str) -> None:
         if self._out is not None:
-            draw(self._out, f"\r\x1b[Kscalebook: {done}/{whole} {visible(words)}"[:100])
-            self._out.flush()
-            if done == whole:
-                draw(self._out, "\r\x1b[K")
+            over(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])
