@@ -187,14 +187,18 @@ def as_svg(figure: "Figure", title: str) -> str:
     with _ONE, mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "scalebook"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the reader's font may have what matplotlib's has not
         figure.savefig(out, format="svg", facecolor="none", metadata=none)
-    text = re.sub(r"<defs>\s*<style.*?</defs>|<g id=\"[^\"]*\"|\n\s*", _cleared, out.getvalue(), flags=re.DOTALL)
+    parts = r"<defs>\s*<style.*?</defs>|<g id=\"[^\"]*\"| d=\"[^\"]*\"|\n\s*"
+    text = re.sub(parts, _cleared, out.getvalue(), flags=re.DOTALL)
     start = f'<svg class="chart" role="img" aria-label="{escape(one_line(title))}"'
     return text[text.index("<svg") :].replace("<svg", start, 1).replace('pt"', '"', 2)  # a unit is a pixel
 
 
 def _cleared(found: "re.Match[str]") -> str:
-    """Without a style of its own, which would be the whole page's, and names that several charts would have."""
-    return "<g" if found[0].startswith("<g") else "" if found[0].startswith("<defs") else " "
+    """Without a style of its own, which would be the whole page's, names that several charts would have, and more of a
+    point than its hundredths."""
+    if found[0].startswith("<"):
+        return "<g" if found[0].startswith("<g") else ""
+    return " " + " ".join(re.sub(r"(\.\d\d)\d+", r"\1", found[0]).split())
 
 
 def as_file(svg: str) -> str:
