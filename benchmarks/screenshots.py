@@ -16,13 +16,14 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from scalebook.training import drawing
 from scalebook.training.config import catalogue
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder
 from scalebook.training.notebook import store
 from scalebook.training.search import folder as searches
 from scalebook.training.search import launch
-from scalebook.training.search.map.pictures import map_picture
+from scalebook.training.search.map.pictures import map_figure
 from scalebook.training.search.study.reading import read
 from scalebook.training.workspace import Workspace
 from tests.e2e.conftest import CHROMIUMS, ROOT, Served, end_supervisor, serve
@@ -72,7 +73,9 @@ def _searches(browser: Browser, served: Served, out: Path) -> None:
         )  # fmt: skip
         _wait(partial(_ended, folder))
         asked, spec = folder.request(), folder.spec(description)
-        map_picture(read(asked.storage, asked.study, spec), spec, out / "figures" / f"{cell.name}.png")
+        drawn = map_figure(read(asked.storage, asked.study, spec), spec)
+        assert drawn is not None
+        drawing.save(drawn, out / "figures" / f"{cell.name}.png")
     first = launch.find(workspace, notebook.searches()[0].name)
     _picture(browser, served, f"/search?search={first.id}", out / "screenshots" / "search.png")
     _picture(browser, served, f"/search?search={first.id}", out / "screenshots" / "search-dark.png", scheme="dark")

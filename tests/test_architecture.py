@@ -14,7 +14,7 @@ BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
         "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "importing", "jobs",
-        "modules", "own_modules", "claims", "notebook", "planning.answer", "planning.asked", "planning.chart",
+        "modules", "own_modules", "claims", "notebook", "planning.answer", "planning.asked",
         "planning.links", "planning.profile", "planning.quantities", "planning.question", "planning.reliability",
         "planning.target", "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search",
         "tracking.directions", "tracking.names", "tracking.notes", "tracking.own_metrics", "tracking.reading",
@@ -24,10 +24,10 @@ BROWSER_MAY_USE = tuple(
 LAYERS = {
     "training": [
         "errors", "importing", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path",
-        "workspace", "trust", "modules", "own_code", "own_modules", "tracking", "curves", "ps", "config", "injected",
-        "introspect", "logged", "jobs", "notebook", "search", "claims", "export", "supervisor", "memory_limit",
-        "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks", "tuning",
-        "planning", "model_making", "cli", "dry_run", "describe", "runner", "commands", "__main__",
+        "workspace", "trust", "modules", "own_code", "own_modules", "tracking", "curves", "drawing", "ps", "config",
+        "injected", "introspect", "logged", "jobs", "notebook", "search", "claims", "export", "supervisor",
+        "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks",
+        "tuning", "planning", "model_making", "cli", "dry_run", "describe", "runner", "commands", "__main__",
     ],
     "training/ps": [
         "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",

@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
+from scalebook.training import drawing
 from scalebook.training.callbacks.measured import figures_of
 from scalebook.training.files import records
 from scalebook.training.ps.coordination.measures import Coming, PushRecord, StalenessHistogram
@@ -87,19 +88,23 @@ class PushRecorder(Callback):
 
 def draw_staleness(histogram: StalenessHistogram, path: Path) -> None:
     """A bar for each staleness that occurred, stacked by worker, as PNG."""
-    from matplotlib.figure import Figure  # 0.4 s, and only runs with a parameter server need it
-
     counts = histogram.counts[:, : histogram.max() + 1]
-    figure = Figure(figsize=(6.4, 3.6), dpi=120, layout="constrained")
-    axes = figure.add_subplot()
+    figure, (axes,) = drawing.figure()
     below = torch.zeros(counts.shape[1])
+    marks: dict[str, Any] = {}
     for worker, row in enumerate(counts):
-        axes.bar(range(len(row)), row.tolist(), bottom=below.tolist(), label=f"worker {worker}")
+        colour = drawing.HUES[worker % len(drawing.HUES)]
+        marks[f"worker {worker}"] = axes.bar(range(len(row)), row.tolist(), bottom=below.tolist(), color=colour)
         below = below + row
-    axes.set_xlabel("staleness (updates by others between pull and push)")
-    axes.set_ylabel("updates")
-    axes.set_title(f"mean {histogram.mean():.2f}, 95 % at most {histogram.quantile(0.95)}")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlim(-0.6, len(below) - 0.4)
+    axes.set_ylim(bottom=0)
+    axes.locator_params(axis="x", integer=True)
+    drawing.titles(
+        axes,
+        "staleness (updates by others between pull and push)",
+        "updates",
+        f"mean {histogram.mean():.2f}, 95 % at most {histogram.quantile(0.95)}",
+    )
     if len(counts) <= 12:
-        axes.legend(frameon=False, loc="upper right")
-    figure.savefig(path)
+        drawing.legend(figure, marks)
+    drawing.save(figure, path)

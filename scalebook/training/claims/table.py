@@ -8,10 +8,10 @@ from scalebook.training.claims.intervals import Confidence
 from scalebook.training.claims.judging import ClaimRow, Judgement
 from scalebook.training.claims.power import MOST_SEEDS
 from scalebook.training.estimate import Estimate
+from scalebook.training.files.terminal import aligned
 from scalebook.training.notebook import figures
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
-GAP = "  "
 INTERVAL = "95 % interval"
 
 
@@ -155,15 +155,7 @@ def outlook(judgement: Judgement) -> list[str]:
 def text(judgement: Judgement) -> str:
     """Statement, verdict, table and remarks for a terminal; ends without a line end."""
     rows = [head(judgement), *cells(judgement)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    right = set(numeric(judgement))
-    lines = [
-        GAP.join(
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (rows[0], ["-" * width for width in widths], *rows[1:])
-    ]
+    lines = aligned(rows, numeric(judgement), rule=1)
     title = f"{judgement.cell.name}: {judgement.statement}\n{', '.join(verdicts(judgement)).upper()}"
     said = [*guesses(judgement), *remarks(judgement)]
     return "\n".join([title, "", *lines, *(["", *said] if said else [])])

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, get_args
 
+from scalebook.training.commands.run_lines import bar
 from scalebook.training.durations import roughly
 from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.files.reading import opened
-from scalebook.training.files.terminal import give
+from scalebook.training.files.terminal import aligned, give
 from scalebook.training.jobs import moving, queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
 from scalebook.training.jobs.lock import silence
@@ -23,7 +24,6 @@ from scalebook.training.supervisor.supervise import supervise
 from scalebook.training.trust import HELP, OPTION, settle
 from scalebook.training.workspace import Workspace
 
-BAR = 10
 FOLLOW_S = 0.2
 PIECE = 2**20
 """Bytes of a log that are read at once."""
@@ -93,9 +93,7 @@ def _list(workspace: Workspace, options: Any) -> int:
         return 0
     rows = [("ID", "STATE", "PROGRESS", "LEFT", "RUN", "")]
     rows += [_row(job, reasons) for job in jobs]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        print("  ".join([*(cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)), row[5]]).rstrip())
+    print("\n".join(aligned(rows)))
     for error in broken:
         print(f"broken: {error}")
     return 0
@@ -122,14 +120,8 @@ def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, s
     elif state == "failed":
         words = "its process has died"
     name = one_line(job.request().title, LONGEST_KEY)
-    return (job.id[:8], state, _bar(fraction), "" if left is None else roughly(left), name, one_line(words))
-
-
-def _bar(fraction: float | None) -> str:
-    """E.g. `####......  42 %`."""
-    if fraction is None:
-        return ""
-    return f"{'#' * int(fraction * BAR):.<{BAR}} {fraction:4.0%}".replace("%", " %")
+    shown = "" if fraction is None else f"{bar(fraction, sys.stdout.encoding)} {fraction * 100:3.0f} %"
+    return (job.id[:8], state, shown, "" if left is None else roughly(left), name, one_line(words))
 
 
 def _log(workspace: Workspace, options: Any) -> int:

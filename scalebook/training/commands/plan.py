@@ -12,20 +12,21 @@ from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
 from scalebook.training.config.description import Description
 from scalebook.training.config.validate import require
+from scalebook.training.drawing import save
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
-from scalebook.training.files.terminal import draw, visible
+from scalebook.training.files.terminal import over
 from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.notebook import store
 from scalebook.training.planning.answer import Reliability
 from scalebook.training.planning.answering import Setting, answer
-from scalebook.training.planning.chart import check_figure, save_figure, style
+from scalebook.training.planning.chart import check_figure, target_figure, throughput_figure
 from scalebook.training.planning.links import NETWORKS
 from scalebook.training.planning.measuring import NotMeasured, measure
 from scalebook.training.planning.profile import Profile, as_mapping, load_profile
 from scalebook.training.planning.question import COMPARED, MOST_WORKERS, WORKERS, Question, numbers, rules
 from scalebook.training.planning.reaching import MOST_TRAINED, check_metric, reach
-from scalebook.training.planning.target import TargetAnswer, save_target_figure, target_lines
+from scalebook.training.planning.target import TargetAnswer, target_lines
 from scalebook.training.planning.words import printed
 from scalebook.training.tracking import names
 from scalebook.training.trust import OPTION, settle
@@ -153,8 +154,8 @@ def _told(found: TargetAnswer, within: Reliability, options: Mapping[str, str | 
         print(text, file=out)
     if (path := options.get("--json")) is not None:
         records.save(_beside(Path(path)), found)
-    if (path := options.get("--figure")) is not None:
-        save_target_figure(found, _beside(Path(path)), style())
+    if (path := options.get("--figure")) is not None and (figure := target_figure(found)) is not None:
+        save(figure, _beside(Path(path)), f"time to {found.metric} {found.target:g} against workers")
 
 
 def _beside(path: Path) -> Path:
@@ -206,7 +207,7 @@ def _answered(profile: Profile, question: Question, options: Mapping[str, str | 
     if (path := options.get("--json")) is not None:
         records.save(Path(path), found)
     if (path := options.get("--figure")) is not None:
-        save_figure(found.curves, Path(path))
+        save(throughput_figure(found.curves), Path(path), "samples/s against workers")
     return 0
 
 
@@ -218,7 +219,4 @@ class _Progress:
 
     def __call__(self, done: int, whole: int, words: str) -> None:
         if self._out is not None:
-            draw(self._out, f"\r\x1b[Kscalebook: {done}/{whole} {visible(words)}"[:100])
-            self._out.flush()
-            if done == whole:
-                draw(self._out, "\r\x1b[K")
+            over(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])

@@ -17,6 +17,7 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.search.definition import search_problems
 from scalebook.training.durations import roughly
 from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
+from scalebook.training.files.terminal import aligned
 from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.jobs.lock import silence
 from scalebook.training.notebook import store
@@ -171,10 +172,8 @@ def _list(options: Any) -> int:
         done = f"{progress.done}/{progress.trials}" if progress else ""
         where = f"{asked.name} ({asked.notebook})" if asked.notebook else asked.name
         rows.append((search.id[:8], search.standing(), done, best, left, one_line(where, LONGEST_KEY)))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        line = "  ".join([*(cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)), row[5]])
-        print(line.rstrip()[:WIDTH])
+    for line in aligned(rows):
+        print(line[:WIDTH])
     for error in broken:
         print(f"broken: {error}")
     return 0

@@ -9,7 +9,7 @@ from scalebook.training.config.search.cost import trials_wanted
 from scalebook.training.config.search.definition import SearchSpec
 from scalebook.training.config.search.point import summary
 from scalebook.training.durations import roughly
-from scalebook.training.files.terminal import draw, visible
+from scalebook.training.files.terminal import aligned, over
 from scalebook.training.jobs.lock import silence
 from scalebook.training.jobs.supervising import Keeper
 from scalebook.training.search import launch
@@ -58,8 +58,7 @@ def _watch(folder: SearchFolder, out: TextIO) -> bool:
         if progress is not None and progress.time != seen:
             seen, moved = progress.time, now
             if live:
-                draw(out, f"\r\x1b[2K{visible(line(progress))}")
-                out.flush()
+                over(out, line(progress))
             elif now - said > PLAIN_EVERY_S:
                 said = now
                 say(out, line(progress))
@@ -120,10 +119,7 @@ def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
         shown, title = sorted(finished, key=lambda record: sign * record.values[0])[:SHOWN], "the best"
     head = ("trial", *(objective.name for objective in spec.objectives), "seconds", "point")
     rows = [head, *(_row(record, spec) for record in shown)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head) - 1)]
-    lines = [
-        "  ".join([*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]]) for row in rows
-    ]
+    lines = aligned(rows, range(len(head) - 1))
     winner = best(records, spec)
     return ["", f"{title} of {len(finished)}:", *lines, ""] if winner else lines
 

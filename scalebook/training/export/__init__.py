@@ -1,7 +1,6 @@
 """A notebook with all that it has found, as one file for whoever has neither Scalebook nor the workspace.
 
-gather     the notebook -> `Document`: what stands in it, as blocks; `experiments`, `comparisons`, `searches`,
-           `environment` each give the blocks of their part
-drawing    charts as SVG, of two kinds: `curve_chart`, `map_chart`
+gather     the notebook -> `Document`: what stands in it, as blocks; `experiments`, `comparisons`, `searches` each give
+           the blocks of their part
 html_file, markdown_file   a `Document` as text; `notes` renders what people wrote
 """

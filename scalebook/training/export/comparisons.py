@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from scalebook.training.config.description import Description
 from scalebook.training.curves import mean_curve
-from scalebook.training.export.curve_chart import DrawnCurve, curve_chart
+from scalebook.training.drawing import DrawnCurve, as_svg, curve_figure
 from scalebook.training.export.document import Block, CellHead, Chart, DataTable, Remark
 from scalebook.training.export.experiments import config_of
 from scalebook.training.files.flow import flow
@@ -35,10 +35,9 @@ def comparison_blocks(
     if len(shown.runs) < len(cell.runs):
         blocks.append(Remark(f"{len(shown.runs)} of the {len(cell.runs)} names that the cell has."))
     for axis in dict.fromkeys(cell.x):
-        if chart := curve_chart(
-            _drawn(comparison, axis), axis, comparison.metric, comparison.target, log=cell.scale == "log"
-        ):
-            blocks.append(Chart(chart, f"{cell.name}: {comparison.metric} against {axis}"))
+        words, log = f"{comparison.metric} against {axis}", cell.scale == "log"
+        if drawn := curve_figure(_drawn(comparison, axis), axis, comparison.metric, comparison.target, log=log):
+            blocks.append(Chart(as_svg(drawn, words), f"{cell.name}: {words}"))
     return [*blocks, *_differences(comparison), config_of(cell.source)]
 
 

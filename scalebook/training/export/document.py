@@ -61,7 +61,7 @@ class DataTable:
 
 @dataclass(frozen=True)
 class Chart:
-    """`svg` is a whole `<svg>` element, safe, its colours by the classes of `chart.css`."""
+    """`svg` is a whole `<svg>` element, safe, for a page that has `chart.css`."""
 
     svg: str
     title: str

@@ -10,9 +10,9 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.config.workload import strategy_words, workload
 from scalebook.training.curves import mean_curve
+from scalebook.training.drawing import DrawnCurve, as_svg, curve_figure
 from scalebook.training.durations import duration
 from scalebook.training.estimate import Estimate
-from scalebook.training.export.curve_chart import DrawnCurve, curve_chart
 from scalebook.training.export.document import Block, CellHead, Chart, DataTable, Facts, Remark, SourceText, cut
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.notebook import figures
@@ -64,8 +64,9 @@ def experiment_part(
     if len(seeds) > MOST_SEEDS:
         blocks.append(Remark(f"The first {MOST_SEEDS} of {len(seeds)} seeds."))
     blocks += [_failure(run) for run in runs if states[run.id] == "failed"]
-    if metric and (chart := curve_chart(_drawn(by_seed, curves), AXIS, metric)):
-        blocks.append(Chart(chart, f"{cell.name}: {metric} against {AXIS}"))
+    if metric and (drawn := curve_figure(_drawn(by_seed, curves), AXIS, metric)):
+        words = f"{metric} against {AXIS}"
+        blocks.append(Chart(as_svg(drawn, words), f"{cell.name}: {words}"))
     return ExperimentPart([*blocks, config_of(cell.source)], runs)
 
 

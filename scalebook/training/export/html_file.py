@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from scalebook.training import drawing
 from scalebook.training.export.document import (
     Block,
     CellHead,
@@ -20,7 +21,7 @@ from scalebook.training.export.document import (
 from scalebook.training.export.notes import rendered
 from scalebook.training.notebook.fences import first_heading
 
-STYLES: Final = (Path(__file__).with_name("page.css"), Path(__file__).with_name("chart.css"))
+STYLES: Final = (Path(__file__).with_name("page.css"), drawing.STYLE)
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 """What a browser may do for the page, whatever stands in it: apply its own style, draw pictures that it holds."""
 WORDS: Final = frozenset({"finished", "failed", "running", "stale", "supported", "not supported", "not resolved"})

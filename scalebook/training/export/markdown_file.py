@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from scalebook.training.drawing import as_file
 from scalebook.training.export.document import (
     Block,
     CellHead,
@@ -22,7 +22,6 @@ from scalebook.training.export.document import (
 from scalebook.training.notebook.fences import first_heading
 
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|!&~$])")
-STYLE: Final = Path(__file__).with_name("chart.css")
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,10 @@ def as_markdown(document: Document, pictures: str) -> MarkdownExport:
     named = isinstance(first, Written) and first_heading(first.source) is not None
     parts = [] if named else [f"# {plain(document.title)}"]
     drawn: dict[str, str] = {}
-    style = STYLE.read_text(encoding="utf-8")
     for block in document.blocks:
         if isinstance(block, Chart):
             name = f"chart-{len(drawn) + 1}.svg"
-            at = block.svg.index(">") + 1
-            drawn[name] = f"{block.svg[:at]}<style>{style}</style>{block.svg[at:]}\n"
+            drawn[name] = as_file(block.svg)
             parts.append(f"![{plain(block.title)}]({quote(pictures)}/{name})")
         else:
             parts.append(_block(block))

@@ -7,16 +7,18 @@ from typing import Final
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.point import summary
 from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.drawing import as_svg
 from scalebook.training.durations import duration
 from scalebook.training.errors import ConfigError
 from scalebook.training.estimate import Estimate
 from scalebook.training.export.document import Block, CellHead, Chart, DataTable, Facts, Remark
 from scalebook.training.export.experiments import config_of, moment
-from scalebook.training.export.map_chart import MOST_MARKS, map_chart
 from scalebook.training.notebook import figures
 from scalebook.training.notebook.cells import Notebook, SearchCell
 from scalebook.training.search import launch
 from scalebook.training.search.folder import ENDED, SearchFolder
+from scalebook.training.search.map.landscape import axes
+from scalebook.training.search.map.pictures import MOST_MARKS, map_figure
 from scalebook.training.search.study.own_values import Tags, logging_own, own_values
 from scalebook.training.search.study.reading import read
 from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best
@@ -95,8 +97,9 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list
     blocks: list[Block] = [Remark(words), DataTable(head, rows, numeric, 0)]
     if any(own_values(record, spec, tags) for record in [winner, *ranked[:BEST]]):
         blocks.append(Remark(f"{SIGN} {WORDS}"))
-    if chart := map_chart(records, spec, winner.number):
-        blocks.append(Chart(chart, f"{goal.name} over the search's space"))
+    if drawn := map_figure(records, spec):
+        over = " and ".join(axes(spec)[:2])
+        blocks.append(Chart(as_svg(drawn, f"{goal.name} over {over}"), f"{goal.name} over the search's space"))
         if len(records) > MOST_MARKS:
             blocks.append(Remark(f"The map is of the first {MOST_MARKS:,} of {len(records):,} trials, and the best."))
     return blocks

@@ -8,7 +8,7 @@ what a person's own program prints in the foreground is not touched (`untouched`
 
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
@@ -55,6 +55,24 @@ def draw(out: Any, text: str) -> None:
         stream.write(text)
     except UnicodeEncodeError:
         stream.write(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding))
+
+
+def over(out: Any, text: str) -> None:
+    """`text` in place of the line that the cursor of this terminal is in."""
+    draw(out, f"\r\x1b[2K{visible(text)}")
+    out.flush()
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Container[int] = (), rule: int | None = None) -> list[str]:
+    """Lines of cells in columns, those of `right` to the right; a rule before row `rule`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if rule is not None:
+        rows = [*rows[:rule], ["-" * width for width in widths], *rows[rule:]]
+    lines = [[*zip(row, widths, strict=True)] for row in rows]
+    return [
+        "  ".join(cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(line)).rstrip()
+        for line in lines
+    ]
 
 
 def give(text: str) -> None:

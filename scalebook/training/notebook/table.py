@@ -6,6 +6,7 @@ from typing import Final
 
 from scalebook.training.config.workload import strategy_words
 from scalebook.training.estimate import Estimate
+from scalebook.training.files.terminal import aligned
 from scalebook.training.notebook import figures
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.rows import ExperimentRow
@@ -13,7 +14,6 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
 
 WIDTH: Final = 120
-GAP: Final = "  "
 
 
 @dataclass(frozen=True)
@@ -96,17 +96,8 @@ def _drawn(columns: Sequence[Column], rows: Sequence[ExperimentRow]) -> list[str
     cells = [[column.cell(row) for column in columns] for row in rows]
     above = [column.above for column in columns]
     heads = [column.head for column in columns]
-    widths = [max(map(len, column)) for column in zip(above, heads, *cells, strict=True)]
-    lines = [above, heads, ["-" * width for width in widths], *cells]
-    return [_line(line, widths, columns) for line in lines]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
-    aligned = [
-        cell.ljust(width) if column.left_aligned else cell.rjust(width)
-        for cell, width, column in zip(cells, widths, columns, strict=True)
-    ]
-    return GAP.join(aligned).rstrip()
+    right = [i for i, column in enumerate(columns) if not column.left_aligned]
+    return aligned([above, heads, *cells], right, rule=2)
 
 
 def heading(comparison: Comparison) -> str:

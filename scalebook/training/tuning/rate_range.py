@@ -9,6 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from typing_extensions import override
 
+from scalebook.training import drawing
 from scalebook.training.callbacks.batches import loss_of
 from scalebook.training.callbacks.divergence import DivergenceGuard
 from scalebook.training.callbacks.measured import figures_of
@@ -159,22 +160,18 @@ class RateRange(Callback):
 
 def draw(curve: RateCurve, path: Path) -> None:
     """The losses as points, smoothed as a line, the suggestion as upright lines, as PNG."""
-    from matplotlib.figure import Figure  # 0.4 s, and only range tests need it
-
     suggestion, smooth = curve.suggestion(), curve.smoothed()
-    figure = Figure(figsize=(6.4, 3.6), dpi=120, layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(curve.rates, curve.losses, ".", color="0.75", markersize=3)
-    axes.plot(curve.rates, smooth, color="tab:blue")
+    figure, (axes,) = drawing.figure()
+    axes.plot(curve.rates, curve.losses, ".", color=drawing.AXIS, markersize=4)
+    axes.plot(curve.rates, smooth, color=drawing.HUES[0], linewidth=2)
+    marks: dict[str, Any] = {}
     for rate, word, style in ((suggestion.steepest, "steepest", "-"), (suggestion.largest, "largest", "--")):
         if rate is not None:
-            axes.axvline(rate, color="tab:orange", linestyle=style, label=f"{word} {rate:.2g}")
+            marks[f"{word} {rate:.2g}"] = axes.axvline(rate, color=drawing.HUES[1], linestyle=style)
+    drawing.log_axis(axes, "x", curve.rates[0] / 1.1, curve.rates[-1] * 1.1)
     top = max(smooth[: max(1, len(smooth) // 2)])
     axes.set_ylim(min(smooth) - 0.1 * (top - min(smooth)) - 1e-9, top + 0.5 * (top - min(smooth)) + 1e-9)
-    axes.set_xscale("log")
-    axes.set_xlabel("learning rate")
-    axes.set_ylabel("training loss")
-    axes.spines[["top", "right"]].set_visible(False)
-    if suggestion.steepest is not None:
-        axes.legend(frameon=False, loc="upper right")
-    figure.savefig(path)
+    drawing.titles(axes, "learning rate", "training loss")
+    if marks:
+        drawing.legend(figure, marks)
+    drawing.save(figure, path)

@@ -121,7 +121,7 @@ def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest
     timings = records.load(tmp_path / names.TIMINGS_JSON, Timings)
     assert timings == strategy.figures.timings()
     with Image.open(tmp_path / names.STALENESS_PICTURE) as picture:
-        assert picture.size == (768, 432)
+        assert picture.size == (1375, 637)
     last = kept.points[-1][1]
     assert (last[names.DROPPED], last[names.DUPLICATES]) == (3, 1)
     assert last[names.BUFFERS_APART] == 0.25
@@ -159,5 +159,5 @@ def test_the_histogram_is_drawn(tmp_path: Path) -> None:
     counts = torch.tensor([[5, 3, 0, 0], [1, 9, 1, 0]])
     draw_staleness(StalenessHistogram(counts), tmp_path / "x.png")
     with Image.open(tmp_path / "x.png") as picture:
-        assert picture.size == (768, 432)
+        assert picture.size == (1375, 637)
         assert len(picture.convert("RGB").getcolors(10**6) or []) > 2

@@ -28,7 +28,7 @@ def test_the_list_shows_state_progress_time_left_and_reason(bench: Bench, capsys
     assert [line.split()[0] for line in lines] == ["ID", failed.id[:8], running.id[:8], waiting.id[:8]]
     assert lines[1].split(maxsplit=1)[1].startswith("failed")
     assert lines[1].endswith("diverged: train/loss became nan after 12 updates")
-    assert "####......  42 %" in lines[2]
+    assert "████------  42 %" in lines[2]
     assert "40 s" in lines[2]
     assert "a seed 2" in lines[2]
     assert lines[3].endswith("no supervisor is running")

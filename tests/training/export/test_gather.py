@@ -1,12 +1,15 @@
 import pytest
 
+from scalebook.training.claims.evidence import Witness
+from scalebook.training.claims.judging import judge_all
 from scalebook.training.export.document import MOST_CODE, CellHead, Chart, DataTable, Document, Remark, SourceText, cut
-from scalebook.training.export.environment import environment_blocks
-from scalebook.training.export.gather import gather, published
+from scalebook.training.export.gather import claim_blocks, environment_blocks, gather, published
+from scalebook.training.export.html_file import as_html
+from scalebook.training.export.markdown_file import as_markdown
 from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord
-from tests.training.export.conftest import Exported, written
+from tests.training.export.conftest import TEXT, Exported, written
 
 
 def test_blocks_stand_in_the_order_of_the_notebook(exported: Exported) -> None:
@@ -78,3 +81,35 @@ def test_a_comparison_of_very_many_names_shows_the_first_and_each_axis_once(expo
     assert [row[0] for row in table.rows] == ["pixelcnn-async-2", *(f"none-{i}" for i in range(99))]
     assert Remark("100 of the 202 names that the cell has.") in many
     assert sum(isinstance(one, Chart) for one in many) == 1
+
+
+CLAIM = """
+```yaml claim=low-enough
+runs: pixelcnn-async-2
+figure: best
+metric: val/bits_per_dim
+at_most: 2.5
+```
+"""
+
+
+def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> None:
+    """The experiment has two seeds, and three are the fewest."""
+    nb = parse(TEXT + CLAIM)
+    reader = RunReader(exported.workspace.tracking_uri())
+    witness = Witness(exported.workspace, reader, "first-steps.md", nb, exported.description)
+    blocks = claim_blocks(judge_all(witness)[nb.claims()[0].name])
+    head, statement, table, lock, why = blocks[:5]
+    assert head == CellHead("claim", "low-enough", ["not resolved"])
+    assert statement == Remark("best val/bits_per_dim: at most 2.5")
+    assert isinstance(table, DataTable)
+    assert table.head == ["experiment", "seeds", "best", "verdict"]
+    assert [list(row) for row in table.rows] == [["pixelcnn-async-2", "2", "2.097", "not resolved"]]
+    assert lock == Remark("Runs of pixelcnn-async-2 do not say which claims stood when they began.")
+    assert why == Remark("pixelcnn-async-2: 2 seeds, and 3 are the fewest")
+    document = Document("Page", "page.md", nb.text, "today", blocks)
+    assert '<span class="chip not-resolved">not resolved</span>' in as_html(document)
+    assert (
+        "## claim low-enough (not resolved)\n\nbest val/bits\\_per\\_dim: at most 2.5"
+        in as_markdown(document, "p").text
+    )

@@ -1,15 +1,11 @@
 """What an answer says and shows, of figures that are given."""
 
-import xml.etree.ElementTree as ET
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from scalebook.training.config.description import Description
-from scalebook.training.errors import ConfigError
 from scalebook.training.planning.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
-from scalebook.training.planning.chart import save_figure, staleness_chart, throughput_chart
 from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.quantities import workers_words
 from scalebook.training.planning.question import Question
@@ -230,22 +226,3 @@ def test_one_worker_is_one_worker() -> None:
         "The limit is the servers' time: without that, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
         EXPECT,
     ]
-
-
-def test_charts(tmp_path: Path) -> None:
-    svg = throughput_chart([CURVE, replace(CURVE, rule="sync", knee=None)])
-    root = ET.fromstring(svg)
-    paths = [element for element in root.iter() if element.tag.endswith("path") and element.get("class") == "line c0"]
-    assert len(paths) == 2  # the curve, and its mark in the legend
-    assert sum(element.tag.endswith("circle") for element in root.iter()) == 1
-    assert "async, 2 shards, 10 Gbit/s Ethernet" in svg
-    assert 'class="target"' in svg
-    assert 'class="target"' not in staleness_chart([CURVE])
-    assert staleness_chart([replace(CURVE, points=CURVE.points[:1])]) == ""
-    save_figure([CURVE], tmp_path / "f.svg")
-    assert ".chart .line" in (ET.fromstring((tmp_path / "f.svg").read_text())[0].text or "")
-    save_figure([CURVE], tmp_path / "f.png")
-    assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
-    for wrong in (tmp_path / "f.jpg", tmp_path / "none" / "f.svg"):
-        with pytest.raises(ConfigError, match="--figure"):
-            save_figure([CURVE], wrong)

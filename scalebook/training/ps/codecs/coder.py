@@ -6,7 +6,6 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from scalebook.training.ps.codecs.blockwise import Int8Kernel, QsgdKernel, SignKernel
 from scalebook.training.ps.codecs.frame import (
     PACKED,
     PARTIAL,
@@ -14,27 +13,15 @@ from scalebook.training.ps.codecs.frame import (
     FrameError,
     FrameHead,
     FrameLayout,
+    Lossless,
     bitmap_bytes,
     read_head,
     write_head,
 )
-from scalebook.training.ps.codecs.kernels import Cast, Kernel, finite
-from scalebook.training.ps.codecs.lossless import Lossless
-from scalebook.training.ps.codecs.low_rank import PowerSgdKernel
-from scalebook.training.ps.codecs.sparse import RandomKKernel, TopKKernel
-from scalebook.training.ps.policy.codecs import CODECS
+from scalebook.training.ps.codecs.kernels import KERNELS, Kernel, finite
+from scalebook.training.ps.policy.codecs import CODECS, stays_finite
 from scalebook.training.ps.policy.frames import HEADER, Codec, Shape, numel, plain
 
-KERNELS: Final[dict[str, type[Kernel[Any]]]] = {
-    "bf16": Cast,
-    "fp16": Cast,
-    "int8": Int8Kernel,
-    "sign": SignKernel,
-    "qsgd": QsgdKernel,
-    "topk": TopKKernel,
-    "randomk": RandomKKernel,
-    "powersgd": PowerSgdKernel,
-}
 _NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
 _PLANS: Final = 8
 """Sets of tensors present whose scratch memory is kept."""
@@ -178,7 +165,7 @@ class Coder:
         plan.parts.clear_gaps(body)
         if plan.kernel.casts:
             torch._foreach_copy_(plan.cut(parts[0]), list(tensors))
-            return self.codec.name == "bf16" or finite(parts[0].float())
+            return stays_finite(self.codec) or finite(parts[0].float())
         return plan.kernel.write(plan.collected(tensors), parts, draw, None, plan.scratch())
 
     def _write_fed_back(

@@ -261,9 +261,8 @@ def _check_share(share: float, shapes: Sequence[Shape], key: str) -> None:
         )
 
 
-CODECS: Final[dict[str, type[Codec]]] = {
-    codec.name: codec for codec in (Fp32, Bf16, Fp16, Int8, Sign, Qsgd, TopK, RandomK, PowerSgd)
-}
+CODECS: Final[dict[str, type[Codec]]] = {codec.name: codec for codec in Codec.__subclasses__()}
+"""All of this file, in its order, which is that of their numbers in frames: a new one is the last."""
 
 
 def make_codec(codec: CodecName | Codec, key: str = Codec.KEY) -> Codec:

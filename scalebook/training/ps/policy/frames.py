@@ -1,4 +1,5 @@
-"""What all codecs have in common; they stand in `codecs.py`. What encodes and decodes is `ps/codecs`.
+"""What all codecs have in common; they stand in `codecs.py`. What encodes and decodes is
+`ps/codecs/kernels.py`.
 
 A codec makes a frame of the tensors of one shard: a header, then parts, each an array of numbers of one kind. Which
 parts, and how long, follows from the tensors' shapes, so that bytes are known before anything runs.

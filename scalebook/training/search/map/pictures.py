@@ -1,154 +1,140 @@
-"""Pictures of a search for documents, drawn without a browser."""
+"""The map of a search outside the browser: what `landscape` says, a panel for each category."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from scalebook.training import drawing
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.map.landscape import (
     COLOURS,
+    SIDE_BY_SIDE,
     Landscape,
     axes,
     default_panels,
     landscape,
     panels,
     range_of,
-    value,
 )
 from scalebook.training.search.map.scales import Scale, scale
-from scalebook.training.search.map.shades import STOPS, Shades
-from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.search.map.shades import STOPS
+from scalebook.training.search.map.surface import Array
+from scalebook.training.search.study.trials import TrialRecord, best
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-MARKS: dict[str, dict[str, Any]] = {  # as on the page
-    "pruned": {"marker": "v", "s": 16},
-    "out of memory": {"marker": "s", "s": 18},
-    "diverged": {"marker": "x", "s": 22, "linewidths": 1.3},
-    "infeasible": {"marker": "D", "s": 16},
-    "failed": {"marker": "P", "s": 26},
+MARKS: Final[dict[str, dict[str, Any]]] = {  # as on the page
+    "pruned": {"marker": "v", "s": 26, "linewidths": 0},
+    "out of memory": {"marker": "s", "s": 30, "linewidths": 0},
+    "diverged": {"marker": "x", "s": 34, "linewidths": 1.7},
+    "infeasible": {"marker": "D", "s": 26, "linewidths": 0},
+    "failed": {"marker": "P", "s": 40, "linewidths": 0},
+    "running": {"marker": "o", "s": 38, "linewidths": 1.7, "facecolors": "none"},
 }
-PAD = 0.045
-ACROSS = 3
+MOST_MARKS: Final = 2000
+CELLS: Final = 160
+"""Of a field along each axis: no more than pixels."""
+PAD: Final = 0.045
+"""Beyond the lowest and the highest value, so that no mark is cut."""
+GROUND, LINES, RIDGE = "#fbfbfa", "#e7e9e6", "#1c2328"
+"""Of panels, whose ground is light on a dark page, too."""
 
 
-def map_picture(records: Sequence[TrialRecord], spec: SearchSpec, path: Path, title: str = "") -> Path:
-    """Draw the map over the first two dimensions that have an order, a panel for each category; as PNG at `path`.
+def map_figure(records: Sequence[TrialRecord], spec: SearchSpec) -> "Figure | None":
+    """Over the first two dimensions that have an order; None with fewer of them, or before a trial has finished.
 
-    The same map as on the page: what is said there of its field holds here. ValueError where the search has fewer than
-    two such dimensions, or no trial has finished.
+    `SIDE_BY_SIDE` panels and `MOST_MARKS` trials at most, the first and the best, which has a star.
     """
-    names = axes(spec)
-    colour = range_of(records, spec)
-    if len(names) < 2 or colour is None:
-        raise ValueError("A map needs two dimensions whose values have an order, and a finished trial.")
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    names, colour, first = axes(spec), range_of(records, spec), best(records, spec)
+    if len(names) < 2 or colour is None or first is None:
+        return None
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.lines import Line2D
 
     x, y = names[:2]
-    across, up = scale(spec.dimension(x)), scale(spec.dimension(y))
+    drawable = [*records[:MOST_MARKS], *(record for record in records[MOST_MARKS:] if record is first)]
     parts = [
-        landscape(mine, spec, x, y, colour, title=name) for name, mine in panels(records, spec, default_panels(spec))
+        landscape(mine, spec, x, y, colour, title=title, cells=CELLS)
+        for title, mine in panels(drawable, spec, default_panels(spec))[:SIDE_BY_SIDE]
     ]
-    columns = 2 if len(parts) == 4 else min(ACROSS, len(parts))
+    across, up = scale(spec.dimension(x)), scale(spec.dimension(y))
+    columns = min(len(parts), 3 if len(parts) not in (2, 4) else 2)
     rows = -(-len(parts) // columns)  # ceil
+    height = rows * {1: 330.0, 2: 270.0, 3: 200.0}[columns] + 90
+    figure, places = drawing.figure(height, rows, columns, shared=True)
     shades = LinearSegmentedColormap.from_list("shades", list(STOPS))
-    size = (1.4 + 3.2 * columns if columns > 1 else 7.0, 0.8 + 3.2 * rows if columns > 1 else 4.6)
-    figure, places = plt.subplots(
-        rows, columns, figsize=size, layout="constrained", sharex=True, sharey=True, squeeze=False
-    )
-    best = _best(records, spec)
-    flat = list(places.flat)
-    for i, place in enumerate(flat):
+    marks: dict[str, Artist] = {}
+    for i, place in enumerate(places):
         if i >= len(parts):
             place.set_visible(False)
             continue
-        place.set_title(parts[i].title, fontsize=10.5)
-        _panel(place, parts[i], shades, best)
-        _axes(place, spec, across, up, left=i % columns == 0, below=i + columns >= len(parts))
-    bar = figure.colorbar(ScalarMappable(cmap=shades), ax=flat, pad=0.015, aspect=28)
-    _label(bar, colour, spec.objectives[0].name)
-    handles = {
-        label: handle for place in flat for handle, label in zip(*place.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside lower center",
-        ncols=6 if columns > 1 else 4,
-        frameon=False,
-        fontsize=9,
-    )
-    if title:
-        figure.suptitle(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return path
+        marks |= _panel(place, parts[i], shades, first.number)
+        _axes(place, across, up, columns=columns, below=i + columns >= len(parts))
+        drawing.titles(
+            place,
+            spec.called(x) if i + columns >= len(parts) else "",
+            spec.called(y) if i % columns == 0 else "",
+            parts[i].title,
+        )
+    if any(len(part.ridge) > 1 for part in parts):
+        marks["best of each column"] = Line2D([], [], color=drawing.INK, linewidth=1.6)
+    ticks = colour.ticks()
+    bar = figure.colorbar(ScalarMappable(cmap=shades), ax=places, location="bottom", aspect=60, pad=0.02)
+    bar.set_ticks([at for at, _ in ticks], labels=[words for _, words in ticks])
+    bar.set_label(drawing.plain(spec.objectives[0].name), color=drawing.DIM, fontsize=11.5)
+    bar.outline.set_visible(False)
+    bar.ax.set_facecolor("none")
+    bar.ax.tick_params(labelsize=11.5, labelcolor=drawing.DIM, length=0)
+    drawing.legend(figure, marks, height)
+    return figure
 
 
-def _best(records: Sequence[TrialRecord], spec: SearchSpec) -> int:
-    known = [(reached, record.number) for record in records if (reached := value(record)) is not None]
-    return (min if spec.objectives[0].lower else max)(known)[1]
-
-
-def _panel(place: "Axes", part: Landscape, shades: Any, best: int) -> None:
-    """Field, wall, dotted lines, ridge, trials: the last on top."""
+def _panel(place: "Axes", part: Landscape, shades: Any, best: int) -> "dict[str, Artist]":
+    """Field, wall, dotted lines, ridge, trials: the last on top. What is drawn, by its name in the legend."""
+    place.set_facecolor(GROUND)
+    marks: dict[str, Artist] = {}
+    half = 0.5 / (CELLS - 1)
     if part.field is not None:
-        place.contourf(part.field.x, part.field.y, part.field.shade, levels=20, cmap=shades, vmin=0, vmax=1, alpha=0.85)
+        box = (-half, 1 + half, -half, 1 + half)
+        place.imshow(
+            part.field.shade, origin="lower", extent=box, cmap=shades, vmin=0, vmax=1, aspect="auto",
+            interpolation="none", zorder=0.6,
+        )  # fmt: skip
     if part.wall is not None:
-        colour = COLOURS["out of memory"]
-        place.axvspan(part.wall, 1 + PAD, color=colour, alpha=0.1, linewidth=0)
-        place.axvline(part.wall, color=colour, linewidth=1)
-    for i, line in enumerate(part.iso):
-        label = "constant rate / batch" if not i else None
-        place.plot(line.x, line.y, ":", color="0.45", linewidth=1, label=label)
+        place.axvspan(part.wall, 1 + PAD, color=COLOURS["out of memory"], alpha=0.12, linewidth=0)
+    for line in part.iso:
+        (marks["constant rate / batch"],) = place.plot(line.x, line.y, ":", color=drawing.TARGET, linewidth=1.2)
     if len(part.ridge) > 1:
-        place.plot(part.ridge[:, 0], part.ridge[:, 1], color="#1c2327", linewidth=1.4, label="best of each column")
+        place.plot(part.ridge[:, 0], part.ridge[:, 1], color=RIDGE, linewidth=1.6)
     for name, look in MARKS.items():
         if name in part.trials:
-            place.scatter(
-                part.positions[name][:, 0],
-                part.positions[name][:, 1],
-                label=name,
-                zorder=3,
-                color=COLOURS[name],
-                **look,
-            )
-    if "finished" not in part.trials:
-        return
-    at = part.positions["finished"]
-    dots: dict[str, Any] = {"cmap": shades, "vmin": 0, "vmax": 1, "s": 22, "edgecolors": "white", "linewidths": 0.6}
-    place.scatter(at[:, 0], at[:, 1], c=part.shade, zorder=4, label="finished", **dots)
-    for i, trial in enumerate(part.trials["finished"]):
-        if trial.number == best:
-            place.scatter(
-                at[i : i + 1, 0], at[i : i + 1, 1], marker="*", s=170, color="#f2b630", edgecolors="#1c2327",
-                linewidths=0.9, zorder=5, label="best",
-            )  # fmt: skip
+            colour = {"color": COLOURS[name]} if "facecolors" not in look else {"edgecolors": COLOURS[name]}
+            marks[name] = _dots(place, part.positions[name], zorder=3, **colour, **look)
+    if "finished" in part.trials:
+        at = part.positions["finished"]
+        marks["finished"] = _dots(
+            place, at, c=part.shade, zorder=4, cmap=shades, vmin=0, vmax=1, s=40, edgecolors="white", linewidths=0.8
+        )
+        for i, trial in enumerate(part.trials["finished"]):
+            if trial.number == best:
+                marks["best"] = _dots(
+                    place, at[i : i + 1], marker="*", s=190, color="#f2b630", edgecolors=RIDGE, linewidths=0.9, zorder=5
+                )
+    return marks
 
 
-def _axes(place: "Axes", spec: SearchSpec, across: Scale, up: Scale, *, left: bool, below: bool) -> None:
+def _dots(place: "Axes", at: Array, **look: Any) -> "Artist":
+    return place.scatter(at[:, 0], at[:, 1], **look)
+
+
+def _axes(place: "Axes", across: Scale, up: Scale, *, columns: int, below: bool) -> None:
     place.set(xlim=(-PAD, 1 + PAD), ylim=(-PAD, 1 + PAD))
-    place.set_xticks([at for at, _ in across.ticks()], [label for _, label in across.ticks()])
+    ticks, room = across.ticks(), (drawing.WIDTH - 90) / columns
+    every = -(-len(ticks) * (10 + 7 * max(len(label) for _, label in ticks)) // int(room))
+    place.set_xticks([at for at, _ in ticks[::every]], [label for _, label in ticks[::every]])
     place.set_yticks([at for at, _ in up.ticks()], [label for _, label in up.ticks()])
-    place.tick_params(labelsize=9, labelbottom=below)
-    place.grid(color="0.9")
-    place.set_axisbelow(True)
-    if below:
-        place.set_xlabel(spec.called(across.dimension.name))
-    if left:
-        place.set_ylabel(spec.called(up.dimension.name))
-
-
-def _label(bar: Any, colour: Shades, name: str) -> None:
-    ticks = colour.ticks()
-    bar.set_ticks([at for at, _ in ticks], labels=[label for _, label in ticks])
-    bar.set_label(name)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=9, length=0)
+    place.tick_params(labelbottom=below)
+    place.grid(color=LINES)

@@ -1,10 +1,13 @@
 """What codecs declare: names, bounds, and bytes known before anything runs."""
 
+from typing import get_args
+
 import pytest
 
 from scalebook.training.ps.policy.codecs import (
     CODECS,
     Bf16,
+    CodecName,
     Fp32,
     Int8,
     PowerSgd,
@@ -52,6 +55,7 @@ def test_what_is_out_of_bounds_is_refused_by_key(make: object, message: str) -> 
 
 
 def test_names_and_facts() -> None:
+    assert tuple(CODECS) == get_args(CodecName)
     assert {name: make_codec(name).name for name in CODECS} == {name: name for name in CODECS}  # type: ignore[arg-type]
     assert [name for name, codec in CODECS.items() if codec.facts().exact] == ["fp32"]
     assert [name for name, codec in CODECS.items() if codec.facts().whole] == ["fp32", "bf16", "fp16", "int8"]
