@@ -15,7 +15,7 @@ from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.deaths import Deaths, resume_hint
 from scalebook.training.strategies.launcher import AroundFork, Processes, take_rank
 from scalebook.training.strategies.lightning import Callback, LightningDataModule, Trainer, TrainerFn
-from scalebook.training.strategies.machine import Machine, TrainingMachine, VirtualMachine
+from scalebook.training.strategies.machine import MachinePart, TrainingMachine, VirtualMachine
 from scalebook.training.strategies.playing import ArrivingPlayers
 from scalebook.training.strategies.processes import Lost, Reaction
 from scalebook.training.strategies.refused import refuse_elastic, refuse_finders, refuse_model, refuse_settings
@@ -33,7 +33,7 @@ from scalebook.training.strategies.tuners import tune
 from scalebook.training.strategies.worker_process import worker_parts
 from scalebook.training.strategies.worker_session import ArrivingWorker
 
-_NOTHING_TRAINS: Final = Machine(1, Processes(1), 0.0)
+_NOTHING_TRAINS: Final = MachinePart(1, Processes(1), 0.0)
 
 
 class AsyncRun(AroundFork):
@@ -93,7 +93,7 @@ class AsyncRun(AroundFork):
         self._between = FittedSession(self._kept, self.session.figures)
         return self._machine.forks
 
-    def _machine_of(self, settings: Settings) -> Machine:
+    def _machine_of(self, settings: Settings) -> MachinePart:
         arguments, workers = self._arguments, self._nodes * self._on_each
         seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
         if self._place is not None:

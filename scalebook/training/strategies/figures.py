@@ -115,7 +115,7 @@ class MonitorFigures(RunFigures):
         return self._figures.timings()
 
 
-class WorkerFigures(MonitorFigures):
+class TrainingFigures(MonitorFigures):
     """Of a run, in one of its workers. `buffers`: while it trains."""
 
     def __init__(self, end: WorkerEnd) -> None:

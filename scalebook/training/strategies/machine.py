@@ -13,7 +13,7 @@ from scalebook.training.strategies.launcher import Processes
 from scalebook.training.strategies.processes import Lost, Reaction
 
 
-class Machine:
+class MachinePart:
     """One that trains nothing: a single process validates, tests or predicts.
 
     `node`: its number. `processes`: workers' of the run, on all machines. `forks`: what is forked here.
@@ -75,7 +75,7 @@ class Machine:
         """In the monitor, when all processes here have ended."""
 
 
-class TrainingMachine(Machine):
+class TrainingMachine(MachinePart):
     """The only machine of a run: all workers and servers are forked here."""
 
     is_training = True

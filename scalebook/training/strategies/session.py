@@ -19,7 +19,7 @@ from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.figures import MonitorFigures, RunFigures
 from scalebook.training.strategies.launcher import ServerEnded, take_rank
 from scalebook.training.strategies.lightning import Trainer
-from scalebook.training.strategies.machine import Machine
+from scalebook.training.strategies.machine import MachinePart
 from scalebook.training.strategies.places import Places, Stage
 from scalebook.training.strategies.sharing import SharedData
 from scalebook.training.strategies.state_file import StateFile
@@ -145,7 +145,7 @@ class FittedSession(Session):
 class MonitorSession(Session):
     """While its workers train, in the process that has forked them."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: MachinePart) -> None:
         super().__init__(machine.first, machine.processes, machine.node)
         if machine.figures is not None:
             self.figures = MonitorFigures(machine.figures)
@@ -157,7 +157,12 @@ class ServerSession(Session):
     on_cpu = True
 
     def __init__(
-        self, rank: int, machine: Machine, arguments: AsyncArguments, server: ServerEnd | StandInEnd, trainer: Trainer
+        self,
+        rank: int,
+        machine: MachinePart,
+        arguments: AsyncArguments,
+        server: ServerEnd | StandInEnd,
+        trainer: Trainer,
     ) -> None:
         super().__init__(rank, machine.processes, machine.node)
         self._server, self._rendezvous = server, 0

@@ -20,7 +20,7 @@ from scalebook.training.strategies.far_side import FarSide
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.key_file import key_file, read_key
 from scalebook.training.strategies.launcher import Processes
-from scalebook.training.strategies.machine import Machine, TrainingMachine
+from scalebook.training.strategies.machine import MachinePart, TrainingMachine
 from scalebook.training.strategies.machine_deaths import FarDeaths, ServerDeaths
 from scalebook.training.strategies.machines import ServerSide, who_comes
 from scalebook.training.strategies.meeting import listening_at, resolved
@@ -55,7 +55,7 @@ class FirstMachine(TrainingMachine):
         return None if min(others, default=0) < min(arrivals[: self._here]) else arrivals
 
 
-class OtherMachine(Machine):
+class OtherMachine(MachinePart):
     """A machine whose workers reach the shards on the first one."""
 
     several = True

@@ -9,10 +9,10 @@ from typing_extensions import override
 from scalebook.training.ps.worker.end import WorkerEnd
 from scalebook.training.strategies.async_arguments import AsyncArguments
 from scalebook.training.strategies.collectives import Collectives
-from scalebook.training.strategies.figures import WorkerFigures
+from scalebook.training.strategies.figures import TrainingFigures
 from scalebook.training.strategies.launcher import take_rank
 from scalebook.training.strategies.lightning import Trainer
-from scalebook.training.strategies.machine import Machine
+from scalebook.training.strategies.machine import MachinePart
 from scalebook.training.strategies.places import Places, set_apart
 from scalebook.training.strategies.portable import for_any_trainer
 from scalebook.training.strategies.session import (
@@ -34,12 +34,12 @@ class WorkerParts:
     rank: int
     on_each: int
     arguments: AsyncArguments
-    machine: Machine
+    machine: MachinePart
     end: WorkerEnd
     trainer: Trainer
     data: SharedData
     collectives: Collectives | None
-    figures: WorkerFigures
+    figures: TrainingFigures
     kept: StateFile
 
 
@@ -47,7 +47,7 @@ def worker_parts(
     rank: int,
     on_each: int,
     arguments: AsyncArguments,
-    machine: Machine,
+    machine: MachinePart,
     end: WorkerEnd,
     trainer: Trainer,
     kept: StateFile,
@@ -61,7 +61,7 @@ def worker_parts(
     data = shared_data(arguments, end.workers, end.cursor, end.meetings, turn)
     data.join(rank, arguments.deadline_s, end.is_over)
     collectives = Collectives(end.meetings, Places(trainer), rank) if machine.processes > 1 else None
-    return WorkerParts(rank, on_each, arguments, machine, end, trainer, data, collectives, WorkerFigures(end), kept)
+    return WorkerParts(rank, on_each, arguments, machine, end, trainer, data, collectives, TrainingFigures(end), kept)
 
 
 class WorkerProcess(Session):
