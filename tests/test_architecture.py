@@ -30,7 +30,7 @@ LAYERS = {
         "planning", "model_making", "cli", "dry_run", "describe", "runner", "commands", "__main__",
     ],
     "training/ps": [
-        "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",
+        "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker", "sim",
         "channel", "replay", "launch", "far",
     ],
     "training/jobs/executors": ["executor", "launcher", "beginning", "local", "cluster", "known", "launchers"],
@@ -105,6 +105,17 @@ def test_who_trains_knows_the_worker_s_end_and_nothing_behind_it(room: str) -> N
     for path in sources(f"training/{room}"):
         names = [name for name in imports(path) if within(name, ("scalebook.training.ps",))]
         assert [name for name in names if not within(name, TRAINERS_MAY_USE)] == [], path
+
+
+def test_the_engine_does_not_know_that_workers_are_simulated() -> None:
+    """`launch` decides it; whoever plans without training simulates too. All of them by the public face."""
+    for path in sources("training"):
+        names = [name for name in imports(path) if within(name, ("scalebook.training.ps.sim",))]
+        own = path.relative_to(ROOT / "training")
+        if own.parts[:2] == ("ps", "sim") or not names:
+            continue
+        assert str(own) == "ps/launch.py" or own.parts[0] == "planning", path
+        assert [name for name in names if name.count(".") > 4] == [], path
 
 
 @pytest.mark.parametrize("house", LAYERS)

@@ -39,12 +39,6 @@ Steps = Generator[Wait | Until, None, T]
 class Clock(Protocol):
     """Of one run, the same for all workers in a process."""
 
-    alone: bool
-    """Whether this process plays all workers: what they have in common changes in no other, and not while one asks."""
-
-    server_process: bool
-    """Whether it stands for servers that are processes of their own, where this process plays all workers."""
-
     def now(self) -> float:
         """Seconds; only differences mean something."""
 
@@ -67,7 +61,6 @@ class RealClock:
     def __init__(self, sleep: Callable[[Callable[[], bool], float, Callable[[], str]], None]) -> None:
         self._sleep = sleep
         self.now = monotonic
-        self.alone = self.server_process = False
 
     def play(self, steps: Steps[T]) -> T:
         try:

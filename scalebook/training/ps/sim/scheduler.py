@@ -8,12 +8,11 @@ same time goes by worker number, and deaths and returns come before either.
 
 import heapq
 from collections.abc import Callable, Generator, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from scalebook.training.ps.clock.steps import Until, Wait
-from scalebook.training.ps.clock.virtual import VirtualClock
-from scalebook.training.ps.clock.watch import Nobody, Watch
+from scalebook.training.ps.clock import Until, Wait
 from scalebook.training.ps.policy.clock import Death
+from scalebook.training.ps.sim.clock import SimulatedClock
 
 
 class Computes(NamedTuple):
@@ -44,6 +43,45 @@ class _Entry(NamedTuple):
 _GOES_ON, _COMPUTED, _DIES, _RETURNS = range(4)
 
 
+class Watch(Protocol):
+    """Who looks on. The default does nothing."""
+
+    def settling(self) -> bool:
+        """At each moment, when all has happened that follows: whether to look again, since this has changed something
+        (by `Scheduler.die`)."""
+
+    def looked(self) -> None:
+        """Workers have been asked whether they can go on, or one has gone on: updates may have been made."""
+
+    def begins(self, worker: int) -> None:
+        """Its next gradient takes from now on."""
+
+    def ends(self, worker: int) -> None:
+        """Its life is over: it has finished."""
+
+    def returns(self, worker: int) -> None:
+        """It is there again, and about to join."""
+
+
+class Nobody:
+    """A `Watch` that does nothing."""
+
+    def settling(self) -> bool:
+        return False
+
+    def looked(self) -> None:
+        """Nothing."""
+
+    def begins(self, worker: int) -> None:
+        """Nothing."""
+
+    def ends(self, worker: int) -> None:
+        """Nothing."""
+
+    def returns(self, worker: int) -> None:
+        """Nothing."""
+
+
 class Scheduler:
     """Plays all workers of a run in one process, on a virtual clock.
 
@@ -54,7 +92,7 @@ class Scheduler:
 
     def __init__(
         self,
-        clock: VirtualClock,
+        clock: SimulatedClock,
         gradient_s: Callable[[int], float],
         changes: Callable[[], int],
         mark_dead: Callable[[int], None],
