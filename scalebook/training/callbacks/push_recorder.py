@@ -57,7 +57,7 @@ class PushRecorder(Callback):
 
     def _write_timings(self, trainer: Trainer) -> None:
         measured = trainer.strategy
-        if trainer.is_global_zero and isinstance(measured, Measured) and not measured.is_virtual:
+        if trainer.is_global_zero and isinstance(measured, Measured) and not measured.is_simulated:
             records.save(self.folder / names.TIMINGS_JSON, measured.timings())
 
     def _now_and_then(self, trainer: Trainer) -> None:

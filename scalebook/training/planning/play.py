@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from scalebook.training.planning.answer import Point
 from scalebook.training.planning.closed import (
+    ENOUGH,
     FEW,
     LONG,
-    PLAYED,
     lengthened,
     one_worker,
     saturates,
@@ -179,7 +179,7 @@ class _Watch(Nobody):
             self.stale[outcome.staleness] += 1
 
 
-_PLAYED: Final[dict[str, Point]] = {}
+_KNOWN: Final[dict[str, Point]] = {}
 """Plays of this process, by all that decides them: the same one is asked for as a point, a change, and a beginning."""
 KEPT: Final = 1000
 
@@ -215,22 +215,22 @@ def play(
             return replace(point, samples_per_s=local.every * point.samples_per_s)
         if workers == 1 and (alone := one_worker(profile.batch_size, rule, shards, timing, *travels)) is not None:
             return alone
-        if workers > PLAYED and not timing.stragglers:
+        if workers > ENOUGH and not timing.stragglers:
 
             def fewer(count: int, gradients: int | None = None) -> Point:
                 return play(profile, count, rule, shards, timing, seed, cores, gradients, damping=damping)
 
             if saturates(workers, rule, timing, *travels):
-                point = fewer(PLAYED) if rule == Async() else fewer(FEW, LONG * FEW)
+                point = fewer(ENOUGH) if rule == Async() else fewer(FEW, LONG * FEW)
                 return stretched(point, workers, timing, *travels, profile.batch_size)
-            if rule == Sync() and waits_in_queues(fewer(PLAYED), timing):
-                return lengthened(fewer(FEW), fewer(PLAYED), workers, timing)
+            if rule == Sync() and waits_in_queues(fewer(ENOUGH), timing):
+                return lengthened(fewer(FEW), fewer(ENOUGH), workers, timing)
     counted = gradients or _enough(workers, rule, local)
     now = DeclaredBytes(timing, workers, shards, seed, *travels)
     settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
     key = repr((profile.batch_size, travels, workers, settings, seed, cores, counted, overlap))
-    if key in _PLAYED:
-        return _PLAYED[key]
+    if key in _KNOWN:
+        return _KNOWN[key]
     run = SharedRun(workers, settings, now)
     watch = _Watch()
     watch.clock, watch.n_push = now, local.every
@@ -254,10 +254,10 @@ def play(
         players.detach()
     finally:
         run.close()
-    if len(_PLAYED) >= KEPT:
-        _PLAYED.clear()
-    _PLAYED[key] = _point(profile, workers, watch, before, after, watch.n_push)
-    return _PLAYED[key]
+    if len(_KNOWN) >= KEPT:
+        _KNOWN.clear()
+    _KNOWN[key] = _point(profile, workers, watch, before, after, watch.n_push)
+    return _KNOWN[key]
 
 
 def _enough(workers: int, rule: Rule, local: Local) -> int:

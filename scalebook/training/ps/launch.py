@@ -42,7 +42,7 @@ class Launch:
 
     @property
     def processes(self) -> int:
-        """Worker processes to start: one for each worker, or one that plays them all."""
+        """Worker processes to start: one for each worker, or one that simulates them all."""
         return self._run.control.workers if self._clock is None else 1
 
     @property
@@ -70,7 +70,7 @@ class Launch:
         return SharedEnd(self._run, worker, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 
     def players(self, deadline_s: float) -> PlayingEnd:
-        """Become the process that plays all workers of a virtual run; `deadline_s` as above."""
+        """Become the process that simulates all workers of a virtual run; `deadline_s` as above."""
         assert self._clock is not None, "host virtual, with a clock"
         return SimulatedEnd(self._run, self._clock, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 

@@ -26,7 +26,7 @@ class SharedMeasures:
     _buffers: Buffers | None
 
     @property
-    def is_virtual(self) -> bool:
+    def is_simulated(self) -> bool:
         """Whether one process plays all workers, on a virtual clock."""
         return self._figures is not None and self._figures.settings.clock is not None
 

@@ -32,7 +32,7 @@ from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
 class Told(SingleDeviceStrategy):
     """One process that says it were two workers, whose pushes grow by one with every batch."""
 
-    is_virtual = False
+    is_simulated = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ class Settings:
         shards: Parts that the parameters of each optimizer are divided into, each with a lock of its own (and a server,
             with host `process`).
         host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`); or one
-            process plays all workers (`virtual`).
+            process simulates all workers (`virtual`).
         overlap: With host `process`: workers compute while their last push is being applied.
         trace: Folder for the log of updates, from which `replay` makes the run again; None: no log.
         norms: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
