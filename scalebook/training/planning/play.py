@@ -35,7 +35,7 @@ from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.local import Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.sim import Line, Nobody, SimulatedClock, SimulatedWorkers
+from scalebook.training.ps.sim import Line, SimulatedClock, SimulatedWorkers, Watch
 
 LEAST: Final = 500
 """Gradients that are counted, at least."""
@@ -145,7 +145,7 @@ class _Reading:
     time_s: float
 
 
-class _Watch(Nobody):
+class _Watch(Watch):
     """When updates were made, and how stale gradients were when they arrived."""
 
     def __init__(self) -> None:

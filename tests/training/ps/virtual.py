@@ -20,7 +20,7 @@ from scalebook.training.ps.memory.region import DROPPED, METER
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.rules import Rule, View
-from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers
+from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers, Watch
 from scalebook.training.ps.trace import read_updates
 from tests.training.ps.sim.works import Asked
 
@@ -86,7 +86,7 @@ class Update(NamedTuple):
 
 
 @dataclass
-class VirtualRun:
+class VirtualRun(Watch):
     """`pushes` of each worker, by the rule; `run()` once, then read the rest. Every gradient is 1, the rate 1."""
 
     rule: Rule

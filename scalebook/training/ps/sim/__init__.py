@@ -4,7 +4,7 @@ and here is only what differs for workers that share a process and a clock. Nobo
 from scalebook.training.ps.sim.clock import Line, SimulatedClock
 from scalebook.training.ps.sim.end import SimulatedEnd
 from scalebook.training.ps.sim.one_model import OneModel
-from scalebook.training.ps.sim.scheduler import Deadlock, Nobody, Watch
+from scalebook.training.ps.sim.scheduler import Deadlock, Watch
 from scalebook.training.ps.sim.workers import SimulatedWorkers
 
-__all__ = ["Deadlock", "Line", "Nobody", "OneModel", "SimulatedClock", "SimulatedEnd", "SimulatedWorkers", "Watch"]
+__all__ = ["Deadlock", "Line", "OneModel", "SimulatedClock", "SimulatedEnd", "SimulatedWorkers", "Watch"]

@@ -11,7 +11,7 @@ from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMPUTE, ROW
 from scalebook.training.ps.sim.clock import SimulatedClock
 from scalebook.training.ps.sim.hosts import SimulatedHost, SimulatedServers
-from scalebook.training.ps.sim.scheduler import Computes, Life, Nobody, Scheduler, Watch
+from scalebook.training.ps.sim.scheduler import Computes, Life, Scheduler, Watch
 from scalebook.training.ps.sim.section import SimulatedCapacity, SimulatedSection, may_release
 from scalebook.training.ps.worker.beside import Work
 from scalebook.training.ps.worker.end import Need, Pushed
@@ -72,9 +72,15 @@ class SimulatedWorkers:
         """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
         self._resting: set[int] = set()
         event = run.control.event
-        watch = _Stops(self._stop_late, watch or Nobody()) if run.settings.rule.stops else watch
         self.scheduler = Scheduler(
-            clock, self._computes, lambda: event.calls, self._mark_dead, self._rejoin, clock.settings.deaths, watch
+            clock,
+            self._computes,
+            lambda: event.calls,
+            self._mark_dead,
+            self._rejoin,
+            clock.settings.deaths,
+            watch,
+            self._stop_late if run.settings.rule.stops else lambda: False,
         )
         self._valid, self._ended = True, False
         for worker, joined in self._in_turn(lambda worker: self._join_steps(worker, announce)).items():
@@ -228,26 +234,3 @@ class SimulatedWorkers:
         self.run.rejoin(worker)
         self._work.returns(worker)
         return self._life(worker, None)
-
-
-class _Stops:
-    """A `Watch` by which `stop` is asked at each moment besides."""
-
-    def __init__(self, stop: Callable[[], bool], watch: Watch) -> None:
-        self._stop, self._watch = stop, watch
-
-    def settling(self) -> bool:
-        changed = self._watch.settling()
-        return self._stop() or changed
-
-    def looked(self) -> None:
-        self._watch.looked()
-
-    def begins(self, worker: int) -> None:
-        self._watch.begins(worker)
-
-    def ends(self, worker: int) -> None:
-        self._watch.ends(worker)
-
-    def returns(self, worker: int) -> None:
-        self._watch.returns(worker)
