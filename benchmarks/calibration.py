@@ -34,10 +34,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from benchmarks.machine import machine
 from scalebook.training.planning.play import Endless
 from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
 from scalebook.training.ps.policy.rules import Async, Rule, Softsync, Sync
-from scalebook.training.ps.worker.virtual import VirtualWorkers
+from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.strategies import AsyncPS
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "calibration.md"
@@ -104,7 +103,7 @@ def play(
 ) -> Played:
     """So many gradients, each `gradient` of the parameter's value that its worker has; the learning rate is 1.
     `values`: is given the parameter's after each update."""
-    now = VirtualClock(clock, workers, seed=seed)
+    now = SimulatedClock(clock, workers, seed=seed)
     run = SharedRun(workers, Settings(rule, host="virtual", clock=clock), now)
     parameters: dict[int, Parameter] = {}
 
@@ -113,7 +112,7 @@ def play(
         return [SGD([parameters[worker]], lr=1.0)]
 
     try:
-        players = VirtualWorkers(run, now, make, Endless())
+        players = SimulatedWorkers(run, now, make, Endless())
         players.begin()
         (shard,) = players.sections[0].shards
         stale, at = list[tuple[int, int]](), list[float]()

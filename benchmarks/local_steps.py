@@ -25,12 +25,10 @@ from scalebook.training.claims.intervals import Amount, Confidence, ratio_interv
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.planning.play import Endless
 from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.local import DiLoCo, Elastic, Local, LocalSGD, NoLocalSteps, Significance
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
-from scalebook.training.ps.worker.one_model import OneModel
-from scalebook.training.ps.worker.virtual import VirtualWorkers
+from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
 from scalebook.training.search.study.trials import TrialRecord
 
 WORKERS: Final = 8
@@ -73,9 +71,9 @@ def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reac
     """Train until the target, or for `EPOCHS`, or until the loss is no number."""
     model, (_, held_out) = perceptron(seed), images()
     one_model = OneModel([SGD(model.parameters(), lr=rate)])
-    clock = VirtualClock(TIMING, WORKERS, seed=seed)
+    clock = SimulatedClock(TIMING, WORKERS, seed=seed)
     shared = SharedRun(WORKERS, Settings(rule, local=local), clock)
-    players = VirtualWorkers(shared, clock, one_model.make, Endless())
+    players = SimulatedWorkers(shared, clock, one_model.make, Endless())
     players.begin()
     looks: list[tuple[float, float, float]] = []
     losses: list[float] = []

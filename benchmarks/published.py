@@ -25,9 +25,9 @@ from scalebook.training.planning.links import NETWORKS, Network
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile
 from scalebook.training.planning.reliability import compared
-from scalebook.training.ps.clock.virtual import DRAWS
 from scalebook.training.ps.policy.clock import Distribution, Link
 from scalebook.training.ps.policy.rules import Async, Sync
+from scalebook.training.ps.sim.clock import DRAWS
 
 FLOPS: Final = 4.29e12 / 3
 SERVERS: Final = 17

@@ -27,12 +27,10 @@ from typing_extensions import override
 from benchmarks.engine_task import BATCH, LEARNING_RATE, SAMPLES, make_optimizer, perceptron, samples
 from scalebook.training.planning.play import Endless
 from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.clock.steps import Steps
-from scalebook.training.ps.clock.virtual import VirtualClock
+from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.rules import RULES
-from scalebook.training.ps.worker.one_model import OneModel
-from scalebook.training.ps.worker.virtual import VirtualWorkers
+from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
 from scalebook.training.strategies.forked import keep_what_is_freed
 
 ROUNDS: Final = 5
@@ -122,7 +120,7 @@ class Virtual(NamedTuple):
     traffic: Callable[[], Traffic]
 
 
-class CountingClock(VirtualClock):
+class CountingClock(SimulatedClock):
     """Knows how many pushes travel."""
 
     pushes = 0
@@ -143,7 +141,7 @@ def virtual(workers: int, rule: str) -> Iterator[Virtual]:
     one_model, gradient = OneModel([make_optimizer(model)]), gradient_of(model)
     clock, settings = CountingClock(TIMING, workers), Settings(RULES[rule]())
     run = SharedRun(workers, settings, clock)
-    all_of_them = VirtualWorkers(run, clock, one_model.make, Endless())
+    all_of_them = SimulatedWorkers(run, clock, one_model.make, Endless())
     all_of_them.begin()
 
     def step() -> None:

@@ -37,13 +37,11 @@ from scalebook.training.planning.play import Endless
 from scalebook.training.planning.profile import Profile
 from scalebook.training.planning.reliability import ComparedPlan, PlansCompared, strategy_of, write
 from scalebook.training.ps import Settings, SharedRun, join, serve
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.memory.region import ROW, WAIT
 from scalebook.training.ps.policy.clock import Distribution
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.policy.settings import HostName
-from scalebook.training.ps.worker.one_model import OneModel
-from scalebook.training.ps.worker.virtual import VirtualWorkers
+from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
 from scalebook.training.strategies.processes import run_workers
 
 NEAR: Final = 0.1
@@ -135,7 +133,7 @@ def real(rule: Rule, workers: int, host: HostName, seconds: float, seed: int) ->
 
 def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float, seed: int) -> Seen:
     """The same on a clock made of what a single worker has taken; the servers serve pushes one after the other."""
-    clock = VirtualClock(cost.clock(slower(workers, cost.gradient_s), workers, host), workers, seed=seed)
+    clock = SimulatedClock(cost.clock(slower(workers, cost.gradient_s), workers, host), workers, seed=seed)
     run = SharedRun(workers, Settings(rule), clock)
     waits = run.control.seconds[WAIT::ROW]
     waited = [0.0] * workers
@@ -147,7 +145,7 @@ def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float
 
     model = perceptron(seed)
     one = OneModel([SGD(model.parameters(), lr=LEARNING_RATE)])
-    players = VirtualWorkers(run, clock, one.make, Endless(), gradient_s=gradient_s)
+    players = SimulatedWorkers(run, clock, one.make, Endless(), gradient_s=gradient_s)
     numbers, losses = {worker: worker for worker in range(workers)}, []
     players.begin()
     while (worker := players.next()) is not None and clock.now() < seconds:

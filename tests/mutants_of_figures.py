@@ -275,7 +275,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "tracking", f"{TRACKING}/names.py",
-        "return \"virtual seconds\" if all(virtual) else", "return \"virtual seconds\" if any(virtual) else",
+        "return \"virtual seconds\" if all(simulated) else", "return \"virtual seconds\" if any(simulated) else",
         "measured seconds are called virtual", NAMES,
     ),
     Mutant(

@@ -1,8 +1,11 @@
 """Who may know whom: the arrows of the design, held against the code's own imports."""
 
 import ast
+import io
+import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -30,7 +33,7 @@ LAYERS = {
         "tuning", "planning", "model_making", "cli", "dry_run", "describe", "runner", "commands", "__main__",
     ],
     "training/ps": [
-        "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker",
+        "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker", "sim",
         "channel", "replay", "launch", "far",
     ],
     "training/jobs/executors": ["executor", "launcher", "beginning", "local", "cluster", "known", "launchers"],
@@ -47,6 +50,8 @@ TRAINERS_MAY_USE = tuple(
 )  # fmt: skip
 """Of the parameter server: its policy, codecs and measures, the worker's end, who gives one, who waits for a GPU, and
 what cannot be copied."""
+OTHER_WORDS = 53
+"""Names with `virtual` or `played` in them, and the host's name where it is written, outside of `ps/sim`."""
 HEAVY = ("torch", "lightning", "jsonargparse")
 
 
@@ -105,6 +110,30 @@ def test_who_trains_knows_the_worker_s_end_and_nothing_behind_it(room: str) -> N
     for path in sources(f"training/{room}"):
         names = [name for name in imports(path) if within(name, ("scalebook.training.ps",))]
         assert [name for name in names if not within(name, TRAINERS_MAY_USE)] == [], path
+
+
+def test_the_engine_does_not_know_that_workers_are_simulated() -> None:
+    """`launch` decides it; whoever plans without training simulates too. All of them by the public face."""
+    for path in sources("training"):
+        names = [name for name in imports(path) if within(name, ("scalebook.training.ps.sim",))]
+        own = path.relative_to(ROOT / "training")
+        if own.parts[:2] == ("ps", "sim") or not names:
+            continue
+        assert str(own) == "ps/launch.py" or own.parts[0] == "planning", path
+        assert [name for name in names if name.count(".") > 4] == [], path
+
+
+def test_simulated_workers_are_called_so() -> None:
+    """Users read "virtual"; in code it has one name. Left are the value itself in configs, tags and forms, and the
+    strategy's own names. Of what a person reads, and of docstrings, nothing is counted."""
+    left = [
+        f"{path}:{token.start[0]} {token.string}"
+        for path in sources("scalebook")
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+        if (token.type == tokenize.NAME and re.search("virtual|played", token.string, re.IGNORECASE))
+        or (token.type == tokenize.STRING and token.string == '"virtual"')
+    ]
+    assert len([place for place in left if "/ps/sim/" not in place]) <= OTHER_WORDS, left
 
 
 @pytest.mark.parametrize("house", LAYERS)

@@ -42,7 +42,7 @@ class CountedHere:
         self._last_iteration = -1
 
     @property
-    def is_virtual(self) -> bool:
+    def is_simulated(self) -> bool:
         return False
 
     @property

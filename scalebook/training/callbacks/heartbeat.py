@@ -119,7 +119,7 @@ class Heartbeat(Callback):
     def _say(self, progress: Progress) -> None:
         if self.lines:
             measured = self.measure.measured
-            print(line(progress, measured is not None and measured.is_virtual), flush=True)
+            print(line(progress, measured is not None and measured.is_simulated), flush=True)
 
 
 def fraction(trainer: Trainer, updates: int) -> float | None:
@@ -152,14 +152,14 @@ def made_again(checkpoint: str | Path | None, updates: int) -> str:
     return f"Resumes at update {updates:,}; the run before had made {before.updates:,} or more: {lost:,} or more again."
 
 
-def line(progress: Progress, virtual: bool = False) -> str:
-    """One line for people: `42 %  epoch 4  1,440 updates  12.3 s  train/loss 0.123  ...`; `virtual`: the run's seconds
-    are, `12.3 virtual s`."""
+def line(progress: Progress, simulated: bool = False) -> str:
+    """One line for people: `42 %  epoch 4  1,440 updates  12.3 s  train/loss 0.123  ...`; `simulated`: the run's
+    seconds are, `12.3 virtual s`."""
     words = [] if progress.fraction is None else [f"{progress.fraction:4.0%}"]
     words += [
         f"epoch {progress.epoch_under_way}",
         f"{progress.updates:,} updates",
-        f"{progress.seconds:.1f} {'virtual ' * virtual}s",
+        f"{progress.seconds:.1f} {'virtual ' * simulated}s",
     ]
     validated = names.validation_metrics(progress.metrics)
     main = names.main_metric(validated)

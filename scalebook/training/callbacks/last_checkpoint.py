@@ -59,4 +59,4 @@ class LastCheckpoint(Checkpoint):
 def saves_where_it_is(trainer: Trainer) -> bool:
     """Whether a run that is asked to stop is saved in the middle of its epoch, which Lightning would count as over."""
     figures = figures_of(trainer)
-    return figures is not None and figures.is_virtual and trainer.fit_loop._can_stop_early
+    return figures is not None and figures.is_simulated and trainer.fit_loop._can_stop_early

@@ -121,7 +121,7 @@ class Measure(Callback):
         device = device_of([*pl_module.parameters()])
         if isinstance(self.measured, CountedHere) and not device.is_host:
             self._on_device = DeviceSteps(device)
-        self._window = Window(STEPS if self.measured.is_virtual else 0)
+        self._window = Window(STEPS if self.measured.is_simulated else 0)
         self._idle_of_others = self._waited(trainer)
         self._updates_before = self.counts().updates if self._restored else 0
 
@@ -244,7 +244,7 @@ class Measure(Callback):
     @override
     def state_dict(self) -> dict[str, Any]:
         state = {"samples": self.counts().samples, "seconds": self.seconds(), "real_seconds": self.real_seconds()}
-        if self.measured is not None and self.measured.is_virtual:
+        if self.measured is not None and self.measured.is_simulated:
             state["at"] = self._now()
         moved_bytes = self._bytes()
         return state if math.isnan(moved_bytes) else {**state, "bytes": moved_bytes}
@@ -258,7 +258,7 @@ class Measure(Callback):
     def _clock_restored(self, now: float) -> float:
         """What the run's clock said when the checkpoint was written, if that clock goes on, as a virtual one does;
         now otherwise. Worker 0's next batch may begin later than that."""
-        goes_on = self.measured is not None and self.measured.is_virtual
+        goes_on = self.measured is not None and self.measured.is_simulated
         return min(now, self._restored.get("at", now)) if goes_on else now
 
     def _axes_now(self) -> Axes:
@@ -331,7 +331,7 @@ class Measure(Callback):
             **staleness(self.measured.staleness()),
             **pushes(self.measured.pushes()),
             **({} if apart is None else {names.BUFFERS_APART: apart}),
-            **({names.REAL_SECONDS: self.real_seconds()} if self.measured.is_virtual else {}),
+            **({names.REAL_SECONDS: self.real_seconds()} if self.measured.is_simulated else {}),
             names.PEAK_MEMORY_MB: self._memory.peak(trainer.strategy.root_device) / MB,
             **moved(self.measured.moved_bytes(), updates),
         }

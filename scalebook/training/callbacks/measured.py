@@ -19,7 +19,7 @@ class Measured(Protocol):
     """Run-wide figures, readable at any time from worker 0 while the others go on."""
 
     @property
-    def is_virtual(self) -> bool:
+    def is_simulated(self) -> bool:
         """Whether `now`, and all other seconds, are of a virtual clock."""
         ...
 

@@ -58,7 +58,7 @@ class PushRecorder(Callback):
 
     def _write_timings(self, trainer: Trainer) -> None:
         measured = figures_of(trainer)
-        if trainer.is_global_zero and measured is not None and not measured.is_virtual:
+        if trainer.is_global_zero and measured is not None and not measured.is_simulated:
             records.save(self.folder / names.TIMINGS_JSON, measured.timings())
 
     def _now_and_then(self, trainer: Trainer) -> None:

@@ -50,7 +50,7 @@ class Evidence:
     """None of the points reached the target."""
     at_edge: str = ""
     """Dimensions of which the chosen value is the first or last one tried."""
-    is_virtual: bool = False
+    is_simulated: bool = False
     is_own: bool = False
     """A run's metric is not computed from all workers' data together."""
     seeds: int = 0
@@ -311,10 +311,10 @@ class Witness:
         if len(amounts) < len(runs):
             silent = f"{len(runs) - len(amounts)} runs recorded no {cell.metric if needs_curve(cell) else cell.figure}"
             lacking = f"{lacking}; {silent}".removeprefix("; ")
-        is_virtual = any(names.is_virtual(run.tags) for run in runs.values())
+        is_simulated = any(names.is_simulated(run.tags) for run in runs.values())
         run_ids = [run.id for run in runs.values()]
         own = needs_curve(cell) and any(is_own(run.tags, cell.metric) for run in runs.values())
-        return Evidence(label, amounts, run_ids=run_ids, lacking=lacking, is_virtual=is_virtual, is_own=own)
+        return Evidence(label, amounts, run_ids=run_ids, lacking=lacking, is_simulated=is_simulated, is_own=own)
 
     def _amount(self, cell: ClaimCell, run: RunRecord) -> Amount | None:
         if not needs_curve(cell):

@@ -90,8 +90,8 @@ class Judgement:
 
     def _figure(self, plain: ClaimCell) -> str:
         if plain.target is not None:
-            virtual = [row.evidence.is_virtual for row in self.rows if row.evidence.amounts and row.of == plain]
-            return f"{axis_words(plain.figure, virtual)} to {plain.metric} {plain.target:g}"
+            simulated = [row.evidence.is_simulated for row in self.rows if row.evidence.amounts and row.of == plain]
+            return f"{axis_words(plain.figure, simulated)} to {plain.metric} {plain.target:g}"
         return f"best {plain.metric}" if plain.figure == "best" else plain.figure.replace("_per_second", "/s")
 
 

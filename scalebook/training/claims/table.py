@@ -87,9 +87,9 @@ def remarks(judgement: Judgement) -> list[str]:
         said.append(_family(judgement))
     if any(row.evidence.is_own and row.evidence.amounts for row in judgement.rows):
         said.append(f"{SIGN} {WORDS}")
-    virtual = {row.evidence.is_virtual for row in judgement.rows if row.evidence.amounts}
+    simulated = {row.evidence.is_simulated for row in judgement.rows if row.evidence.amounts}
     timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
-    if len(virtual) > 1 and timed:
+    if len(simulated) > 1 and timed:
         said.append("Virtual seconds stand beside measured ones.")
     return [*said, *_directions(judgement)]
 

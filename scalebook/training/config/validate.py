@@ -19,7 +19,7 @@ from scalebook.training.config.confined import class_problems, path_problems
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
 from scalebook.training.config.fields import check_args, check_value, shown
 from scalebook.training.config.nodes import queue_problems
-from scalebook.training.config.workload import VIRTUAL, workload
+from scalebook.training.config.workload import simulates, workload
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files.yaml import TOP_KEYS
 
@@ -223,8 +223,7 @@ def _without_effect(config: Mapping[str, Any], description: Description) -> list
     strategy = named(trainer.get("strategy"))
     workers = mapping(strategy.args).get("workers")
     devices = trainer.get("devices")
-    virtual = mapping(strategy.args).get("host") == VIRTUAL
-    both = isinstance(workers, int) and isinstance(devices, int) and not virtual
+    both = isinstance(workers, int) and isinstance(devices, int) and not simulates(mapping(strategy.args))
     if both and workers != devices and trainer.get("accelerator") == "cpu":
         problems.append(
             Problem(

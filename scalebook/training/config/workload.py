@@ -16,14 +16,14 @@ STRATEGY_NAMES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "para
 """What people read of a strategy, everywhere; in a config it is called by its class."""
 SYNCHRONOUS: Final = ("single", "ddp")
 VIRTUAL: Final = "virtual"
-"""Of the parameter server's hosts, the one whose workers are played by one process."""
+"""Of the parameter server's hosts, the one by which a process simulates all workers."""
 
 
-def strategy_words(name: str, rule: str | None, workers: int | str | None = None, virtual: bool = False) -> str:
+def strategy_words(name: str, rule: str | None, workers: int | str | None = None, simulated: bool = False) -> str:
     """`one process`, `DDP × 2`, `parameter server × 64 virtual, bounded, bound 3`; the number of workers where it is
     not 1."""
     many = f" × {workers}" if str(workers or 1) != "1" else ""
-    many += " virtual" if virtual else ""
+    many += " virtual" if simulated else ""
     return ", ".join(part for part in (f"{STRATEGY_NAMES.get(name, name)}{many}", rule or "") if part)
 
 
@@ -45,7 +45,7 @@ class Workload:
     least: int | None
     """Workers with which it begins, where machines may join and leave while it trains; None where they may not."""
     processes: int
-    """That train on each machine: one for each of its workers, but a single one that plays all virtual ones."""
+    """That train on each machine: one for each of its workers, but a single one that simulates all."""
     devices: int
     """GPUs that it takes on each machine, if it computes on them; no more than it has processes there."""
     gpu_share: float
@@ -70,8 +70,8 @@ class Workload:
     learning_rate_scaled: float | None
     """What `lr_scaling` makes of it; None where the config has none, or one of the two is not known."""
     accelerator: str
-    is_virtual: bool
-    """Whether workers are virtual, and so are seconds."""
+    is_simulated: bool
+    """Whether one process simulates all workers, and seconds are those of a declared clock."""
 
     @property
     def least_nodes(self) -> int:
@@ -84,7 +84,7 @@ class Workload:
             names.TAG_STRATEGY: self.strategy,
             names.TAG_RULE: self.rule,
             names.TAG_WORKERS: self.workers,
-            names.TAG_CLOCK: names.VIRTUAL if self.is_virtual else None,
+            names.TAG_CLOCK: names.VIRTUAL if self.is_simulated else None,
             names.TAG_BATCH_PER_WORKER: self.batch_per_worker,
             names.TAG_BATCH_GLOBAL: self.batch_global,
             names.TAG_LR_ASKED: self.learning_rate,
@@ -102,7 +102,7 @@ class Workload:
             "batch_per_worker": self.batch_per_worker,
             "batch_global": self.batch_global,
             "lr": applied,
-            "clock": names.VIRTUAL if self.is_virtual else names.REAL,
+            "clock": names.VIRTUAL if self.is_simulated else names.REAL,
         }
         return {name: names.UNKNOWN if value is None else value for name, value in by_name.items()}
 
@@ -118,13 +118,13 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     devices = _count(trainer.get("devices")) or 1
     nodes = 1 if name == "single" else nodes_of(trainer)
     workers = 1 if name == "single" else (_count(args.get("workers")) or devices) * nodes
-    virtual = name == "AsyncPS" and args.get("host") == VIRTUAL
+    simulated = name == "AsyncPS" and simulates(args)
     rule = choice("rule", args, info)
     gradients, computed = (workers, workers) if name in SYNCHRONOUS else _gradients(rule, workers)
     batch = _count(_argument(done, "data", "data", "batch_size", description))
     accumulate = _count(trainer.get("accumulate_grad_batches")) or 1
     local = choice("local", args, info)
-    processes = 1 if virtual else max(1, workers // nodes)
+    processes = 1 if simulated else max(1, workers // nodes)
     steps = local is not None and local.info.local is not None and local.info.local.steps
     effective = batch and batch * accumulate * gradients * (_between_pushes(local) if local else 1)
     averaged = batch and batch * accumulate * (1 if steps else gradients)
@@ -149,8 +149,13 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
         learning_rate=rate,
         learning_rate_scaled=_scaled(done, rate, averaged),
         accelerator=str(trainer.get("accelerator") or "auto"),
-        is_virtual=virtual,
+        is_simulated=simulated,
     )
+
+
+def simulates(args: Mapping[str, Any]) -> bool:
+    """Whether one process has all workers, by these arguments of a parameter server."""
+    return bool(args.get("host") == VIRTUAL)
 
 
 def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen | None:

@@ -52,7 +52,7 @@ def experiment_part(
     metric = names.main_metric(key for run in runs for key in run.metrics)
     curves = {run.id: reader.curve(run.id, metric) for run in runs} if metric else {}
     blocks.append(_facts(cell, description))
-    if words := names.time_words([workload(cell.config, description).is_virtual]):
+    if words := names.time_words([workload(cell.config, description).is_simulated]):
         blocks.append(Remark(words))
     if changed:
         words = f"Stale: {changed_words(changed)}; these are results of an earlier state."
@@ -95,7 +95,7 @@ def _facts(cell: ExperimentCell, description: Description) -> Facts:
     pairs = [
         ("model", _class(cell.config.get("model"))),
         ("data", _class(cell.config.get("data"))),
-        ("strategy", strategy_words(load.strategy, load.rule, virtual=load.is_virtual)),
+        ("strategy", strategy_words(load.strategy, load.rule, simulated=load.is_simulated)),
         ("workers", f"{load.workers:,}"),
         ("batch per worker", "" if load.batch_per_worker is None else f"{load.batch_per_worker:,}"),
         ("global batch", "" if load.batch_global is None else f"{load.batch_global:,}"),

@@ -31,7 +31,7 @@ class ExperimentRow:
     strategy: str = ""
     rule: str | None = None
     workers: int | None = None
-    is_virtual: bool = False
+    is_simulated: bool = False
     """Its workers, and so its seconds, are virtual."""
     is_own: bool = False
     """The compared metric of any of its runs is not computed from all workers' data together."""
@@ -79,7 +79,7 @@ def row(
         strategy=tags.get(names.TAG_STRATEGY, ""),
         rule=tags.get(names.TAG_RULE) or None,
         workers=_int(tags.get(names.TAG_WORKERS)),
-        is_virtual=names.is_virtual(tags),
+        is_simulated=names.is_simulated(tags),
         is_own=any(is_own(run.tags, curves[run.id].metric) for run in runs),
         batch_per_worker=_int(tags.get(names.TAG_BATCH_PER_WORKER)),
         batch_global=_int(tags.get(names.TAG_BATCH_GLOBAL)),

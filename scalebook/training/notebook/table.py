@@ -74,7 +74,7 @@ def _to_target(axis: str, first: bool) -> Callable[[ExperimentRow], str]:
 
 
 def _strategy(row: ExperimentRow) -> str:
-    return strategy_words(row.strategy, row.rule, virtual=row.is_virtual) or figures.NOTHING
+    return strategy_words(row.strategy, row.rule, simulated=row.is_simulated) or figures.NOTHING
 
 
 def _marked(row: ExperimentRow, value: Estimate | None) -> str:
@@ -126,7 +126,7 @@ def remarks(comparison: Comparison) -> list[str]:
         remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
     if any(row.is_own for row in comparison.rows):
         remarks_.append(f"{SIGN} {WORDS}")
-    if words := names.time_words([row.is_virtual for row in comparison.rows]):
+    if words := names.time_words([row.is_simulated for row in comparison.rows]):
         remarks_.append(words)
     if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):
         remarks_.append("One seed each: small differences are not resolved. `--seeds 3` runs more.")

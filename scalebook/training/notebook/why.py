@@ -85,12 +85,12 @@ def _speed(row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
     """Against the slowest; "" where seconds of one clock would be held against those of another."""
     known = [(other, other.samples_per_second) for other in rows if other.samples_per_second is not None]
     mine = row.samples_per_second
-    if mine is None or len({other.is_virtual for other, _ in known}) > 1:
+    if mine is None or len({other.is_simulated for other, _ in known}) > 1:
         return ""
     slowest, least = min(known, key=lambda pair: pair[1].mean)
     if slowest is row or least.mean <= 0 or not _notable(mine, least, NOTABLE_RATIO, ratio=True):
         return ""
-    second = "virtual second" if row.is_virtual else "second"
+    second = "virtual second" if row.is_simulated else "second"
     return f"it trains {mine.mean / least.mean:.1f} times as many samples a {second} as {slowest.experiment}"
 
 

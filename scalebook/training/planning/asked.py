@@ -151,11 +151,11 @@ class Asked:
         return self._plans / "profiles" / f"{self.request.config_hash}.json"
 
     def _answer(self, profile: Profile) -> Path:
-        played = replace(self.request, metric="", target=None, seeds=1)
-        return self._plans / "answers" / f"{_key(_played_by_now(played, profile))}.json"
+        question = replace(self.request, metric="", target=None, seeds=1)
+        return self._plans / "answers" / f"{_key(_deciding(question, profile))}.json"
 
     def _target(self, profile: Profile) -> Path:
-        return self._plans / "targets" / f"{_key(_played_by_now(self.request, profile))}.json"
+        return self._plans / "targets" / f"{_key(_deciding(self.request, profile))}.json"
 
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ def measured(workspace: Workspace, config_hash: str) -> Profile | None:
     return Asked(workspace, PlanRequest(None, config_hash, [], [], [], [])).profile()
 
 
-def _played_by_now(request: PlanRequest, profile: Profile) -> dict[str, Any]:
+def _deciding(request: PlanRequest, profile: Profile) -> dict[str, Any]:
     """All that decides an answer: another version of the engine gives another."""
     return {**asdict(request), "profile": _as_read(profile), "engine": engine_version()}
 

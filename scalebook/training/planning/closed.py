@@ -12,10 +12,10 @@ from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Seco
 from scalebook.training.ps.policy.local import Local
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Sync
 
-PLAYED: Final = 128
+ENOUGH: Final = 128
 """Workers from whose play more of them follow, where both saturate the same resource."""
-FEW: Final = PLAYED // 4
-"""Workers whose rounds, beside those of PLAYED, show how rounds grow; and of a rule with a bound those that are played,
+FEW: Final = ENOUGH // 4
+"""Workers whose rounds, beside those of ENOUGH, show how rounds grow; and of a rule with a bound those that are played,
 LONG gradients each: how far workers are apart changes slowly."""
 LONG: Final = 40
 SATURATED: Final = 0.985
@@ -23,7 +23,7 @@ SATURATED: Final = 0.985
 Real ones, whose service scatters less than the bound assumes, are nearer."""
 
 QUEUES: Final = 0.75
-"""Of a round of PLAYED workers, the part that queues take at least where more workers' is known from it."""
+"""Of a round of ENOUGH workers, the part that queues take at least where more workers' is known from it."""
 
 
 def one_worker(

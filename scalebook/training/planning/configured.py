@@ -25,7 +25,7 @@ from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.ps.policy.settings import Settings
 
 STRATEGY: Final = "scalebook.training.strategies.AsyncPS"
-PLAYED: Final = ("rule", "damping", "workers", "shards", "host", "overlap", "clock", "local")
+FOLLOWED: Final = ("rule", "damping", "workers", "shards", "host", "overlap", "clock", "local")
 """Arguments of AsyncPS that a play itself follows."""
 MEASURED: Final = (
     "damping", "host", "buffers", "trace", "norms", "push_codec", "pull_codec", "pull_delta", "local",
@@ -56,7 +56,7 @@ class Configured:
         return self.reduces or self.settings.rule
 
     @property
-    def virtual(self) -> bool:
+    def is_simulated(self) -> bool:
         """Whether the config declares all times itself."""
         return self.settings.clock is not None
 
@@ -94,7 +94,7 @@ def configured(config: Mapping[str, Any], description: Description) -> Configure
         why = f"is {load.strategy}, of which a plan knows no timing"
         raise ConfigError("trainer.strategy", why, "Write AsyncPS; its rule sync waits for all workers as DDP does.")
     args = mapping(strategy.args)
-    known = {*PLAYED, *MEASURED, *INDIFFERENT}
+    known = {*FOLLOWED, *MEASURED, *INDIFFERENT}
     for name in args:
         if name not in known:
             raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")

@@ -2,15 +2,15 @@
 
 from typing import Final
 
-from scalebook.training.ps.clock.steps import Steps, Until
-from scalebook.training.ps.clock.virtual import Line, VirtualClock
+from scalebook.training.ps.clock import Steps, Until
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
+from scalebook.training.ps.sim import Line, SimulatedClock
 
 PIECES: Final = Distribution("uniform", 20.0, 0.346)
 """Of one transfer, 8 to 32: its share beside others is the larger the fewer they are."""
 
 
-class DeclaredBytes(VirtualClock):
+class DeclaredBytes(SimulatedClock):
     """A clock over which every push and every pull has so many bytes, whatever the parameters have.
 
     Transfers in one direction of the servers' link share it, unevenly: each is cut into pieces, whose number is drawn,

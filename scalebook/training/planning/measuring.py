@@ -72,7 +72,7 @@ def _measured(
     load = found.load
     cores = _cores(load.threads, load.accelerator)
     before = used_by_others()
-    asked = plan_config(config, 1 if found.virtual else min(cores, MOST_BESIDE), found.measuring)
+    asked = plan_config(config, 1 if found.is_simulated else min(cores, MOST_BESIDE), found.measuring)
     with hold(workspace):
         (job,) = queue.submit(workspace, asked, seeds=seeds_from(asked, 1)[:1], description=description)
         open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
@@ -83,7 +83,7 @@ def _measured(
     if told is None or told.steps < 1:
         why = result.why or "it recorded nothing"
         raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
-    busy = 0.0 if found.virtual else max(before, used_by_others())
+    busy = 0.0 if found.is_simulated else max(before, used_by_others())
     return replace(profile_of(told, _title(job), cores, load.accumulate), busy=busy)
 
 

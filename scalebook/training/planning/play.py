@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from scalebook.training.planning.answer import Point
 from scalebook.training.planning.closed import (
+    ENOUGH,
     FEW,
     LONG,
-    PLAYED,
     lengthened,
     one_worker,
     saturates,
@@ -28,8 +28,6 @@ from scalebook.training.planning.closed import (
 )
 from scalebook.training.planning.declared import DeclaredBytes
 from scalebook.training.planning.profile import Profile, mean
-from scalebook.training.ps.clock.virtual import Line, VirtualClock
-from scalebook.training.ps.clock.watch import Nobody
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, ROW, WAIT
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution
@@ -37,7 +35,7 @@ from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.local import Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.virtual import VirtualWorkers
+from scalebook.training.ps.sim import Line, SimulatedClock, SimulatedWorkers, Watch
 
 LEAST: Final = 500
 """Gradients that are counted, at least."""
@@ -95,7 +93,7 @@ class Cores:
     `applying_s`: what the core does besides for each gradient, after it: apply its push.
     """
 
-    def __init__(self, clock: VirtualClock, cores: int, applying_s: float) -> None:
+    def __init__(self, clock: SimulatedClock, cores: int, applying_s: float) -> None:
         self._clock, self._applying_s = clock, applying_s
         self._lines = [Line() for _ in range(cores)]
 
@@ -119,7 +117,7 @@ class Overlapping:
     """Gradients that are begun when the push before leaves, and wait for what comes back from it. `cores`: which they
     queue for, where workers share a machine."""
 
-    def __init__(self, clock: VirtualClock, cores: Cores | None = None) -> None:
+    def __init__(self, clock: SimulatedClock, cores: Cores | None = None) -> None:
         self._clock, self._cores = clock, cores
         self._left_s: dict[int, float] = {}  # by worker, when its last push did
 
@@ -147,7 +145,7 @@ class _Reading:
     time_s: float
 
 
-class _Watch(Nobody):
+class _Watch(Watch):
     """When updates were made, and how stale gradients were when they arrived."""
 
     def __init__(self) -> None:
@@ -156,8 +154,8 @@ class _Watch(Nobody):
         self._now = (0.0, 0)
         self.stale: Counter[int] = Counter()
         self.counts = False
-        self.players: VirtualWorkers | None = None
-        self.clock: VirtualClock | None = None
+        self.players: SimulatedWorkers | None = None
+        self.clock: SimulatedClock | None = None
         self._gradients: Counter[int] = Counter()
         self.n_push = 1
 
@@ -181,7 +179,7 @@ class _Watch(Nobody):
             self.stale[outcome.staleness] += 1
 
 
-_PLAYED: Final[dict[str, Point]] = {}
+_KNOWN: Final[dict[str, Point]] = {}
 """Plays of this process, by all that decides them: the same one is asked for as a point, a change, and a beginning."""
 KEPT: Final = 1000
 
@@ -217,22 +215,22 @@ def play(
             return replace(point, samples_per_s=local.every * point.samples_per_s)
         if workers == 1 and (alone := one_worker(profile.batch_size, rule, shards, timing, *travels)) is not None:
             return alone
-        if workers > PLAYED and not timing.stragglers:
+        if workers > ENOUGH and not timing.stragglers:
 
             def fewer(count: int, gradients: int | None = None) -> Point:
                 return play(profile, count, rule, shards, timing, seed, cores, gradients, damping=damping)
 
             if saturates(workers, rule, timing, *travels):
-                point = fewer(PLAYED) if rule == Async() else fewer(FEW, LONG * FEW)
+                point = fewer(ENOUGH) if rule == Async() else fewer(FEW, LONG * FEW)
                 return stretched(point, workers, timing, *travels, profile.batch_size)
-            if rule == Sync() and waits_in_queues(fewer(PLAYED), timing):
-                return lengthened(fewer(FEW), fewer(PLAYED), workers, timing)
+            if rule == Sync() and waits_in_queues(fewer(ENOUGH), timing):
+                return lengthened(fewer(FEW), fewer(ENOUGH), workers, timing)
     counted = gradients or _enough(workers, rule, local)
     now = DeclaredBytes(timing, workers, shards, seed, *travels)
     settings = Settings(rule, damping or NoDamping(), shards=shards, local=local, host="virtual", clock=timing)
     key = repr((profile.batch_size, travels, workers, settings, seed, cores, counted, overlap))
-    if key in _PLAYED:
-        return _PLAYED[key]
+    if key in _KNOWN:
+        return _KNOWN[key]
     run = SharedRun(workers, settings, now)
     watch = _Watch()
     watch.clock, watch.n_push = now, local.every
@@ -243,7 +241,9 @@ def play(
         return [Still(shards)]
 
     try:
-        players = VirtualWorkers(run, now, make, Endless(), gradient_s=begun.gradient_s if begun else None, watch=watch)
+        players = SimulatedWorkers(
+            run, now, make, Endless(), gradient_s=begun.gradient_s if begun else None, watch=watch
+        )
         watch.players = players
         players.begin()
         _step(players, _before(counted, workers, rule, local))
@@ -254,10 +254,10 @@ def play(
         players.detach()
     finally:
         run.close()
-    if len(_PLAYED) >= KEPT:
-        _PLAYED.clear()
-    _PLAYED[key] = _point(profile, workers, watch, before, after, watch.n_push)
-    return _PLAYED[key]
+    if len(_KNOWN) >= KEPT:
+        _KNOWN.clear()
+    _KNOWN[key] = _point(profile, workers, watch, before, after, watch.n_push)
+    return _KNOWN[key]
 
 
 def _enough(workers: int, rule: Rule, local: Local) -> int:
@@ -275,14 +275,14 @@ def _before(counted: int, workers: int, rule: Rule, local: Local) -> int:
     return min(some, FIRST_ROUNDS * workers * local.every) if rule.synchronous else some
 
 
-def _step(players: VirtualWorkers, gradients: int) -> None:
+def _step(players: SimulatedWorkers, gradients: int) -> None:
     for _ in range(gradients):
         worker = players.next()
         assert worker is not None, "there is always another batch"
         players.push()
 
 
-def _read(run: SharedRun, clock: VirtualClock, cores: Cores | None) -> _Reading:
+def _read(run: SharedRun, clock: SimulatedClock, cores: Cores | None) -> _Reading:
     seconds = run.control.seconds
     compute_s, wait_s, communicate_s = (sum(seconds[what::ROW].tolist()) for what in (COMPUTE, WAIT, COMMUNICATE))
     shards = len(clock.servers)

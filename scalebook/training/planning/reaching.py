@@ -7,6 +7,7 @@ from typing import Any, Final, TextIO
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description
+from scalebook.training.config.workload import VIRTUAL
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import JobFolder
@@ -51,7 +52,7 @@ def reach(
     points, runs = [], []
     with hold(workspace):
         for count in allowed:
-            asked = virtual_config(config, count, setting)
+            asked = simulated_config(config, count, setting)
             jobs = queue.submit(workspace, asked, seeds=seeds_from(asked, seeds), description=description)
             needed = []
             for job in jobs:
@@ -101,7 +102,7 @@ def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:
         )
 
 
-def virtual_config(config: Mapping[str, Any], workers: int, setting: Setting) -> dict[str, Any]:
+def simulated_config(config: Mapping[str, Any], workers: int, setting: Setting) -> dict[str, Any]:
     """The config with so many virtual workers, on the clock that is also played without gradients. All else of its
     strategy stays. ConfigError for `overlap`, which virtual workers do not have."""
     if setting.overlap:
@@ -116,7 +117,7 @@ def virtual_config(config: Mapping[str, Any], workers: int, setting: Setting) ->
     arguments = {
         **own,
         "workers": workers,
-        "host": "virtual",
+        "host": VIRTUAL,
         "rule": _rule(setting.rule),
         "shards": setting.shards,
         "clock": _clock(setting.clock(workers)),

@@ -5,13 +5,14 @@ every backward pass. With host `process`, `serve(...)` in each of `run.servers` 
 
 The rooms, from the ground up; each knows only those before it:
     policy         what is done with a gradient: rules, dampings, settings. Pure, and without torch
-    clock          how a worker waits, and what time it is: real, or played by a scheduler
+    clock          how a worker waits, and what time it is
     memory         shared memory, locks and events in it, views into it; versions lent as a worker's parameters
     optimizer      the user's optimizer on other tensors, the hyper-parameters that a push carries, its state seen
     trace          the log of updates
     coordination   what processes know of each other: the run, who may begin, who is let in, who is there; measures
     applying       one optimizer: where it lies in memory, its shards and rounds, and its hosts (who applies)
     worker         a worker's end: join, pull, push; which batches are whose; `end`, all that a trainer knows
+    sim            all workers of a run simulated by one process, on a clock that is declared (host virtual)
     channel        workers on other machines: frames, who may come in, a stand-in for each, and their end
     replay         a run made again from its trace
     launch         what the processes of a run share, made before the fork, and the ends that they get

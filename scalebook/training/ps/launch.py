@@ -15,15 +15,14 @@ from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.gate import Listener
 from scalebook.training.ps.channel.greeting import Hello, Secret
 from scalebook.training.ps.channel.post import Post
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import ARRIVALS, FINISHED, STARTED, SharedRows, anonymous_file
 from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.sim import SimulatedClock, SimulatedEnd
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import DataCursor, Figures, Meetings, PlayingEnd, WorkerEnd
-from scalebook.training.ps.worker.played_end import PlayedEnd
 from scalebook.training.ps.worker.shared_end import SharedEnd
 
 __all__ = ["Launch", "ServerEnd", "anonymous_file"]
@@ -36,14 +35,14 @@ class Launch:
     def __init__(self, workers: int, settings: Settings, seed: int = 0) -> None:
         self._clock = None
         if settings.clock is not None:
-            self._clock = VirtualClock(settings.clock, workers, settings.shards, seed)
+            self._clock = SimulatedClock(settings.clock, workers, settings.shards, seed)
         self._run = SharedRun(workers, settings, self._clock)
         self._cursor, self._signals, self._rows = Cursor(workers), SharedSignals(self._run.control), SharedRows(workers)
         self._meetings = SharedMeetings(self._run.control)
 
     @property
     def processes(self) -> int:
-        """Worker processes to start: one for each worker, or one that plays them all."""
+        """Worker processes to start: one for each worker, or one that simulates them all."""
         return self._run.control.workers if self._clock is None else 1
 
     @property
@@ -71,9 +70,9 @@ class Launch:
         return SharedEnd(self._run, worker, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 
     def players(self, deadline_s: float) -> PlayingEnd:
-        """Become the process that plays all workers of a virtual run; `deadline_s` as above."""
+        """Become the process that simulates all workers of a virtual run; `deadline_s` as above."""
         assert self._clock is not None, "host virtual, with a clock"
-        return PlayedEnd(self._run, self._clock, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
+        return SimulatedEnd(self._run, self._clock, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 
     def server(self, server: int, deadline_s: float) -> "ServerEnd":
         """Become server process `server`."""

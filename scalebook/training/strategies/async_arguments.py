@@ -43,7 +43,7 @@ class AsyncArguments:
         return self.workers if isinstance(self.workers, int) else devices
 
     @property
-    def is_virtual(self) -> bool:
+    def is_simulated(self) -> bool:
         """Whether one process plays all workers."""
         return self.server.host == "virtual"
 

@@ -190,7 +190,7 @@ class AsyncPS(IndependentWorkers):
     @override
     def num_processes(self) -> int:
         """Worker processes of the run; before it starts, of a fit."""
-        return self.session.processes or (1 if self.arguments.is_virtual else self.workers)
+        return self.session.processes or (1 if self.arguments.is_simulated else self.workers)
 
     @property
     @override

@@ -103,7 +103,7 @@ class AsyncRun(AroundFork):
             )  # fmt: skip
         launch = Launch(workers, settings, seed=seed)
         forks = Processes(launch.processes, launch.servers)
-        kind = VirtualMachine if arguments.is_virtual else TrainingMachine
+        kind = VirtualMachine if arguments.is_simulated else TrainingMachine
         return kind(launch, forks, arguments.deadline_s, Deaths(launch, arguments.restarts))
 
     @override

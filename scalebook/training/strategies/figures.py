@@ -21,7 +21,7 @@ class RunFigures:
     """As long as there is no run: nothing. A worker sees everybody's figures, and adds to its own alone."""
 
     @property
-    def is_virtual(self) -> bool:
+    def is_simulated(self) -> bool:
         """Whether one process plays all workers, on a virtual clock."""
         return False
 
@@ -86,7 +86,7 @@ class MonitorFigures(RunFigures):
 
     @property
     @override
-    def is_virtual(self) -> bool:
+    def is_simulated(self) -> bool:
         return self._figures.settings.clock is not None
 
     @property

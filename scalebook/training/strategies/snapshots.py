@@ -87,7 +87,7 @@ class Snapshots:
             self._joined.settle(moment)
         self.taken = self._joined.snapshot(renew=self.has_begun)
         self._following.moved(self.taken.versions)
-        if self.has_all and self._parts.end.settings.host != "virtual":
+        if self.has_all and not self._parts.figures.is_simulated:
             # What others have made of theirs in their last steps. Virtual workers may go on some day, and worker 0 with
             # its own.
             self._buffers.take(self._parts.rank, self._following.updates)

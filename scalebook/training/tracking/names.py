@@ -195,23 +195,23 @@ LOG_ARTIFACT: Final = "log.txt"
 SPOOL: Final = "mlflow"  # folder of a job on another machine: what it tells MLflow, on its way to the store
 
 
-def is_virtual(tags: Mapping[str, str]) -> bool:
+def is_simulated(tags: Mapping[str, str]) -> bool:
     """Whether the run's seconds are those of virtual workers."""
     return tags.get(TAG_CLOCK) == VIRTUAL
 
 
-def axis_words(axis: str, virtual: Collection[bool]) -> str:
+def axis_words(axis: str, simulated: Collection[bool]) -> str:
     """What an axis is called over runs of which these are virtual: their seconds are called so."""
-    if axis != SECONDS or not any(virtual):
+    if axis != SECONDS or not any(simulated):
         return axis
-    return "virtual seconds" if all(virtual) else "seconds, virtual or measured"
+    return "virtual seconds" if all(simulated) else "seconds, virtual or measured"
 
 
-def time_words(virtual: Collection[bool]) -> str:
+def time_words(simulated: Collection[bool]) -> str:
     """What one must know of the seconds of runs of which these are virtual; "" where all are measured."""
-    if not any(virtual):
+    if not any(simulated):
         return ""
-    if all(virtual):
+    if all(simulated):
         return (
             "Virtual workers: one process simulates all of them. Seconds, and rates per second, are those of the "
             "declared clock, not of this machine."

@@ -96,7 +96,7 @@ def test_a_line_says_what_is_known() -> None:
     progress = Progress(0.0, "training", 1440, 9, 12.34, 3, 0.42, 7.6, {"train/loss": 0.1234567})
     assert line(progress) == " 42%  epoch 4  1,440 updates  12.3 s  train/loss 0.1235  8 s left"
     assert line(Progress(0.0, "training", 5)) == "epoch 1  5 updates  0.0 s"
-    assert line(Progress(0.0, "training", 5), virtual=True) == "epoch 1  5 updates  0.0 virtual s"
+    assert line(Progress(0.0, "training", 5), simulated=True) == "epoch 1  5 updates  0.0 virtual s"
 
 
 def test_a_resumed_run_says_how_many_updates_are_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

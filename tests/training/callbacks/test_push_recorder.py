@@ -40,7 +40,7 @@ class Told(SingleDeviceStrategy):
 class ToldFigures:
     """Pushes grow by one with every batch."""
 
-    is_virtual = False
+    is_simulated = False
     max_updates = None
 
     def __init__(self) -> None:

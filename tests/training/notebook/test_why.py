@@ -12,7 +12,7 @@ def row(name: str, speed: Estimate | None = None, *, virtual: bool = False, **me
         "stale": names.STALENESS_MEAN, "moved": names.PUSHED_PER_UPDATE,
     }  # fmt: skip
     return ExperimentRow(
-        name, "finished", run_ids=[name], is_virtual=virtual, samples_per_second=speed,
+        name, "finished", run_ids=[name], is_simulated=virtual, samples_per_second=speed,
         measured={by_metric[key]: value for key, value in measured.items()},
     )  # fmt: skip
 

@@ -79,7 +79,7 @@ def test_the_version_follows_the_code_that_plays(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(version, "ENGINE", tmp_path / "ps")
     monkeypatch.setattr(version, "PLANNING", tmp_path / "planning")
     assert version.engine_version.__wrapped__() == version.engine_version()
-    with (tmp_path / "ps" / "clock" / "virtual.py").open("a") as file:
+    with (tmp_path / "ps" / "sim" / "clock.py").open("a") as file:
         file.write("# another engine\n")
     assert version.engine_version.__wrapped__() != version.engine_version()
 

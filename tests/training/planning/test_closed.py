@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from scalebook.training.planning.answer import Point
-from scalebook.training.planning.closed import PLAYED, most_gradients, one_worker, saturates, waits_in_queues
+from scalebook.training.planning.closed import ENOUGH, most_gradients, one_worker, saturates, waits_in_queues
 from scalebook.training.planning.links import NETWORKS, Network
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
@@ -64,7 +64,7 @@ def test_many_who_saturate_a_resource_are_the_same_as_played(system: Profile) ->
 
 @pytest.mark.parametrize("system", [ETHERNET, SERVER])
 def test_rounds_of_queues_grow_by_the_same_with_each_worker(system: Profile) -> None:
-    workers = 2 * PLAYED
+    workers = 2 * ENOUGH
     closed, played = play(system, workers, Sync()), play(system, workers, Sync(), gradients=4 * workers)
     assert closed.updates_per_s == pytest.approx(played.updates_per_s, rel=0.01)
     assert closed.samples_per_s == pytest.approx(played.samples_per_s, rel=0.01)
@@ -75,9 +75,9 @@ def test_rounds_of_queues_grow_by_the_same_with_each_worker(system: Profile) -> 
 
 def test_a_round_that_computes_is_played() -> None:
     computing = replace(ETHERNET, gradient_s=Distribution("gamma", 60.0, 0.1))
-    clock = computing.clock(PLAYED)
-    assert not waits_in_queues(play(computing, PLAYED, Sync()), clock)
-    assert waits_in_queues(play(ETHERNET, PLAYED, Sync()), ETHERNET.clock(PLAYED))
+    clock = computing.clock(ENOUGH)
+    assert not waits_in_queues(play(computing, ENOUGH, Sync()), clock)
+    assert waits_in_queues(play(ETHERNET, ENOUGH, Sync()), ETHERNET.clock(ENOUGH))
 
 
 def test_of_workers_with_a_bound_who_saturate_a_link_as_many_updates_come_as_of_fewer() -> None:

@@ -13,7 +13,7 @@ from scalebook.training.planning import play
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.answering import Setting, answer
 from scalebook.training.planning.collective import AllReduce
-from scalebook.training.planning.configured import INDIFFERENT, MEASURED, PLAYED, Configured, configured
+from scalebook.training.planning.configured import FOLLOWED, INDIFFERENT, MEASURED, Configured, configured
 from scalebook.training.planning.links import Network
 from scalebook.training.planning.profile import Profile, SharedNode
 from scalebook.training.planning.question import Question
@@ -74,8 +74,8 @@ def _short_plays(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_argument_of_the_strategy_is_known_to_a_plan() -> None:
     arguments = set(inspect.signature(AsyncPS.__init__).parameters) - {"self"}
     assert arguments == set(ARGUMENTS)
-    assert arguments == {*PLAYED, *MEASURED, *INDIFFERENT}
-    assert not set(INDIFFERENT) & {*PLAYED, *MEASURED}
+    assert arguments == {*FOLLOWED, *MEASURED, *INDIFFERENT}
+    assert not set(INDIFFERENT) & {*FOLLOWED, *MEASURED}
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
@@ -83,7 +83,7 @@ def test_an_argument_is_played_or_measured_or_makes_no_difference(name: str, des
     before, after = (read(arguments, description) for arguments in ARGUMENTS[name])
     if name in MEASURED:
         assert before[0].measuring != after[0].measuring
-    if name in set(PLAYED) - {"host"}:
+    if name in set(FOLLOWED) - {"host"}:
         assert figures(before[1]) != figures(after[1])
     if name in INDIFFERENT:
         assert before[0].measuring == after[0].measuring

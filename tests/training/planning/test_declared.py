@@ -10,7 +10,7 @@ from scalebook.training.planning.declared import DeclaredBytes
 from scalebook.training.planning.links import NETWORKS
 from scalebook.training.planning.play import play
 from scalebook.training.planning.profile import Profile
-from scalebook.training.ps.clock.steps import Until
+from scalebook.training.ps.clock import Until
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from tests.training.planning.sharing import closed_form
 

@@ -7,7 +7,7 @@ from scalebook.training.planning.answering import Setting
 from scalebook.training.planning.chart import target_figure
 from scalebook.training.planning.links import OWN, Network
 from scalebook.training.planning.profile import Profile
-from scalebook.training.planning.reaching import virtual_config
+from scalebook.training.planning.reaching import simulated_config
 from scalebook.training.planning.target import (
     TargetAnswer,
     TargetPoint,
@@ -56,7 +56,7 @@ def test_virtual_workers_train_on_the_clock_that_is_played() -> None:
         Distribution("gamma", 0.1, 0.3), 32, 1e6, 1e6, 0.01, {3: 2.0}, network=Network(Link(1e-4, 1e8), Link(0.0, 1e9))
     )
     setting = Setting(profile, Bounded(2), 2, OWN, 0)
-    config = virtual_config({"trainer": {"devices": 8, "max_epochs": 2}}, 4, setting)
+    config = simulated_config({"trainer": {"devices": 8, "max_epochs": 2}}, 4, setting)
     arguments = config["trainer"]["strategy"]["init_args"]
     assert config["trainer"]["devices"] == 1
     assert config["trainer"]["max_epochs"] == 2

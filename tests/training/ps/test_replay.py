@@ -12,19 +12,17 @@ from torch.nn.functional import mse_loss
 from torch.optim import Adam, Optimizer
 
 from scalebook.training.ps import Clip, Settings, SharedRun, join, serve
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.codecs import Bf16, Qsgd, TopK
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.replay import replay
+from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
 from scalebook.training.ps.trace import read_head
-from scalebook.training.ps.worker.one_model import OneModel
-from scalebook.training.ps.worker.virtual import VirtualWorkers
 from scalebook.training.strategies.processes import run_workers
 from tests.pairs import pairs
+from tests.training.ps.sim.works import Asked
 from tests.training.ps.test_own_rules import AllBut, Fresh, Halved, Quartered
-from tests.training.ps.worker.works import Asked
 
 pytestmark = pytest.mark.alike
 
@@ -95,12 +93,12 @@ def test_a_replay_gives_the_weights_bit_for_bit(tmp_path: Path, host: str, shard
 
 def play(settings: Settings, timing: ClockSettings) -> list[Tensor]:
     """The weights after a run of virtual workers; the rate falls with each push."""
-    clock = VirtualClock(timing, WORKERS, settings.shards)
+    clock = SimulatedClock(timing, WORKERS, settings.shards)
     run = SharedRun(WORKERS, settings, clock)
     made = model()
     adam = optimizer(made)
     one, seqs = OneModel([adam]), dict.fromkeys(range(WORKERS), 0)
-    workers = VirtualWorkers(run, clock, one.make, Asked(lambda worker: seqs[worker] < PUSHES))
+    workers = SimulatedWorkers(run, clock, one.make, Asked(lambda worker: seqs[worker] < PUSHES))
     workers.begin()
     while (worker := workers.next()) is not None:
         seqs[worker] += 1

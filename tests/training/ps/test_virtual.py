@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from scalebook.training.ps.clock.scheduler import Deadlock
 from scalebook.training.ps.policy.damping import Damping, DropAbove, Inverse, NoDamping
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync, View
+from scalebook.training.ps.sim import Deadlock
 from tests.examples import examples
 from tests.training.ps.scenarios import NAMES, golden, play
 from tests.training.ps.virtual import Fate, Speed, VirtualRun, constant, exponential, steady

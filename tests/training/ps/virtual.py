@@ -16,14 +16,13 @@ from torch.nn import Parameter
 from torch.optim import SGD
 
 from scalebook.training.ps import PushMeasures, Settings, SharedRun, WorkerTimes
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.memory.region import DROPPED, METER
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.rules import Rule, View
+from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers, Watch
 from scalebook.training.ps.trace import read_updates
-from scalebook.training.ps.worker.virtual import VirtualWorkers
-from tests.training.ps.worker.works import Asked
+from tests.training.ps.sim.works import Asked
 
 Speed = Callable[[random.Random], float]
 """Seconds for one gradient."""
@@ -87,7 +86,7 @@ class Update(NamedTuple):
 
 
 @dataclass
-class VirtualRun:
+class VirtualRun(Watch):
     """`pushes` of each worker, by the rule; `run()` once, then read the rest. Every gradient is 1, the rate 1."""
 
     rule: Rule
@@ -112,14 +111,14 @@ class VirtualRun:
         self._draw = random.Random(self.seed)
         self._begun = self._version = self._settled = 0
         self._last = dict.fromkeys(self.living, 0)  # by worker, the base of its last gradient
-        self._clock = VirtualClock(ClockSettings(gradient_s=0.0), len(self.speeds))
+        self._clock = SimulatedClock(ClockSettings(gradient_s=0.0), len(self.speeds))
 
     def run(self) -> "VirtualRun":
         """Until everybody has finished or is dead for good."""
         with TemporaryDirectory() as folder:
             settings = Settings(self.rule, self.damping, self.warmup_updates, trace=Path(folder))
             self._run = run = SharedRun(len(self.speeds), settings, self._clock)
-            self._workers = workers = VirtualWorkers(
+            self._workers = workers = SimulatedWorkers(
                 run,
                 self._clock,
                 self._make,

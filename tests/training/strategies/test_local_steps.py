@@ -48,7 +48,7 @@ def falling_rate(model: LightningModule) -> Any:
 def fitted(
     folder: Path, strategy: AsyncPS, configure: Any = by_one, **settings: Any
 ) -> tuple[Falling, list[dict[str, Any]]]:
-    model, workers = Falling(configure), 1 if strategy.arguments.is_virtual else strategy.arguments.on_each(1)
+    model, workers = Falling(configure), 1 if strategy.arguments.is_simulated else strategy.arguments.on_each(1)
     settings = {"callbacks": [], "limit_val_batches": 0, **settings}
     settings["callbacks"] = [*settings["callbacks"], Diary(folder)]
     trainer(folder, strategy, workers, **settings).fit(model, loader())

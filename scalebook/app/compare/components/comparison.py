@@ -41,10 +41,10 @@ def curves(
     if not lines:
         html.empty("Nothing to draw yet", f"None of these runs has logged {comparison.metric} yet.")
         return
-    virtual = [row.is_virtual for row in comparison.rows]
+    simulated = [row.is_simulated for row in comparison.rows]
     drawn = charts.lines(
         lines,
-        x_title=axis_words(axis, virtual),
+        x_title=axis_words(axis, simulated),
         y_title=comparison.metric,
         log_y=log_y,
         smoothing=smoothing,
@@ -73,7 +73,7 @@ def table(comparison: Comparison) -> None:
     rows = [_row(row, comparison, shades[row.experiment], row is best, stale) for row in comparison.rows]
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
     own = f"{SIGN} {WORDS}" if any(row.is_own for row in comparison.rows) else ""
-    for remark in (own, resolution(comparison), time_words([row.is_virtual for row in comparison.rows])):
+    for remark in (own, resolution(comparison), time_words([row.is_simulated for row in comparison.rows])):
         if remark:
             st.caption(remark)
     for row in comparison.rows:
@@ -97,7 +97,7 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
             + name.html
             + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))
         ),
-        html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_virtual)),
+        html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_simulated)),
         html.number("" if row.batch_per_worker is None else str(row.batch_per_worker)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
         html.number(shown(row.best), best=best, own=row.is_own),
@@ -127,7 +127,7 @@ def shown(value: Estimate | None, digits: int = 4) -> str:
 def rate(row: ExperimentRow, value: Estimate | None) -> str:
     """So many a second: `65.0`, of virtual workers `65.0 virtual`."""
     words = shown(value, 3)
-    return f"{words} virtual" if words and row.is_virtual else words
+    return f"{words} virtual" if words and row.is_simulated else words
 
 
 def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:

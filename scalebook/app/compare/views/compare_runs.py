@@ -70,7 +70,7 @@ def show(run_ids: Sequence[str]) -> None:
         st.error(f"Target: {target!r} is not a number. Write one, such as 0.95.")
         target = None
     hint = "Runs that differ only in their seed become one line: their mean and its interval."
-    look = axis_choice.draw([names.is_virtual(record.tags) for record in records])
+    look = axis_choice.draw([names.is_simulated(record.tags) for record in records])
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
     with row:
         _save(

@@ -51,14 +51,14 @@ def draw(
     a dotted path. `known`: where times can come from.
     """
     left, right = st.columns([2, 1], vertical_alignment="bottom")
-    workers, before, clock = form.workers_of(config, description), form.is_virtual(config), form.CLOCK
+    workers, before, clock = form.workers_of(config, description), form.is_simulated(config), form.CLOCK
     with left:
         said = st.toggle("Virtual workers", before, key=key("virtual"), help=HELP)
         st.caption(MEANING if said else OFFER)
     if said != before:
-        (form.make_virtual if said else form.make_real)(config, workers)
+        (form.make_simulated if said else form.make_real)(config, workers)
     if not said:
-        return ["clock", "host"] if form.is_virtual(last) else ["clock"]  # a fold carries over what was there
+        return ["clock", "host"] if form.is_simulated(last) else ["clock"]  # a fold carries over what was there
     with left:
         source = _source(config, key("clock_source"), known(), is_new=not before)
     with right:

@@ -63,7 +63,7 @@ def _of_profile(profile: Profile) -> dict[str, Any]:
 
 
 def _has_timings(workspace: Workspace, run: RunRecord) -> bool:
-    if run.tags.get(names.TAG_STRATEGY) != "AsyncPS" or names.is_virtual(run.tags) or run.ended is None:
+    if run.tags.get(names.TAG_STRATEGY) != "AsyncPS" or names.is_simulated(run.tags) or run.ended is None:
         return False
     job = JobFolder(workspace.jobs / run.id)
     return (job.path / names.TIMINGS_JSON).is_file() and job.state() in ENDED

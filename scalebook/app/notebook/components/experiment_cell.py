@@ -22,9 +22,9 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import is_own
 
 Intent = (
-    Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison", "virtual"] | cell_menu.Intent
+    Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison", "simulate"] | cell_menu.Intent
 )
-MORE_WORKERS: dict[str, Intent] = {"Try more workers than I have": "virtual"}
+MORE_WORKERS: dict[str, Intent] = {"Try more workers than I have": "simulate"}
 MENU: dict[str, Intent] = {**cell_menu.PLACES, "Add a comparison below": "comparison", "Delete": "delete"}
 
 
@@ -71,7 +71,7 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str, menu: 
     chips = html.chip(word, "not run yet" if word == "new" else None)
     if changed := [seed.changed for seed in seeds if seed.stale]:
         chips += " " + html.chip("stale", f"stale: {changed_words(changed)}")
-    if any(seed.run is not None and seed.run.is_virtual for seed in seeds):
+    if any(seed.run is not None and seed.run.is_simulated for seed in seeds):
         chips += " " + html.chip("virtual", "virtual workers")
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
@@ -115,8 +115,8 @@ def results(seeds: Sequence[SeedView]) -> str:
     metric = names.main_metric(key for metrics in metrics_by_seed for key in metrics)
     stale = any(names.STALENESS_MEAN in metrics for metrics in metrics_by_seed)
     head = ["Run", "State", *([f"best {metric}", last] if metric else []), *(["staleness"] if stale else [])]
-    virtual = all(seed.run.is_virtual for seed in seeds if seed.run)
-    head += ["updates", "updates/virtual s" if virtual else "updates/s", "time"]
+    simulated = all(seed.run.is_simulated for seed in seeds if seed.run)
+    head += ["updates", "updates/virtual s" if simulated else "updates/s", "time"]
     rows = [_row(seed, metric, stale) for seed in seeds]
     rows += _mean(
         [seed.run for seed in seeds if seed.run and not seed.stale and seed.state == "finished"], metric, stale

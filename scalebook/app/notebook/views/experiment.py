@@ -8,7 +8,7 @@ from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
 from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs.services import experiments
-from scalebook.app.runs.services.experiments import LIVE, SeedView, plain_copy, virtual_copy
+from scalebook.app.runs.services.experiments import LIVE, SeedView, plain_copy, simulated_copy
 from scalebook.app.runs.views import better
 from scalebook.app.shared.services import drafts
 from scalebook.app.shared.services.experiment_summary import summary
@@ -60,7 +60,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     line = summary(cell.config, description, cell.remark)
     live = experiments.state(seeds) in LIVE
     crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
-    real_server = load.strategy == "AsyncPS" and not load.is_virtual and not problems
+    real_server = load.strategy == "AsyncPS" and not load.is_simulated and not problems
     told = [*problems, *data_paths.problems(cell.config, description)]
     intent = experiment_cell.draw(cell.name, cell.repeats, line, seeds, told, stored.stamp, crowd, real_server)
     better.show([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
@@ -71,7 +71,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         asked = experiments.stop(seeds)
         state.clicks().settle(clicked)
         state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
-    elif intent in ("edit", "search", "plan", "duplicate", "virtual"):
+    elif intent in ("edit", "search", "plan", "duplicate", "simulate"):
         state.clicks().settle(clicked)
         _leave(intent, stored.path.stem, cell, load.workers)
     elif intent == "delete":
@@ -93,7 +93,7 @@ def _leave(intent: str, notebook: str, cell: ExperimentCell, workers: int) -> No
         st.switch_page(SEARCH.script, query_params={"notebook": notebook, "experiment": cell.name})
     elif intent == "plan":
         st.switch_page(PLAN.script, query_params=PLAN.cell(notebook, cell.name))
-    draft = virtual_copy(notebook, cell, workers) if intent == "virtual" else plain_copy(notebook, cell)
+    draft = simulated_copy(notebook, cell, workers) if intent == "simulate" else plain_copy(notebook, cell)
     drafts.save(resources.workspace(), draft)
     st.switch_page(COMPOSE.script, query_params={"notebook": notebook})
 

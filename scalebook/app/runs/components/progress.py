@@ -38,5 +38,5 @@ def words(view: RunView) -> str:
         parts.append(f"epoch {progress.epoch_under_way}")
         parts.append(f"{progress.updates:,} updates")
         if (rate := view.metrics.get(names.UPDATES_PER_SECOND)) is not None:
-            parts.append(f"{figure(rate, 3)} updates/{'virtual ' if view.is_virtual else ''}s")
+            parts.append(f"{figure(rate, 3)} updates/{'virtual ' if view.is_simulated else ''}s")
     return " · ".join([*parts, *([view.reason] if view.reason else [])])

@@ -26,7 +26,7 @@ MOST_CHANGES = 12
 def head(view: RunView) -> None:
     """Title, state, and the line that says what it is."""
     record = view.record
-    chips = html.chip(view.state) + (html.chip("virtual", "virtual workers") if view.is_virtual else "")
+    chips = html.chip(view.state) + (html.chip("virtual", "virtual workers") if view.is_simulated else "")
     if purpose := run_query.purpose(record):
         chips += html.chip("new", purpose)
     html.draw(html.name(view.title, chips, page=True))
@@ -40,7 +40,7 @@ def head(view: RunView) -> None:
         _took(view) if view.ended else "",
     ]
     html.draw(f'<div class="sb-summary">{" · ".join(escape(part) for part in parts if part)}</div>')
-    if words := names.time_words([view.is_virtual]):
+    if words := names.time_words([view.is_simulated]):
         st.caption(words)
 
 
@@ -55,7 +55,7 @@ def _rate(tags: Mapping[str, str]) -> str:
 def _took(view: RunView) -> str:
     if view.seconds is None:
         return "never started"
-    return f"took {duration(view.seconds)}{' of real time' if view.is_virtual else ''}"
+    return f"took {duration(view.seconds)}{' of real time' if view.is_simulated else ''}"
 
 
 def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
@@ -112,7 +112,7 @@ def figures(view: RunView) -> None:
         own = sign(view.record.tags, main)
         pairs.append((f"best {main}{own}", metrics.get(names.best(main)), 4))
         pairs.append((f"{view.last_word} {main}{own}", metrics.get(names.final(main), metrics.get(main)), 4))
-    second = "virtual s" if view.is_virtual else "s"
+    second = "virtual s" if view.is_simulated else "s"
     pairs += [
         ("updates", metrics.get(names.UPDATES), 1),
         (f"updates/{second}", metrics.get(names.UPDATES_PER_SECOND), 3),

@@ -27,8 +27,8 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
         _rest(len(known) - 1, MOST_BARS)
 
 
-def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, virtual: bool) -> None:
-    """A line for each worker, from the histories of `worker_N/...`. `virtual`: the seconds are those of a clock."""
+def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulated: bool) -> None:
+    """A line for each worker, from the histories of `worker_N/...`. `simulated`: the seconds are those of a clock."""
     if any(curve.values for curve in curves):
         st.header("Throughput by worker")
         numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
@@ -36,7 +36,7 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, virtual:
         drawn = charts.lines(
             series,
             x_title=x_title,
-            y_title=f"samples/{'virtual ' if virtual else ''}s",
+            y_title=f"samples/{'virtual ' if simulated else ''}s",
             dark=style.dark(),
             height=HEIGHT,
         )

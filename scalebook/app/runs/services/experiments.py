@@ -17,7 +17,7 @@ from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 
-VIRTUAL_WORKERS = 16
+SIMULATED_WORKERS = 16
 LIVE = ("running", "waiting", "stopping")
 
 
@@ -90,11 +90,11 @@ def plain_copy(notebook: str, cell: ExperimentCell) -> SavedDraft:
     return SavedDraft(notebook, "", "", cell.repeats, cell.config)
 
 
-def virtual_copy(notebook: str, cell: ExperimentCell, workers: int) -> SavedDraft:
+def simulated_copy(notebook: str, cell: ExperimentCell, workers: int) -> SavedDraft:
     """A new experiment of `notebook`, with more virtual workers than the `workers` that the cell has."""
     config = copy.deepcopy(cell.config)
     strategy = form.get(config, "trainer.strategy")
     if not isinstance(strategy, dict):  # written as its bare name
         form.put(config, "trainer.strategy", {"class_path": strategy})
-    form.make_virtual(config, max(VIRTUAL_WORKERS, 4 * workers))
+    form.make_simulated(config, max(SIMULATED_WORKERS, 4 * workers))
     return SavedDraft(notebook, "", "", cell.repeats, config)

@@ -33,7 +33,7 @@ def _rate(record: RunRecord) -> str:
 def _strategy(record: RunRecord) -> str:
     tags = record.tags
     strategy, rule, workers = (tags.get(key) for key in (names.TAG_STRATEGY, names.TAG_RULE, names.TAG_WORKERS))
-    return strategy_words(strategy or "", rule, workers, names.is_virtual(tags))
+    return strategy_words(strategy or "", rule, workers, names.is_simulated(tags))
 
 
 FACETS: Final[Mapping[str, Callable[[RunRecord], str]]] = {

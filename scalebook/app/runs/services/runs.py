@@ -48,12 +48,12 @@ class RunView:
         """Strategy, workers and rule, as `strategy_words` has them."""
         tags = self.record.tags
         strategy, rule, workers = (tags.get(key) for key in (names.TAG_STRATEGY, names.TAG_RULE, names.TAG_WORKERS))
-        return strategy_words(strategy or "", rule, workers, self.is_virtual)
+        return strategy_words(strategy or "", rule, workers, self.is_simulated)
 
     @property
-    def is_virtual(self) -> bool:
+    def is_simulated(self) -> bool:
         """Whether its workers, and the seconds that it recorded, are virtual."""
-        return names.is_virtual(self.record.tags)
+        return names.is_simulated(self.record.tags)
 
     @property
     def workers(self) -> int:

@@ -44,7 +44,7 @@ def show(run_id: str) -> None:
     _siblings(view)
     remarks.show(view.record)
     below_head = st.container()
-    look = axis_choice.draw([view.is_virtual])
+    look = axis_choice.draw([view.is_simulated])
     live = not view.ended
     st.fragment(_standing, run_every=EVERY_S if live else None)(run_id, live)
     st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, look)
@@ -156,7 +156,7 @@ def _curves(run_id: str, look: CurveLook) -> None:
         elif not view.ended:
             st.caption("Curves start after a few updates or the first validation.")
         workers.throughput(
-            [curve for curve in curves if curve.metric in rates], look.axis, look.x_title, view.is_virtual
+            [curve for curve in curves if curve.metric in rates], look.axis, look.x_title, view.is_simulated
         )
         if len(all_rates) > LINES:
             st.caption(

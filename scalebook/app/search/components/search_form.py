@@ -32,7 +32,7 @@ EXCLUSIVE_TEXT: Final = (
     "Runs one trial at a time, alone on the machine. Takes longer, but only then can seconds be "
     "compared: trials side by side slow each other down."
 )
-VIRTUAL_TEXT: Final = (
+SIMULATED_TEXT: Final = (
     "Runs one trial at a time, alone on the machine. Not needed here: seconds of virtual workers "
     "are those of the declared clock, whatever runs beside them."
 )
@@ -146,8 +146,8 @@ class Offered:
     config: Mapping[str, Any]
 
 
-def second(body: Body, offered: Offered, key: str, virtual: bool) -> Body:
-    """Step 2: objectives, how points are chosen, budget, the machine. `virtual`: as `SearchSpec.is_virtual`."""
+def second(body: Body, offered: Offered, key: str, simulated: bool) -> Body:
+    """Step 2: objectives, how points are chosen, budget, the machine. `simulated`: as `SearchSpec.is_simulated`."""
     body = dict(body)
     st.header("Objective")
     _objectives(body, offered, key)
@@ -164,7 +164,7 @@ def second(body: Body, offered: Offered, key: str, virtual: bool) -> Body:
     said = body.get("exclusive")
     wanted = st.toggle("Exclusive: makes times comparable", bool(said), key=f"{key}.exclusive")
     body["exclusive"] = said if wanted and said else wanted
-    st.caption(VIRTUAL_TEXT if virtual else EXCLUSIVE_TEXT)
+    st.caption(SIMULATED_TEXT if simulated else EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
         _number(body, "failures", "Failures before the search stops", key, 10,

@@ -75,7 +75,7 @@ def own(record: TrialRecord, spec: SearchSpec, reader: RunReader) -> list[str]:
 
 def amount(spec: SearchSpec, name: str) -> str:
     """How an objective is called where it is read: seconds of virtual workers are virtual."""
-    return f"virtual {name}" if name == "seconds" and spec.is_virtual else name
+    return f"virtual {name}" if name == "seconds" and spec.is_simulated else name
 
 
 def standing(progress: SearchProgress | None, records: Sequence[TrialRecord], spec: SearchSpec) -> tuple[float, str]:
@@ -100,7 +100,7 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
             if spec.scaling == "strong"
             else "**Weak scaling**: batch_size is per worker; the global batch grows with the workers."
         )
-    if spec.is_virtual:
+    if spec.is_simulated:
         sentences.append(time_words([True]))
     elif spec.exclusive:
         where = "all machines" if spec.exclusive == ALL else "the machine"

@@ -150,7 +150,7 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         config = _config(draft.body)
         what_it_logs.show({str(draft.body.get("experiment", "")): config or {}}, _runs(choice, draft.body), key)
         offered, spec = _offered(choice, draft.body, description), _spec(draft.body, config, description)
-        said_ = search_form.second(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_virtual)
+        said_ = search_form.second(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_simulated)
         body, name = search_setup.tidy(said_), draft.name
     else:
         name = _name(draft, key)

@@ -22,8 +22,8 @@ class CurveLook(NamedTuple):
     """What the axis is called: seconds of virtual workers are called so."""
 
 
-def draw(virtual: Collection[bool] = ()) -> CurveLook:
-    """The axis (`updates`, `samples` or `seconds`), the scale, the smoothing. `virtual`: of each run."""
+def draw(simulated: Collection[bool] = ()) -> CurveLook:
+    """The axis (`updates`, `samples` or `seconds`), the scale, the smoothing. `simulated`: of each run."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         axis = st.segmented_control(
             "X axis",
@@ -39,4 +39,4 @@ def draw(virtual: Collection[bool] = ()) -> CurveLook:
             "Smoothing", 0.0, MOST_SMOOTH, 0.0, 0.01, format="%.2f", key="smooth", bind="query-params", width=200,
             help="Weight of earlier points in an exponential moving average. The logged curve stays visible, faint.",
         )  # fmt: skip
-    return CurveLook(axis, log_y, float(smoothing), axis_words(axis, virtual))
+    return CurveLook(axis, log_y, float(smoothing), axis_words(axis, simulated))

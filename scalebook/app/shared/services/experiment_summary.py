@@ -35,7 +35,7 @@ def summary(config: Mapping[str, Any], description: Description, remark: str = "
     model, data = _short(config.get("model")), _short(config.get("data"))
     return ExperimentSummary(
         model_and_data=" on ".join(part for part in (model, data) if part),
-        strategy=strategy_words(load.strategy, load.rule, load.workers, load.is_virtual),
+        strategy=strategy_words(load.strategy, load.rule, load.workers, load.is_simulated),
         batch=_batch(load.batch_per_worker, load.batch_global, load.workers),
         optimizer=_optimizer(config, description, rate_words(load)),
         budget=_budget(config),

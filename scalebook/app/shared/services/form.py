@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
 from scalebook.training.config.nodes import nodes_of
-from scalebook.training.config.workload import VIRTUAL, workload
+from scalebook.training.config.workload import VIRTUAL, simulates, workload
 
 Config = dict[str, Any]
 BudgetKind = Literal["epochs", "updates", "time"]
@@ -29,7 +29,7 @@ SHOWN_STRATEGY_ARGS = ("rule", "damping", "codec")
 _STRATEGY: Final = "trainer.strategy.init_args"
 WORKERS: Final = f"{_STRATEGY}.workers"
 CLOCK: Final = f"{_STRATEGY}.clock"
-"""What makes workers virtual, with the strategy's `host`; both follow from one switch."""
+"""What makes workers simulated ones, with the strategy's `host`; both follow from one switch."""
 USUAL_GRADIENT_S: Final = 0.1
 
 
@@ -139,7 +139,7 @@ def assign_workers(config: Config, workers: Any) -> None:
 def may_range(config: Mapping[str, Any], info: ClassInfo) -> bool:
     """Whether machines may join and leave: under a parameter server on several, or where the config says so."""
     takes = any(field.name == "workers" for field in info.fields)
-    return takes and not is_virtual(config) and (nodes_of(mapping(config.get("trainer"))) > 1 or is_range(config))
+    return takes and not is_simulated(config) and (nodes_of(mapping(config.get("trainer"))) > 1 or is_range(config))
 
 
 def is_range(config: Mapping[str, Any]) -> bool:
@@ -159,13 +159,13 @@ def assign_fewest(config: Config, fewest: Any, description: Description) -> None
     put(config, WORKERS, {"min": fewest, "max": most})
 
 
-def is_virtual(config: Mapping[str, Any]) -> bool:
-    """Whether one process plays all workers of a parameter server."""
-    return bool(get(config, f"{_STRATEGY}.host") == VIRTUAL)
+def is_simulated(config: Mapping[str, Any]) -> bool:
+    """Whether one process simulates all workers of a parameter server."""
+    return simulates(mapping(get(config, _STRATEGY)))
 
 
-def make_virtual(config: Config, workers: Any) -> None:
-    """One process plays so many workers, on the clock that the config has, or one by which each takes 0.1 s."""
+def make_simulated(config: Config, workers: Any) -> None:
+    """One process simulates so many workers, on the clock that the config has, or one by which each takes 0.1 s."""
     put(config, f"{_STRATEGY}.host", VIRTUAL)
     put(config, f"{_STRATEGY}.workers", workers)
     put(config, "trainer.devices", 1)

@@ -64,7 +64,7 @@ def trials_wanted(spec: SearchSpec) -> int:
 
 def _mean_workers(spec: SearchSpec, description: Description) -> float:
     """Processes of a trial, in the mean over the numbers of workers and the strategies: as many as workers, but one
-    that plays all virtual ones."""
+    that simulates all of them."""
     load = workload(spec.config, description)
     workers = candidates(spec.dimension("workers"))[:MOST_COUNTED] if spec.has("workers") else [load.workers]
     strategies = spec.dimension("strategy").choices if spec.has("strategy") else (None,)
@@ -80,4 +80,4 @@ def _mean_threads(spec: SearchSpec, load: Workload) -> float:
 def _is_one_process(strategy: Any, spec: SearchSpec, description: Description) -> bool:
     """Whether a trial under this strategy, None for the config's own, has a single process, whatever its workers."""
     config = spec.config if strategy is None else put_strategy(spec.config, strategy, description)
-    return is_single(strategy) or workload(config, description).is_virtual
+    return is_single(strategy) or workload(config, description).is_simulated

@@ -50,7 +50,7 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
         what = "has no effect: no objective measures what it takes to reach it"
         remedy = f"Write objective: [{metrics[0]}, seconds], or remove it."
         problems.append(Problem("target", what, remedy, "warning"))
-    if "seconds" in metrics and not spec.exclusive and not spec.is_virtual:
+    if "seconds" in metrics and not spec.exclusive and not spec.is_simulated:
         what = "is false, so trials slow each other down while you compare their times"
         problems.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
     return problems

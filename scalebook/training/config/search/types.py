@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 from scalebook.training.config.classes import ALIASES, mapping, named
 from scalebook.training.config.rate_scaling import Rule
 from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.workload import VIRTUAL
+from scalebook.training.config.workload import simulates
 from scalebook.training.ps.policy.rules import RULES
 
 Scaling = Literal["strong", "weak"]
@@ -88,11 +88,11 @@ class SearchSpec:
         return any(dimension.name == name for dimension in self.space)
 
     @property
-    def is_virtual(self) -> bool:
-        """Whether the workers of all trials are virtual: then no trial's seconds depend on those beside it."""
+    def is_simulated(self) -> bool:
+        """Whether the workers of all trials are simulated: then no trial's seconds depend on those beside it."""
         strategy = named(mapping(self.config.get("trainer")).get("strategy"))
         name = ALIASES.get(strategy.name or "", strategy.name or "").rpartition(".")[2]
         stays = not any(dimension.name.endswith(("strategy.host", "strategy.class_path", "strategy.init_args.host",
                                                  "trainer.strategy")) for dimension in self.space)  # fmt: skip
-        rules_alone = not self.has("strategy") or set(self.dimension("strategy").choices) <= set(RULES)
-        return name == "AsyncPS" and mapping(strategy.args).get("host") == VIRTUAL and stays and rules_alone
+        only_rules = not self.has("strategy") or set(self.dimension("strategy").choices) <= set(RULES)
+        return name == "AsyncPS" and simulates(mapping(strategy.args)) and stays and only_rules

@@ -169,21 +169,31 @@ class SectionPlan:
         return memory[self.slots_at + slot * size : self.slots_at + (slot + 1) * size]
 
 
+class Capacity:
+    """What memory is planned for; this is the memory that worker processes share."""
+
+    def buffers(self, settings: Settings, workers: int) -> int:
+        """Versions of a shard."""
+        return settings.buffers(workers)
+
+    def slots(self, settings: Settings, workers: int, has_tables: bool) -> int:
+        """Gradients at a time; `has_tables`: some are sparse."""
+        return settings.slots(workers)
+
+
+OF_PROCESSES: Final = Capacity()
+
+
 def plan_section(
     optimizer: Optimizer,
     settings: Settings,
     workers: int,
     start: int = 0,
-    alone: bool = False,
     rows_start: int = 0,
-    buffers: int | None = None,
+    capacity: Capacity = OF_PROCESSES,
 ) -> SectionPlan:
     """Plan the memory of one optimizer from byte `start`, in that for rows from `rows_start`; refuses optimizers as
-    `discover` and `refuse_coupling` do.
-
-    `alone`: one process plays all workers; a round's gradients are then one sum, but where some are sparse. `buffers`:
-    how many versions there is room for, where one worker alone has this memory, and no gradient lies there.
-    """
+    `discover` and `refuse_coupling` do."""
     refuse_optimizer(optimizer)
     found = discover(optimizer)
     entries = found.entries
@@ -205,13 +215,12 @@ def plan_section(
     parameters = [(name, p[:0] if int(name) in tables else p) for name, p in parameters]
     shards = []
     for places in cuts:
-        room = settings.buffers(workers, alone) if buffers is None else buffers
-        shard = _plan_shard(optimizer, [parameters[i] for i in places], found, settings, workers, start, room)
+        buffers = capacity.buffers(settings, workers)
+        shard = _plan_shard(optimizer, [parameters[i] for i in places], found, settings, workers, start, buffers)
         shard = _with_tables(shard, {i: whole[i] for i in places if i in tables}, entries, rows_start)
         shards.append(shard)
         start, rows_start = shard.end, shard.log_at + RowLog.size(shard.log, shard.records)
-    slots = settings.slots(workers) if buffers is None else 0
-    slots = min(1, slots) if alone and not tables else slots
+    slots = capacity.slots(settings, workers, has_tables=bool(tables))
     gradients = lay_out(parameters)
     flags = lay_out([("present", torch.zeros(len(parameters), dtype=torch.uint8))], start=gradients.nbytes)
     length = 8 + 2 * len(encode(optimizer.param_groups)) + ROOM if slots else 8

@@ -1,16 +1,16 @@
 """One optimizer in one process: its admission, its shards, its slots."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.coded import CodedPushes
-from scalebook.training.ps.applying.plan import SectionPlan, plan_section
+from scalebook.training.ps.applying.plan import OF_PROCESSES, Capacity, SectionPlan, plan_section
 from scalebook.training.ps.applying.rounds import Rounds
 from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.applying.slots import Slots
-from scalebook.training.ps.applying.summed import SummedSlots
 from scalebook.training.ps.coordination.admission import Admission
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.device import Device, Registered, device_of
@@ -22,6 +22,11 @@ from scalebook.training.ps.trace import ShardTrace
 
 class Section:
     """The parts that hosts and servers work with. `first_shard` is the shard that this process begins with."""
+
+    forgets: ClassVar[bool] = True
+    """Whether the log of a table's rows may forget what somebody still holds."""
+    times_workers: ClassVar[bool] = True
+    """Whether what a worker needs for itself is measured here."""
 
     def __init__(
         self, number: int, plan: SectionPlan, memory: Tensor, control: Control, optimizer: Optimizer, first_shard: int,
@@ -40,20 +45,23 @@ class Section:
         self.shards = [
             Shard(
                 shard_plan, memory, counters.shards[i], optimizer, settings, deadline_s, traces[i], control.clock.now,
-                row_memory,
+                row_memory, self.forgets,
             )
             for i, shard_plan in enumerate(plan.shards)
         ]  # fmt: skip
-        self.admission = Admission(control, number, deadline_s)
-        is_summed = plan.slots and control.clock.alone and not plan.tables
+        self.admission = self._admission()
+        self.slots = self._slots(memory, row_memory)
         codec = settings.push_codec
-        takes_over = self.device.is_host and not codec.codes  # else they lie where the next ones are put
-        self.summed = SummedSlots(plan, memory, control, number, takes_over) if is_summed else None
-        self.slots = self.summed or Slots(plan, memory, control, number, row_memory)
         self.coded = CodedPushes(number, plan, memory, counters, codec) if codec.codes else None
         self.rounds = Rounds(
             self.admission, self.slots, self.shards, settings.engine_clip, first_shard % len(plan.shards), deadline_s
         )
+
+    def _admission(self) -> Admission:
+        return Admission(self.control, self.number, self.deadline_s)
+
+    def _slots(self, memory: Tensor, row_memory: Tensor | None) -> Slots:
+        return Slots(self.plan, memory, self.control, self.number, row_memory)
 
     @property
     def order(self) -> Sequence[int]:
@@ -61,15 +69,16 @@ class Section:
         return self.rounds.order
 
 
-def plan_sections(run: SharedRun, optimizers: Sequence[Optimizer], buffers: int | None = None) -> list[SectionPlan]:
-    """Plan the memory of all optimizers, one behind the other. `buffers`: as `plan_section` takes it."""
+def plan_sections(
+    run: SharedRun, optimizers: Sequence[Optimizer], capacity: Capacity = OF_PROCESSES
+) -> list[SectionPlan]:
+    """Plan the memory of all optimizers, one behind the other."""
     if not 1 <= len(optimizers) <= SECTIONS:
         raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
     plans: list[SectionPlan] = []
     start = rows_start = 0
     for optimizer in all_applied(optimizers, run.settings, run.control.workers):
-        alone = run.control.clock.alone
-        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, alone, rows_start, buffers))
+        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, rows_start, capacity))
         start, rows_start = plans[-1].end, plans[-1].rows_end
     return plans
 
@@ -82,7 +91,7 @@ def allocate(run: SharedRun, plans: Sequence[SectionPlan]) -> None:
 
 def make_sections(
     run: SharedRun, plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], first_shard: int, deadline_s: float,
-    device: Device | None = None,
+    device: Device | None = None, kind: type[Section] = Section,
 ) -> list[Section]:  # fmt: skip
     """All sections of this process, over the run's memory. `first_shard`: the shard to begin with. `device`: as
     `Section` takes it."""
@@ -92,7 +101,7 @@ def make_sections(
         counters.used[0] = 1
     pairs = zip(plans, all_applied(optimizers, run.settings, run.control.workers), strict=True)
     sections = [
-        Section(i, plan, memory, run.control, optimizer, first_shard, deadline_s, row_memory, device)
+        kind(i, plan, memory, run.control, optimizer, first_shard, deadline_s, row_memory, device)
         for i, (plan, optimizer) in enumerate(pairs)
     ]
     register(sections, memory)

@@ -66,7 +66,9 @@ class Shard:
         trace: ShardTrace | None = None,
         now: Callable[[], float] = monotonic,
         row_memory: Tensor | None = None,
+        forgets: bool = True,
     ) -> None:
+        """`forgets`: as `Section` has it."""
         self.plan, self.counters = plan, counters
         self.applying = Held(counters.apply_lock, deadline_s)
         """The apply lock, under which alone `apply` may be called and the optimizer's state be read."""
@@ -91,8 +93,7 @@ class Shard:
         """The sparse tables, which have no versions."""
         if plan.tables:
             assert row_memory is not None
-            forgetful = settings.host != "virtual"
-            self.tables = Tables(plan, memory, row_memory, counters, self.optimizer, self._parameters, forgetful)
+            self.tables = Tables(plan, memory, row_memory, counters, self.optimizer, self._parameters, forgets)
         self._meter = PushMeter(counters, self.views, self.tables, settings.norms, now)
 
     # --- versions ------------------------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ class Shard:
 
     @contextmanager
     def serving(self, gradients: int = 1) -> Iterator[None]:
-        """With `applying`: while so many gradients are applied. A virtual clock says itself what that takes."""
+        """With `applying`: while so many gradients are applied."""
         began = self._now()
         yield
         if seconds := self._now() - began:

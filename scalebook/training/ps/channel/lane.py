@@ -6,7 +6,7 @@ from typing import Final
 
 from scalebook.training.ps.channel.channel import Channel
 from scalebook.training.ps.channel.greeting import Use
-from scalebook.training.ps.clock.steps import T
+from scalebook.training.ps.clock import T
 from scalebook.training.ps.policy.settings import Settings
 
 LANE: Final[Use] = "pushes"

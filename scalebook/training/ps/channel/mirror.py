@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 import torch
 from torch.nn import Parameter
 from torch.optim import Optimizer
+from typing_extensions import override
 
 from scalebook.training.ps.applying.coded import CodedPulls
-from scalebook.training.ps.applying.plan import SectionPlan, digest
+from scalebook.training.ps.applying.plan import Capacity, SectionPlan, digest
 from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
 from scalebook.training.ps.channel.lane import has_lane
 from scalebook.training.ps.coordination.run import SharedRun
@@ -25,6 +26,21 @@ from scalebook.training.ps.policy.settings import Settings
 
 VERSIONS: Final = 2
 """The one that is held, and the one that comes; a third where it may come before the second is held."""
+
+
+class _OfOne(Capacity):
+    """One worker has this memory, with so many versions and no gradients."""
+
+    def __init__(self, versions: int) -> None:
+        self._versions = versions
+
+    @override
+    def buffers(self, settings: Settings, workers: int) -> int:
+        return self._versions
+
+    @override
+    def slots(self, settings: Settings, workers: int, has_tables: bool) -> int:
+        return 0
 
 
 class Mirror(NamedTuple):
@@ -49,7 +65,7 @@ def mirrored(
     """Take the memory, with nothing in it."""
     given = replace(settings, trace=None, host="inline", overlap=False, pull_codec=Fp32(), pull_delta=False)
     run = SharedRun(workers, given)
-    plans = plan_sections(run, optimizers, VERSIONS + has_lane(settings))
+    plans = plan_sections(run, optimizers, _OfOne(VERSIONS + has_lane(settings)))
     allocate(run, plans)
     return Mirror(run, plans, make_sections(run, plans, optimizers, worker, deadline_s), Lending.of(run.memory))
 

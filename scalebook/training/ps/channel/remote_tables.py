@@ -43,7 +43,7 @@ class RemoteTableReads(TableReads):
 
     @override
     def rows(self, place: int, rows: Tensor, newest: bool = False) -> Tensor:
-        """Those of the version held; who asks for `newest` plays all workers, on one machine."""
+        """Those of the version held; who asks for `newest` simulates all workers, on one machine."""
         assert not newest, "no rows of the newest version travel"
         weight = self._plans[place].columns.fields[0]
         came = torch.empty((len(rows), *weight.shape[1:]), dtype=weight.dtype)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from scalebook.training.ps.clock import Steps, Wait
 from scalebook.training.ps.memory.lock import Held
 from scalebook.training.ps.memory.region import ARRIVALS, DROPPED, MEETING, METER, RESTING, STOPPING, Control
-from scalebook.training.ps.policy.rules import Arrival, Rule, View
+from scalebook.training.ps.policy.rules import Arrival, View
 
 _GATHERED: Final = (1 << 31) - 1
 _CLOSED: Final = 1 << 31
@@ -47,9 +47,6 @@ class Admission:
         self.may_wait = self.rule.waits or self._warmup > 0
         self.must_ask = self._budget is not None or settings.serial
         """Whether a rule that applies on arrival has anything to decide."""
-        own = type(self.rule).may_begin is not Rule.may_begin
-        self._tick_tells = self.may_wait and (own or not self.rule.synchronous or not control.clock.alone)
-        self._seen: tuple[int, View] | None = None  # after how many wakes, and what was to be seen
 
     # --- state ---------------------------------------------------------------------------------------------------
 
@@ -107,18 +104,12 @@ class Admission:
                 return True
             if self.rule.gathers and self.round().closed:
                 return False  # it would pull some shards before and some after the update
-            view = self._view_of_turns()
+            view = self._turns()
             return worker not in view.clocks or self.rule.may_begin(worker, view)  # who rests has no turn to wait for
 
-    def _view_of_turns(self) -> View:
-        """`view`, or the one of before where nothing has happened since; who asks are many, and they ask again after
-        each event."""
-        if not self.control.clock.alone:
-            return self.view()
-        calls = self.control.event.calls
-        if self._seen is None or self._seen[0] != calls:
-            self._seen = calls, self.view()
-        return self._seen[1]
+    def _turns(self) -> View:
+        """By what a turn is decided; under the admission lock."""
+        return self.view()
 
     def _let_in(self, worker: int) -> bool:
         """During the warm-up only one, the first of the living; then all who have come, with the slowest clock.
@@ -134,18 +125,12 @@ class Admission:
             come = [w for w in active if self.control.counter(w, ARRIVALS) and self.counters.clocks[w] < 0]
         for other in come:
             self.counters.clocks[other] = min(clocks.values(), default=0)
-        self._seen = None
         return True
 
     def tick(self, worker: int) -> None:
-        """A push of `worker` is complete, be it applied or dropped.
-
-        Nobody's turn follows from that alone where a worker that has contributed waits for the update; real processes
-        are woken all the same, since that is how they know that something happens.
-        """
+        """A push of `worker` is complete, be it applied or dropped."""
         self.counters.clocks[worker] += 1
-        self._seen = None
-        if self._tick_tells:
+        if self.may_wait:  # so processes know that something happens, also where nobody's turn follows from it
             self.control.event.wake()
 
     # --- admitting -----------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class Lending:
         return changed
 
     def open(self, layout: Layout, version_at: int) -> None:
-        """Where one process plays all workers: from now on somebody's code may write into this version. As long as
+        """Where one process simulates all workers: from now on somebody's code may write into this version. As long as
         there is no page fault, no version need be looked at, however long ago it was."""
         self._open[version_at] = layout
 

@@ -1,7 +1,7 @@
 """The clock of a virtual run, declared: how long everything takes, and who dies when. Imports no torch.
 
 Each part is a number, or a `Distribution` from which every gradient, push or transfer draws its own. What draws and
-what queues is `ps/clock/virtual.py`.
+what queues is `ps/sim/clock.py`.
 """
 
 import math

@@ -11,7 +11,7 @@ from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettin
 from scalebook.training.ps.policy.damping import Damping, NoDamping
 from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import Local, NoLocalSteps
-from scalebook.training.ps.policy.rules import Async, Rule, Sync
+from scalebook.training.ps.policy.rules import Async, Rule
 
 HostName = Literal["inline", "process", "virtual"]
 REAL_HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
@@ -45,7 +45,7 @@ class Settings:
         shards: Parts that the parameters of each optimizer are divided into, each with a lock of its own (and a server,
             with host `process`).
         host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`); or one
-            process plays all workers (`virtual`).
+            process simulates all workers (`virtual`).
         overlap: With host `process`: workers compute while their last push is being applied.
         trace: Folder for the log of updates, from which `replay` makes the run again; None: no log.
         norms: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
@@ -113,25 +113,13 @@ class Settings:
         """Whether a mean of squared gradients is kept beside the optimizer's state."""
         return self.damping.compensates and self.damping.keeps_squares
 
-    def buffers(self, workers: int, alone: bool = False) -> int:
+    def buffers(self, workers: int) -> int:
         """Versions of a shard that memory has room for: one held by each worker, the newest, and the one being written.
 
         One fewer where a pusher's own base may be written over (`gives_base`), and under a synchronous rule, where a
-        worker that has pushed holds the newest version. Where one process plays all workers (`alone`), whoever gave a
-        gradient to a synchronous update has pulled it before anything else happens: older versions are held by those
-        alone for whom it did not wait, and the first one by those who wait for the end of the warm-up.
+        worker that has pushed holds the newest version.
         """
-        every = workers + (1 if self.gives_base or self.rule.synchronous else 2)
-        if not (alone and self.lets_go):
-            return every
-        return min(every, 2 + workers - self.most(workers) + (1 if self.warmup_updates else 0))
-
-    @property
-    def lets_go(self) -> bool:
-        """Whether virtual workers hold few distinct versions, so that who leaves gives up its own."""
-        kind = type(self.rule)
-        as_sync = kind.may_begin is Rule.may_begin and kind.accepts is Rule.accepts and kind.needed is Sync.needed
-        return self.rule.synchronous and as_sync and self.local.n_fetch == 1
+        return workers + (1 if self.gives_base or self.rule.synchronous else 2)
 
     @property
     def gives_base(self) -> bool:

@@ -247,9 +247,7 @@ class Client:
 
     def _gradients(self) -> list[Tensor | None]:
         """Those of sparse tables with their duplicates summed."""
-        gradients = self.replica.gradients()
-        if self._control.clock.alone:  # who plays others meanwhile puts other gradients there
-            gradients = self.host.bring(gradients)
+        gradients = self.host.collect(self.replica.gradients())
         for place, gradient in enumerate(gradients):
             if gradient is None or gradient.is_sparse is (place in self.replica.tables):
                 continue

@@ -149,8 +149,8 @@ class OptimizerEnd(Protocol):
         """
 
     def completed(self, pushed: Pushed) -> Pushed:
-        """What `push` has returned, once the optimizer's step is over in whose place it stood. Where one process plays
-        all workers it is known only now, since a push may make others begin."""
+        """What `push` has returned, once the optimizer's step is over in whose place it stood. Where one process
+        simulates all workers it is known only now, since a push may make others begin."""
 
     def groups(self) -> list[dict[str, Any]]:
         """The param groups of now as a state dict has them, places instead of parameters."""
@@ -325,7 +325,7 @@ class WorkerEnd(Protocol):
 
 
 class PlayingEnd(WorkerEnd, Protocol):
-    """All workers of a virtual run, played by one process (host virtual): to whoever trains they look like one worker
+    """All workers of a run, simulated by one process (host virtual): to whoever trains they look like one worker
     that computes every gradient. Its optimizers' parameters, the model's buffers and torch's random numbers are those
     of the worker whose turn it is; between two turns they show the newest version.
     """

@@ -2,13 +2,14 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.hosts import Host, make_host
-from scalebook.training.ps.applying.plan import SectionPlan, digest
+from scalebook.training.ps.applying.plan import OF_PROCESSES, Capacity, SectionPlan, digest
 from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.run import Membership, SharedRun
@@ -26,13 +27,19 @@ from scalebook.training.ps.worker.own_replica import OwnReplica
 from scalebook.training.ps.worker.replica import Replica
 
 
+@dataclass
 class Common:
-    """What the workers of one process have in common; the first to join fills it."""
+    """What the workers of one process have in common: `plans`, `sections` and `lending`, which the first to join fills,
+    and of what kind its parts are, by default those of a process that is one worker. `in_turn`: as `need` has it."""
 
-    def __init__(self) -> None:
-        self.plans: list[SectionPlan] = []
-        self.sections: list[Section] = []
-        self.lending: Lending | None = None
+    capacity: Capacity = OF_PROCESSES
+    section: type[Section] = Section
+    host: Callable[[Section], Host] = make_host
+    joined: type[Joined] = Joined
+    in_turn: bool = False
+    plans: list[SectionPlan] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    lending: Lending | None = None
 
 
 def join(
@@ -72,11 +79,11 @@ def join_steps(
     shared = Common() if common is None else common
     control, worker, late = run.control, membership.worker, membership.joins_late
     if not shared.plans:
-        shared.plans += plan_sections(run, optimizers)
+        shared.plans += plan_sections(run, optimizers, shared.capacity)
     plans, sections = shared.plans, shared.sections
     control.set_counter(worker, DIGEST, digest(plans, run.settings))
     if worker == 0 and not late:
-        announce(need(plans, optimizers, control))
+        announce(need(plans, optimizers, control, shared.in_turn))
         allocate(run, plans)
         control.head[ALLOCATED] = 1
     yield from membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
@@ -85,7 +92,7 @@ def join_steps(
     if not late:
         _compare(control, worker)
     if not sections:
-        sections += make_sections(run, plans, optimizers, worker, membership.deadline_s, device)
+        sections += make_sections(run, plans, optimizers, worker, membership.deadline_s, device, shared.section)
         shared.lending = Lending.of(run.memory)
     clients = []
     for section, optimizer in zip(sections, optimizers, strict=True):
@@ -93,14 +100,14 @@ def join_steps(
         if worker == 0 and not late:
             _initialise(section, [p.detach() for p in parameters])
         clients.append(
-            make_client(section, make_host(section), worker, parameters, optimizer, shared.lending, late, stands_in)
+            make_client(section, shared.host(section), worker, parameters, optimizer, shared.lending, late, stands_in)
         )
     if worker == 0 and not late:
         control.head[STARTED] = 1
         if run.settings.trace is not None:
             run.write_trace_head()
     yield from membership.rendezvous("first parameters")
-    joined = Joined(run, membership, clients, late)
+    joined = shared.joined(run, membership, clients, late)
     for client in clients:
         yield from client.host.settle(
             worker

@@ -19,7 +19,7 @@ from scalebook.training.ps.worker.rows import RowReaders, sources_of
 class Joined:
     """One worker's parts, ready for training; one client for each optimizer, in order.
 
-    What may have to wait is there twice: as a call, and as its steps for whoever plays several workers (`ps/clock`).
+    What may have to wait is there twice: as a call, and as its steps for whoever has several workers (`ps/clock.py`).
     """
 
     run: SharedRun
@@ -145,10 +145,6 @@ class Joined:
         self.run.control.event.wake()
         for client in self.clients:
             client.host.help()
-            if self.run.control.clock.alone and self.run.settings.lets_go:  # nobody looks at its parameters meanwhile
-                client.replica.arrive()
-                for shard in client.host.section.shards:
-                    shard.let_go(self.membership.worker)
 
     def snapshot(self, renew: bool = True) -> Snapshot:
         """The state of this moment; the replica has its parameters, in private memory until the next push or pull.

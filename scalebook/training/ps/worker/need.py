@@ -18,10 +18,12 @@ DECODING: Final = 4
 """Copies of the parameters that a worker keeps to take them in frames: what it knows, and scratch memory, 3 at most."""
 
 
-def need(plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control: Control) -> Need:
+def need(
+    plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control: Control, in_turn: bool = False
+) -> Need:
     """Of all workers' `optimizers`, planned so. Where a GPU computes each worker's gradients are gathered there, and
     land in memory of their own unless slots take them, rounded where the device rounds them; its parameters are a copy
-    on the GPU, also where one process plays all workers."""
+    on the GPU. `in_turn`: one process has all workers, and lands each one's gradients before the next computes."""
     settings, workers = control.settings, control.workers
     shards = [shard for plan in plans for shard in plan.shards]
     size, state = sum(shard.version_bytes for shard in shards), sum(shard.state_bytes for shard in shards)
@@ -32,25 +34,25 @@ def need(plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control:
     if settings.local.steps:
         computing += sum(map(_state_bytes, optimizers))
     elif has_gpu:
-        computing += _carried(plans, control)
-    if has_gpu and not control.clock.alone:
+        computing += _carried(plans, control, in_turn)
+    if has_gpu and not in_turn:
         computing, sums = computing + sums, 0
-    lands = settings.local.steps or settings.push_codec.codes or control.clock.alone or not plans[0].slots
+    lands = settings.local.steps or settings.push_codec.codes or in_turn or not plans[0].slots
     if has_gpu:
-        gradients = (size if settings.local.steps else _carried(plans, control)) * workers if lands else 0
+        gradients = (size if settings.local.steps else _carried(plans, control, in_turn)) * workers if lands else 0
     else:
         gradients = size * control.clock.travelling(workers)
     own = frames + sums + (0 if has_gpu else computing)
-    on_gpu = computing * (workers if control.clock.alone else 1) if has_gpu else 0
+    on_gpu = computing * (workers if in_turn else 1) if has_gpu else 0
     return Need(size, plans[-1].end, gradients, state, workers * own, on_gpu)
 
 
-def _carried(plans: Sequence[SectionPlan], control: Control) -> int:
+def _carried(plans: Sequence[SectionPlan], control: Control, in_turn: bool) -> int:
     """Bytes of one worker's gradients as they are gathered on the GPU, and where they land: 16 bits a number where the
     device rounds them (`Host.carry`). In fp16 as they are besides, for those beyond its range."""
     codec = control.settings.push_codec
     whole = sum(plan.gradients.nbytes for plan in plans)
-    halves = None if control.clock.alone or any(plan.rows.nbytes for plan in plans) else rounded_to(codec)
+    halves = None if in_turn or any(plan.rows.nbytes for plan in plans) else rounded_to(codec)
     if halves is None:
         return whole
     rounded = sum(retyped(plan.gradients, getattr(torch, halves)).nbytes for plan in plans)

@@ -13,12 +13,12 @@ class OwnTime:
     """Notes, in `Control.own`, what passes between the ends of two pushes for the first optimizer, but for waiting and
     for applying gradients, its own or others'.
 
-    Not where the worker was interrupted in between (a validation, a checkpoint, a rest), and not on a virtual clock.
+    Not where the worker was interrupted in between (a validation, a checkpoint, a rest).
     """
 
     def __init__(self, worker: int, section: Section) -> None:
         self._control, self._worker, self._shards = section.control, worker, section.shards
-        self._is_noted = section.number == 0 and not section.control.clock.alone
+        self._is_noted = section.number == 0 and section.times_workers
         self._last: float | None = None
         self._pushes = 0
 

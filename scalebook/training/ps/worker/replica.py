@@ -132,7 +132,7 @@ class Replica:
         return by_place
 
     def open(self) -> None:
-        """Its parameters are shown to whoever computes, where one process plays all workers."""
+        """Its parameters are shown to whoever computes, where one process simulates all workers."""
         self._open(self._held)
 
     def _open(self, versions: Sequence[Newest]) -> None:

@@ -38,7 +38,7 @@ class ShownNotes:
                         group[key] = shown[key] = note.value
 
     def newest(self) -> list[dict[str, Any]]:
-        """By group, what the newest version has; where one process plays all workers."""
+        """By group, what the newest version has; where one process simulates all workers."""
         changed: list[dict[str, Any]] = [{} for _ in self._optimizer.param_groups]
         for _, shard in self._shards:
             assert shard.notes is not None

@@ -107,7 +107,7 @@ def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> TrialEnd:
         tuple(math.fsum(column) / len(column) for column in columns),
         spread=first.half if first is not None else None,
         seconds=seconds,
-        overhead=None if spec.is_virtual else _mean([_overhead(job) for job in jobs]),
+        overhead=None if spec.is_simulated else _mean([_overhead(job) for job in jobs]),
     )
 
 

@@ -46,5 +46,5 @@ def test_estimates_show_their_interval() -> None:
 def test_a_rate_says_whether_its_seconds_are_virtual() -> None:
     value = Estimate(65.04, None, 1)
     assert rate(ExperimentRow("a", "finished"), value) == "65.0"
-    assert rate(ExperimentRow("a", "finished", is_virtual=True), value) == "65.0 virtual"
-    assert rate(ExperimentRow("a", "finished", is_virtual=True), None) == ""
+    assert rate(ExperimentRow("a", "finished", is_simulated=True), value) == "65.0 virtual"
+    assert rate(ExperimentRow("a", "finished", is_simulated=True), None) == ""

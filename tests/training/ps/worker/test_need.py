@@ -5,18 +5,17 @@ import torch
 from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.ps import Settings, SharedRun, join
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.codecs import Bf16, Fp16, Int8
 from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import Downpour, LocalSGD
 from scalebook.training.ps.policy.rules import Sync
+from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.ps.worker.end import Need
-from scalebook.training.ps.worker.virtual import VirtualWorkers
 from scalebook.training.strategies.refused import announce_memory
 from tests.training.ps.emulated_gpu import Gpus
 from tests.training.ps.emulated_gpu import gpus as gpus
-from tests.training.ps.worker.works import Asked
+from tests.training.ps.sim.works import Asked
 
 COUNT = 600_000
 BYTES = 4 * COUNT
@@ -76,13 +75,13 @@ def test_on_a_cpu_nothing_is_said_of_a_gpu() -> None:
 
 def test_virtual_workers_on_a_gpu_have_a_copy_each(gpus: Gpus) -> None:
     workers, told = 5, list[Need]()
-    clock = VirtualClock(ClockSettings(gradient_s=1.0), workers)
+    clock = SimulatedClock(ClockSettings(gradient_s=1.0), workers)
     run = SharedRun(workers, Settings(host="virtual", clock=clock.settings), clock)
 
     def make(worker: int) -> list[Optimizer]:
         return [SGD([gpus.parameter(torch.zeros(COUNT))], lr=1.0)]
 
-    played = VirtualWorkers(run, clock, make, Asked(lambda worker: False), announce=told.append)
+    played = SimulatedWorkers(run, clock, make, Asked(lambda worker: False), announce=told.append)
     (need,) = told
     copies = [played.joined[worker].clients[0].replica._own for worker in range(workers)]
     assert need.on_gpu == close_to(2 * sum(own[0].untyped_storage().nbytes() for own in copies))

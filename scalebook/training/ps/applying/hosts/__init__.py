@@ -2,16 +2,13 @@
 
 from scalebook.training.ps.applying.hosts.base import ROW_NUMBER, Host, Outcome, Push, Way
 from scalebook.training.ps.applying.hosts.inline import InlineHost
-from scalebook.training.ps.applying.hosts.played import PlayedServers
 from scalebook.training.ps.applying.hosts.process import ProcessHost
 from scalebook.training.ps.applying.section import Section
 
 
 def make_host(section: Section) -> Host:
     """The host that the settings ask for."""
-    if section.control.settings.host == "process":
-        return ProcessHost(section)
-    return PlayedServers(section) if section.control.clock.server_process else InlineHost(section)
+    return ProcessHost(section) if section.control.settings.host == "process" else InlineHost(section)
 
 
-__all__ = ["ROW_NUMBER", "Host", "InlineHost", "Outcome", "PlayedServers", "ProcessHost", "Push", "Way", "make_host"]
+__all__ = ["ROW_NUMBER", "Host", "InlineHost", "Outcome", "ProcessHost", "Push", "Way", "make_host"]

@@ -65,8 +65,8 @@ class Host(ABC):
     """One worker's way to the shards of one optimizer; every wait ends with a TimeoutError after `Section.deadline_s`.
 
     A push is applied at most once, even if a process dies in the middle of it. When `push` returns, the worker may
-    write to the memory of its gradients again; where one process plays all workers it gives its gradients away.
-    Methods that may have to wait return steps, which the run's clock plays (`ps/clock`).
+    write to the memory of its gradients again. Methods that may have to wait return steps, which the run's clock takes
+    (`ps/clock.py`).
     """
 
     shares_memory: ClassVar[bool] = True
@@ -98,13 +98,13 @@ class Host(ABC):
         """Once, of a worker whose gradients lie where these parameters do: bring them from there."""
         if self.section.device.is_host:
             return
-        plan, device, alone = self.section.plan, self.section.device, self._control.clock.alone
+        plan, device = self.section.plan, self.section.device
         halves = rounded_to(self._control.settings.push_codec)
-        if halves is not None and not alone and not plan.rows.nbytes:
+        if halves is not None and not plan.rows.nbytes:
             self._rounder = Carrier(plan, device, parameters, dtype=getattr(torch, halves))
             self._made_where = parameters
             return
-        carries = self.pipelines and self._coded is None and not alone
+        carries = self.pipelines and self._coded is None
         self._bringer = Carrier(plan, device, parameters, lands=not carries or not plan.slots)
         self._carrier = self._bringer if carries else None
 
@@ -113,6 +113,10 @@ class Host(ABC):
         for carrier in (self._bringer, self._rounder):
             if carrier is not None:
                 carrier.release()
+
+    def collect(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """They have been computed: from now on they lie where they can stay until they are pushed."""
+        return gradients
 
     def bring(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """The same on the host, where they are not; until the next call."""
@@ -202,7 +206,7 @@ class Host(ABC):
         """Encode what is to be pushed, where it is encoded at all."""
         if self._coded is not None and not valid:  # only that it is there travels
             return Way([None] * len(gradients), None, [0] * len(self._shards))
-        if self._carrier is None and not self._control.clock.alone:
+        if self._carrier is None:
             gradients = self._brought(gradients)
         if self._coded is None:
             return Way(gradients, None, self.sizes(gradients))

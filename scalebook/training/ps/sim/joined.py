@@ -1,4 +1,4 @@
-"""All workers of a virtual run, as one that has joined: `VirtualWorkers`, and the one model that stands for each."""
+"""All workers of a virtual run, as one that has joined: `SimulatedWorkers`, and the one model that stands for each."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,27 +13,26 @@ from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.optimizer.rebuilding import packed, parameters_of
 from scalebook.training.ps.optimizer.seen import Showing
 from scalebook.training.ps.optimizer.tables import is_table
-from scalebook.training.ps.worker.between_turns import BetweenTurns
+from scalebook.training.ps.sim.one_model import BetweenTurns, OneModel
+from scalebook.training.ps.sim.workers import SimulatedWorkers
 from scalebook.training.ps.worker.client import Client
 from scalebook.training.ps.worker.end import LocalState, Pushed, Residuals, Snapshot
-from scalebook.training.ps.worker.one_model import OneModel
 from scalebook.training.ps.worker.rows import RowReaders, sources_of
-from scalebook.training.ps.worker.virtual import VirtualWorkers
 
 
-class PlayedJoined:
+class SimulatedJoined:
     """A `JoinedEnd`: the workers that have joined, of which one at a time is shown by the one model."""
 
     def __init__(
         self,
-        workers: VirtualWorkers,
+        workers: SimulatedWorkers,
         one_model: OneModel,
         optimizers: Sequence[Optimizer],
         notice: Callable[[], None],
         run: SharedRun,
     ) -> None:
         self.workers, self.one_model, self._notice, self._run = workers, one_model, notice, run
-        self.clients = [PlayedClient(self, number, optimizer) for number, optimizer in enumerate(optimizers)]
+        self.clients = [SimulatedClient(self, number, optimizer) for number, optimizer in enumerate(optimizers)]
         self.due: int | None = None
         """Whose gradient is to be computed now."""
         self.last = 0
@@ -219,10 +218,10 @@ class PlayedJoined:
         self.one_model.put({place: parameter.data for place, parameter in enumerate(own)})
 
 
-class PlayedClient:
+class SimulatedClient:
     """An `OptimizerEnd`: the model's optimizer, whose pushes are those of the worker whose turn it is."""
 
-    def __init__(self, joined: PlayedJoined, number: int, optimizer: Optimizer) -> None:
+    def __init__(self, joined: SimulatedJoined, number: int, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self._joined, self._number = joined, number
         self._state = Showing(optimizer, self._read_state, lambda: tuple(joined.versions))

@@ -14,15 +14,14 @@ from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.ps import Settings, SharedRun
 from scalebook.training.ps.applying.shard import Shard
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
 from scalebook.training.ps.policy.codecs import Bf16, Int8, Sign, TopK
 from scalebook.training.ps.policy.damping import Inverse
 from scalebook.training.ps.policy.frames import HEADER
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.ps.trace import read_updates
-from scalebook.training.ps.worker.virtual import VirtualWorkers
-from tests.training.ps.worker.works import Asked
+from tests.training.ps.sim.works import Asked
 
 pytestmark = pytest.mark.long
 
@@ -35,7 +34,7 @@ Compute = Callable[[int, Sequence[Parameter]], None]
 class Played:
     """What a run has left behind. `pushed`: (time, worker) of each gradient, when its worker had computed it."""
 
-    clock: VirtualClock
+    clock: SimulatedClock
     parameters: list[Tensor]
     staleness: list[int]  # of updates, in order; empty without a trace
     updates: int
@@ -60,7 +59,7 @@ def play(
 ) -> Played:
     """A whole run: `gradients` in all, the next batch to whoever begins next. The start's own values as gradients
     unless `compute`."""
-    clock = VirtualClock(timing, workers, settings.shards, seed)
+    clock = SimulatedClock(timing, workers, settings.shards, seed)
     run = SharedRun(workers, settings, clock)
     parameters: dict[int, list[Parameter]] = {}
     claimed: dict[int, int] = {}
@@ -74,7 +73,7 @@ def play(
         claimed[worker] = next(number, -1)
         return claimed[worker] >= 0
 
-    virtual = VirtualWorkers(run, clock, made, Asked(wants))
+    virtual = SimulatedWorkers(run, clock, made, Asked(wants))
     virtual.begin()
     pushed = []
     while (worker := virtual.next()) is not None:

@@ -6,8 +6,9 @@ import statistics
 import pytest
 
 from scalebook.training.ps.clock import Steps, Until
-from scalebook.training.ps.clock.virtual import Draws, Line, VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
+from scalebook.training.ps.sim import Line, SimulatedClock
+from scalebook.training.ps.sim.clock import Draws
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_a_queue_with_memoryless_arrivals_waits_as_m_d_1() -> None:
         assert line.busy_s == 200_000
 
 
-def seconds(clock: VirtualClock, steps: Steps[None]) -> float:
+def seconds(clock: SimulatedClock, steps: Steps[None]) -> float:
     """What the steps take when nobody else does anything."""
     began = clock.time_s
     for step in steps:
@@ -67,7 +68,7 @@ def test_the_slower_link_decides() -> None:
     settings = ClockSettings(
         1.0, server_s=0.5, link=Link(0.25, 100.0), links={1: Link(0.25, 1000.0)}, server_link=Link(0.125, 200.0)
     )
-    clock = VirtualClock(settings, workers=2, shards=3)
+    clock = SimulatedClock(settings, workers=2, shards=3)
     assert seconds(clock, clock.sends(0, 400)) == 0.25 + 0.125 + 4.0 + 0.5  # its own link; each shard has served it
     assert seconds(clock, clock.sends(1, 400)) == 0.25 + 0.125 + 2.0 + 0.5  # the servers' link
     assert seconds(clock, clock.receives(0, 400)) == 4.0 + 0.25 + 0.125
@@ -75,18 +76,18 @@ def test_the_slower_link_decides() -> None:
 
 
 def test_both_directions_are_free_at_the_same_time() -> None:
-    clock = VirtualClock(ClockSettings(1.0, server_link=Link(bandwidth=100.0)), workers=4)
+    clock = SimulatedClock(ClockSettings(1.0, server_link=Link(bandwidth=100.0)), workers=4)
     ends = [next(steps) for steps in (clock.sends(0, 100), clock.sends(1, 100), clock.receives(2, 100))]
     assert ends == [Until(1.0), Until(2.0), Until(1.0)]
 
 
 def test_what_takes_no_time_is_no_step() -> None:
-    clock = VirtualClock(ClockSettings(1.0), workers=1)
+    clock = SimulatedClock(ClockSettings(1.0), workers=1)
     assert list(clock.sends(0, 10**9)) == []
     clock.play(clock.receives(0, 10**9))  # or it would refuse to wait
     assert clock.now() == 0.0
 
 
 def test_stragglers_take_longer() -> None:
-    clock = VirtualClock(ClockSettings(2.0, stragglers={1: 1.5}), workers=2)
+    clock = SimulatedClock(ClockSettings(2.0, stragglers={1: 1.5}), workers=2)
     assert [clock.gradient_s(worker) for worker in (0, 1)] == [2.0, 3.0]

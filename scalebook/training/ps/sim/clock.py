@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from scalebook.training.ps.clock.steps import Steps, T, Until, Wait
+from scalebook.training.ps.clock import Steps, T, Until, Wait
 from scalebook.training.ps.policy.clock import RECORDED, Bandwidth, ClockSettings, Distribution, Link, Seconds
 
 Draw = Callable[[random.Random, Distribution], float]
@@ -80,13 +80,12 @@ class Line:
         return self.free_s
 
 
-class VirtualClock:
-    """A `Clock` of which one process plays all workers. ValueError, naming key and remedy, for bad settings."""
+class SimulatedClock:
+    """A `Clock` of workers that one process simulates. ValueError, naming key and remedy, for bad settings."""
 
     def __init__(self, settings: ClockSettings, workers: int, shards: int = 1, seed: int = 0) -> None:
         settings.check(workers)
-        self.settings, self.time_s, self.alone = settings, 0.0, True
-        self.server_process = settings.server_process
+        self.settings, self.time_s = settings, 0.0
         self.servers = [Line() for _ in range(shards)]
         self.inward, self.outward = Line(), Line()
         """The servers' link, towards them and away from them."""

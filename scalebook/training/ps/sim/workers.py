@@ -1,23 +1,37 @@
-"""All workers of a run in one process: their clients, played by a virtual clock. No rule is written here."""
+"""All workers of a run in one process: their clients, on a simulated clock. No rule is written here."""
 
 from collections.abc import Callable, Sequence
 
 from torch.optim import Optimizer
+from typing_extensions import override
 
 from scalebook.training.ps.applying.section import Section
-from scalebook.training.ps.clock.scheduler import Computes, Life, Scheduler
-from scalebook.training.ps.clock.steps import Steps, T, Wait
-from scalebook.training.ps.clock.virtual import VirtualClock
-from scalebook.training.ps.clock.watch import Nobody, Watch
+from scalebook.training.ps.clock import Steps, T, Wait
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMPUTE, ROW
+from scalebook.training.ps.sim.clock import SimulatedClock
+from scalebook.training.ps.sim.hosts import SimulatedHost, SimulatedServers
+from scalebook.training.ps.sim.scheduler import Computes, Life, Scheduler, Watch
+from scalebook.training.ps.sim.section import SimulatedCapacity, SimulatedSection, may_release
 from scalebook.training.ps.worker.beside import Work
 from scalebook.training.ps.worker.end import Need, Pushed
 from scalebook.training.ps.worker.join import Common, join_steps
 from scalebook.training.ps.worker.joined import Joined
 
 
-class VirtualWorkers:
+class _Releasing(Joined):
+    """A worker whose version is free when it leaves: nobody looks at its parameters until it pulls again."""
+
+    @override
+    def _leave(self, counter: int, value: int = 1) -> Steps[None]:
+        yield from super()._leave(counter, value)
+        for client in self.clients:
+            client.replica.arrive()
+            for shard in client.host.section.shards:
+                shard.let_go(self.membership.worker)
+
+
+class SimulatedWorkers:
     """The workers of `run`, whose clock is `clock`; they join at once, which takes no time.
 
     `make(worker)`: optimizers over parameters of that worker's own; again for a worker that returns. `work`: asked for
@@ -32,7 +46,7 @@ class VirtualWorkers:
     def __init__(
         self,
         run: SharedRun,
-        clock: VirtualClock,
+        clock: SimulatedClock,
         make: Callable[[int], Sequence[Optimizer]],
         work: Work,
         deadline_s: float = 10.0,
@@ -46,15 +60,27 @@ class VirtualWorkers:
         self.run, self.clock = run, clock
         self._make, self._work, self._deadline_s = make, work, deadline_s
         self._begins, self._gradient_s = begins, gradient_s or clock.gradient_s
-        self._common = Common()
+        self._common = Common(
+            SimulatedCapacity(),
+            SimulatedSection,
+            SimulatedServers if clock.settings.server_process else SimulatedHost,
+            _Releasing if may_release(run.settings) else Joined,
+            in_turn=True,
+        )
         self.joined: dict[int, Joined] = {}
         self.pushed: dict[int, Pushed] = {}
         """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
         self._resting: set[int] = set()
         event = run.control.event
-        watch = _Stops(self._stop_late, watch or Nobody()) if run.settings.rule.stops else watch
         self.scheduler = Scheduler(
-            clock, self._computes, lambda: event.calls, self._mark_dead, self._rejoin, clock.settings.deaths, watch
+            clock,
+            self._computes,
+            lambda: event.calls,
+            self._mark_dead,
+            self._rejoin,
+            clock.settings.deaths,
+            watch,
+            self._stop_late if run.settings.rule.stops else lambda: False,
         )
         self._valid, self._ended = True, False
         for worker, joined in self._in_turn(lambda worker: self._join_steps(worker, announce)).items():
@@ -208,26 +234,3 @@ class VirtualWorkers:
         self.run.rejoin(worker)
         self._work.returns(worker)
         return self._life(worker, None)
-
-
-class _Stops:
-    """A `Watch` by which `stop` is asked at each moment besides."""
-
-    def __init__(self, stop: Callable[[], bool], watch: Watch) -> None:
-        self._stop, self._watch = stop, watch
-
-    def settling(self) -> bool:
-        changed = self._watch.settling()
-        return self._stop() or changed
-
-    def looked(self) -> None:
-        self._watch.looked()
-
-    def begins(self, worker: int) -> None:
-        self._watch.begins(worker)
-
-    def ends(self, worker: int) -> None:
-        self._watch.ends(worker)
-
-    def returns(self, worker: int) -> None:
-        self._watch.returns(worker)

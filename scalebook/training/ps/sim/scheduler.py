@@ -10,10 +10,9 @@ import heapq
 from collections.abc import Callable, Generator, Iterable
 from typing import Final, NamedTuple
 
-from scalebook.training.ps.clock.steps import Until, Wait
-from scalebook.training.ps.clock.virtual import VirtualClock
-from scalebook.training.ps.clock.watch import Nobody, Watch
+from scalebook.training.ps.clock import Until, Wait
 from scalebook.training.ps.policy.clock import Death
+from scalebook.training.ps.sim.clock import SimulatedClock
 
 
 class Computes(NamedTuple):
@@ -44,27 +43,50 @@ class _Entry(NamedTuple):
 _GOES_ON, _COMPUTED, _DIES, _RETURNS = range(4)
 
 
+class Watch:
+    """Who looks on while workers are simulated. This one does nothing."""
+
+    def settling(self) -> bool:
+        """At each moment, when all has happened that follows: whether to look again, since this has changed something
+        (by `Scheduler.die`)."""
+        return False
+
+    def looked(self) -> None:
+        """Workers have been asked whether they can go on, or one has gone on: updates may have been made."""
+
+    def begins(self, worker: int) -> None:
+        """Its next gradient takes from now on."""
+
+    def ends(self, worker: int) -> None:
+        """Its life is over: it has finished."""
+
+    def returns(self, worker: int) -> None:
+        """It is there again, and about to join."""
+
+
 class Scheduler:
     """Plays all workers of a run in one process, on a virtual clock.
 
     `gradient_s(worker)`: seconds that its next gradient takes. `changes()`: a count that grows whenever something
     happens that a `Wait` may wait for; a worker that was asked in vain is asked again only when it has grown.
     `mark_dead(worker)` is called once for each death, `rejoin(worker)` gives a worker that returns its new life.
+    `stops()`: at each moment, may have workers begin anew; whether it has.
     """
 
     def __init__(
         self,
-        clock: VirtualClock,
+        clock: SimulatedClock,
         gradient_s: Callable[[int], float],
         changes: Callable[[], int],
         mark_dead: Callable[[int], None],
         rejoin: Callable[[int], Life],
         deaths: Iterable[Death] = (),
         watch: Watch | None = None,
+        stops: Callable[[], bool] = lambda: False,
     ) -> None:
         self._clock, self._gradient_s, self._changes = clock, gradient_s, changes
         self._mark_dead, self._rejoin = mark_dead, rejoin
-        self._watch: Watch = watch or Nobody()
+        self._watch, self._stops = watch or Watch(), stops
         self._agenda: list[_Entry] = []
         self._lives: dict[int, Life] = {}
         self._number: dict[int, int] = {}  # by worker, of its life: what an earlier one had planned is void
@@ -212,13 +234,17 @@ class Scheduler:
 
     def _settle(self) -> None:
         """Whatever follows from what has happened: who goes on, who begins."""
-        self._watch.settling()
+        self._has_changed()
         while True:
             self._wake()
             for worker in sorted(self._ready):
                 self._begin(worker)
-            if not self._watch.settling():
+            if not self._has_changed():
                 return
+
+    def _has_changed(self) -> bool:
+        changed = self._watch.settling()
+        return self._stops() or changed
 
     def _wake(self) -> None:
         """Those that wait, in order, until nobody can go on."""

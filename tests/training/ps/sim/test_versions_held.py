@@ -9,14 +9,13 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
 from scalebook.training.ps.policy.codecs import Int8
 from scalebook.training.ps.policy.local import Downpour, Elastic, LocalSGD
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.ps.worker.end import Need
-from scalebook.training.ps.worker.virtual import VirtualWorkers
-from tests.training.ps.worker.works import Asked
+from tests.training.ps.sim.works import Asked
 
 WORKERS = 64
 GRADIENTS = 20 * WORKERS
@@ -33,7 +32,7 @@ EVENTFUL = ClockSettings(
 
 def peak(rule: Rule, timing: ClockSettings, warmup: int) -> tuple[int, int, Need]:
     """Distinct versions held or newest, at most, when a gradient is due; versions planned; and what was announced."""
-    clock = VirtualClock(timing, WORKERS)
+    clock = SimulatedClock(timing, WORKERS)
     run = SharedRun(WORKERS, Settings(rule, warmup_updates=warmup), clock)
     parameters: dict[int, Parameter] = {}
     told: list[Need] = []
@@ -49,7 +48,7 @@ def peak(rule: Rule, timing: ClockSettings, warmup: int) -> tuple[int, int, Need
         begun[worker] = parameters[worker].detach().clone()
 
     work = Asked(lambda worker: next(left, -1) >= 0)
-    workers = VirtualWorkers(run, clock, made, work, begins=begins, announce=told.append)
+    workers = SimulatedWorkers(run, clock, made, work, begins=begins, announce=told.append)
     workers.begin()
     (shard,) = workers.sections[0].shards
     most = 0
@@ -122,7 +121,7 @@ def private(shared: int) -> int:
 def test_what_workers_keep_of_their_own_is_told_too(settings: Settings, kept: int) -> None:
     """Parameters, Adam's averages (where steps are their own), sums of gradients; what was decoded, and scratch."""
     many, told = 16, list[Need]()
-    clock = VirtualClock(ClockSettings(DRAWN), many)
+    clock = SimulatedClock(ClockSettings(DRAWN), many)
     run = SharedRun(many, settings, clock)
     parameters: dict[int, Parameter] = {}
     make: type[Adam | SGD] = Adam if settings.local.steps else SGD
@@ -132,7 +131,7 @@ def test_what_workers_keep_of_their_own_is_told_too(settings: Settings, kept: in
         parameters[worker] = Parameter(torch.zeros(LARGE // 4))
         return [make([parameters[worker]])]
 
-    workers = VirtualWorkers(run, clock, made, Asked(lambda worker: next(left, -1) >= 0), announce=told.append)
+    workers = SimulatedWorkers(run, clock, made, Asked(lambda worker: next(left, -1) >= 0), announce=told.append)
     workers.begin()
     (need,) = told
     pushes, peak = 0, 0

@@ -1,14 +1,14 @@
 """Who goes on at a time that may turn out to be later."""
 
-from scalebook.training.ps.clock.scheduler import Computes, Life, Scheduler
-from scalebook.training.ps.clock.steps import Until
-from scalebook.training.ps.clock.virtual import Line, VirtualClock
+from scalebook.training.ps.clock import Until
 from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.sim import Line, SimulatedClock
+from scalebook.training.ps.sim.scheduler import Computes, Life, Scheduler
 
 
 def played(pieces: dict[int, int]) -> list[tuple[float, int]]:
     """When which worker's gradient is due, where so many pieces of a second each go over one line before it."""
-    clock, line = VirtualClock(ClockSettings(0.0), len(pieces)), Line()
+    clock, line = SimulatedClock(ClockSettings(0.0), len(pieces)), Line()
 
     def life(worker: int) -> Life:
         left = pieces[worker]
@@ -43,7 +43,7 @@ def test_pieces_of_several_take_turns() -> None:
 
 
 def test_whoever_dies_is_asked_no_more() -> None:
-    clock, asked = VirtualClock(ClockSettings(0.0), 1), list[float]()
+    clock, asked = SimulatedClock(ClockSettings(0.0), 1), list[float]()
 
     def later() -> float:
         asked.append(clock.time_s)

@@ -1,4 +1,4 @@
-"""The sum of a round where one process plays all workers, beside slots that keep each gradient."""
+"""The sum of a round of simulated workers, beside slots that keep each gradient."""
 
 import random
 
@@ -9,30 +9,30 @@ from torch.nn import Parameter
 from torch.optim import SGD
 
 from scalebook.training.ps import Settings, SharedRun
+from scalebook.training.ps.applying.plan import OF_PROCESSES, Capacity
 from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
-from scalebook.training.ps.clock.virtual import VirtualClock
-from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.rules import Sync
+from scalebook.training.ps.sim.section import SimulatedCapacity, SimulatedSection, SummedSlots
 from scalebook.training.ps.trace import Origin
 
 WORKERS = 7
 SHAPES = [(5, 3), (4,), (2, 2)]
 
 
-def section(clock: VirtualClock | None) -> Section:
-    run = SharedRun(WORKERS, Settings(Sync()), clock)
+def section(capacity: Capacity, kind: type[Section]) -> Section:
+    run = SharedRun(WORKERS, Settings(Sync()))
     optimizer = SGD([Parameter(torch.zeros(shape)) for shape in SHAPES], lr=0.1)
-    plans = plan_sections(run, [optimizer])
+    plans = plan_sections(run, [optimizer], capacity)
     run.memory.allocate(plans[-1].end)
-    (made,) = make_sections(run, plans, [optimizer], 0, 5.0)
+    (made,) = make_sections(run, plans, [optimizer], 0, 5.0, kind=kind)
     return made
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_mean_is_that_of_slots_to_the_last_bit(seed: int) -> None:
-    kept, summed = section(None), section(VirtualClock(ClockSettings(1.0), WORKERS))
-    assert (kept.summed, kept.plan.slots) == (None, WORKERS)
-    assert summed.summed is not None
+    kept, summed = section(OF_PROCESSES, Section), section(SimulatedCapacity(), SimulatedSection)
+    assert kept.plan.slots == WORKERS
+    assert isinstance(summed.slots, SummedSlots)
     assert summed.plan.slots == 1
     draw = random.Random(seed)
     torch.manual_seed(seed)

@@ -8,12 +8,10 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.ps import Settings, SharedRun, WrittenError
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution
 from scalebook.training.ps.policy.rules import Bounded, Rule, Sync
-from scalebook.training.ps.worker.one_model import OneModel
-from scalebook.training.ps.worker.virtual import VirtualWorkers
-from tests.training.ps.worker.works import Asked
+from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
+from tests.training.ps.sim.works import Asked
 
 SEED = 9
 WORKERS = 3
@@ -34,13 +32,13 @@ def backward(model: nn.Module, number: int) -> None:
 
 
 def trained(
-    virtual: Callable[[Callable[[int], bool], SharedRun, VirtualClock], VirtualWorkers],
+    virtual: Callable[[Callable[[int], bool], SharedRun, SimulatedClock], SimulatedWorkers],
     compute: Callable[[int, int], None],
     rule: Rule,
     deaths: tuple[Death, ...] = (),
 ) -> Tensor:
     """The parameters after 30 gradients, the learning rate halved after 15 of them."""
-    clock = VirtualClock(ClockSettings(Distribution("gamma", 1.0, 0.4), server_s=0.1, deaths=deaths), WORKERS)
+    clock = SimulatedClock(ClockSettings(Distribution("gamma", 1.0, 0.4), server_s=0.1, deaths=deaths), WORKERS)
     run = SharedRun(WORKERS, Settings(rule), clock)
     left = iter(range(30))
     claimed: dict[int, int] = {}
@@ -72,7 +70,9 @@ def with_one_model(rule: Rule, deaths: tuple[Death, ...] = ()) -> Tensor:
         optimizer.param_groups[0]["lr"] = 0.01 if number < 15 else 0.005
         one.hand_over(worker)
 
-    return trained(lambda wants, run, clock: VirtualWorkers(run, clock, one.make, Asked(wants)), compute, rule, deaths)
+    return trained(
+        lambda wants, run, clock: SimulatedWorkers(run, clock, one.make, Asked(wants)), compute, rule, deaths
+    )
 
 
 def with_a_model_each(rule: Rule) -> Tensor:
@@ -88,7 +88,7 @@ def with_a_model_each(rule: Rule) -> Tensor:
         states[worker] = torch.get_rng_state()
 
     return trained(
-        lambda wants, run, clock: VirtualWorkers(run, clock, lambda worker: [optimizers[worker]], Asked(wants)),
+        lambda wants, run, clock: SimulatedWorkers(run, clock, lambda worker: [optimizers[worker]], Asked(wants)),
         compute,
         rule,
     )
@@ -127,7 +127,7 @@ def test_what_is_written_into_the_model_is_an_error(through_data: bool) -> None:
         one.hand_over(worker)
 
     with pytest.raises(WrittenError, match=r"wrote into parameter 0 in a forward pass"):
-        trained(lambda wants, run, clock: VirtualWorkers(run, clock, one.make, Asked(wants)), compute, Bounded(2))
+        trained(lambda wants, run, clock: SimulatedWorkers(run, clock, one.make, Asked(wants)), compute, Bounded(2))
 
 
 def test_a_group_that_is_added_is_an_error() -> None:
@@ -142,15 +142,15 @@ def test_a_group_that_is_added_is_an_error() -> None:
         one.hand_over(worker)
 
     with pytest.raises(ValueError, match=r"optimizer: a param group was added during training\. Add all groups"):
-        trained(lambda wants, run, clock: VirtualWorkers(run, clock, one.make, Asked(wants)), compute, Bounded(2))
+        trained(lambda wants, run, clock: SimulatedWorkers(run, clock, one.make, Asked(wants)), compute, Bounded(2))
 
 
 def test_no_worker_has_parameters_of_its_own() -> None:
     model = made()
     one = OneModel([optimizer_of(model)])
-    clock = VirtualClock(ClockSettings(1.0), workers=8)
+    clock = SimulatedClock(ClockSettings(1.0), workers=8)
     run = SharedRun(8, Settings(), clock)
-    workers = VirtualWorkers(run, clock, one.make, Asked(lambda worker: True))
+    workers = SimulatedWorkers(run, clock, one.make, Asked(lambda worker: True))
     workers.begin()
     assert len({joined.clients[0].replica.parameters[0].data_ptr() for joined in workers.joined.values()}) == 1
     worker = workers.next()

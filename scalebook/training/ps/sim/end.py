@@ -6,27 +6,27 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from scalebook.training.ps.clock.virtual import VirtualClock
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import ARRIVALS, ROW, SAMPLES, SharedRows
 from scalebook.training.ps.optimizer.tables import mark_tables
+from scalebook.training.ps.sim.clock import SimulatedClock
+from scalebook.training.ps.sim.joined import SimulatedJoined
+from scalebook.training.ps.sim.one_model import OneModel
+from scalebook.training.ps.sim.workers import SimulatedWorkers
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import Need, Part, RandomStream, Work
-from scalebook.training.ps.worker.one_model import OneModel
-from scalebook.training.ps.worker.played import PlayedJoined
 from scalebook.training.ps.worker.shared_end import SharedEnd
-from scalebook.training.ps.worker.virtual import VirtualWorkers
 
 
-class PlayedEnd(SharedEnd):
+class SimulatedEnd(SharedEnd):
     """A `PlayingEnd`. To the run's shared parts (signals, meetings) it is worker 0."""
 
     def __init__(
         self,
         run: SharedRun,
-        clock: VirtualClock,
+        clock: SimulatedClock,
         deadline_s: float,
         cursor: Cursor,
         signals: SharedSignals,
@@ -41,7 +41,7 @@ class PlayedEnd(SharedEnd):
         self._begins: Callable[[int, list[Tensor]], None] = lambda worker, buffers: None
         self._seed = 0
         self._streams: list[RandomStream] = []
-        self._played: PlayedJoined | None = None
+        self._joined: SimulatedJoined | None = None
 
     def play(
         self,
@@ -66,7 +66,7 @@ class PlayedEnd(SharedEnd):
         optimizers: Sequence[Optimizer],
         announce: Callable[[Need], None] = lambda need: None,
         model: Module | None = None,
-    ) -> PlayedJoined:
+    ) -> SimulatedJoined:
         assert self._work is not None, "play first"
         if len(optimizers) > 1:
             raise ValueError(
@@ -82,21 +82,21 @@ class PlayedEnd(SharedEnd):
                 self._begins(worker, one_model.buffers_of(worker))
                 one_model.begins(worker)
 
-        workers = VirtualWorkers(
+        workers = SimulatedWorkers(
             self._run, self._clock, one_model.make, self._work, self._deadline_s, begins=begins, announce=announce
         )
-        self._played = PlayedJoined(workers, one_model, optimizers, self._notice, self._run)
+        self._joined = SimulatedJoined(workers, one_model, optimizers, self._notice, self._run)
         if model is not None:
-            self._played.read_rows(model)
-        return self._played
+            self._joined.read_rows(model)
+        return self._joined
 
     @property
     def turn_of(self) -> int:
-        return 0 if self._played is None else self._played.last
+        return 0 if self._joined is None else self._joined.last
 
     def turn(self) -> int | None:
-        assert self._played is not None, "join first"
-        return self._played.turn()
+        assert self._joined is not None, "join first"
+        return self._joined.turn()
 
     def go_on_from(self, seconds: float) -> None:
         self._clock.go_on_from(seconds)

@@ -1,10 +1,10 @@
 """How a worker waits, and what time it is for the measures.
 
 Whatever a worker does that may have to wait is written as steps: a generator which yields a `Wait` at each such place
-(an `Until` where something travels on a virtual clock) and returns the result. One loop plays them, `Clock.play`: over
-real time it sleeps; a scheduler that plays many workers in one process calls `next` on the steps of each, and goes on
-with those whose `Wait` is ready, in its own order and at its own time. Between two steps a worker holds no lock under
-the host `inline`, so no step can wait for another.
+(an `Until` where something travels on a simulated clock) and returns the result. One loop takes them, `Clock.play`:
+over real time it sleeps; a scheduler that has many workers in one process calls `next` on the steps of each, and goes
+on with those whose `Wait` is ready, in its own order and at its own time. Between two steps a worker holds no lock
+under the host `inline`, so no step can wait for another.
 """
 
 from collections.abc import Callable, Generator
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 
 class Wait(NamedTuple):
-    """Go on once `ready()`, which may be asked at any time, as often as one likes, by whoever plays this worker: it may
+    """Go on once `ready()`, which may be asked at any time, as often as one likes, by whoever takes the steps: it may
     also do what the worker can do meanwhile (let workers in, apply a complete round).
 
     In vain when nothing happens in the run for `deadline_s` (real seconds): a TimeoutError that says `awaited()`.
@@ -25,7 +25,7 @@ class Wait(NamedTuple):
 
 
 class Until(NamedTuple):
-    """Go on at this time of a virtual clock; where there is `later`, ask it then, and go on when it names no later
+    """Go on at this time of a simulated clock; where there is `later`, ask it then, and go on when it names no later
     time any more. It may ask for lines, and changes nothing else."""
 
     at_s: float
@@ -38,12 +38,6 @@ Steps = Generator[Wait | Until, None, T]
 
 class Clock(Protocol):
     """Of one run, the same for all workers in a process."""
-
-    alone: bool
-    """Whether this process plays all workers: what they have in common changes in no other, and not while one asks."""
-
-    server_process: bool
-    """Whether it stands for servers that are processes of their own, where this process plays all workers."""
 
     def now(self) -> float:
         """Seconds; only differences mean something."""
@@ -67,7 +61,6 @@ class RealClock:
     def __init__(self, sleep: Callable[[Callable[[], bool], float, Callable[[], str]], None]) -> None:
         self._sleep = sleep
         self.now = monotonic
-        self.alone = self.server_process = False
 
     def play(self, steps: Steps[T]) -> T:
         try:
