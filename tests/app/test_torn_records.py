@@ -29,8 +29,8 @@ from scalebook.training.files.records import VERSION
 from scalebook.training.jobs import queue, waiting
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
-from scalebook.training.jobs.lock import Status, SupervisorLock, status
 from scalebook.training.jobs.process import ProcessId
+from scalebook.training.jobs.supervising import Status, SupervisorLock, status
 from scalebook.training.search import launch
 from scalebook.training.search.driver.trial_jobs import CurveTail
 from scalebook.training.search.folder import (

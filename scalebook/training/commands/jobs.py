@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, get_args
 
+from scalebook.training.config.catalogue import describe
 from scalebook.training.durations import roughly
 from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.files.reading import opened
 from scalebook.training.files.terminal import give
 from scalebook.training.jobs import moving, queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
-from scalebook.training.jobs.lock import silence
 from scalebook.training.jobs.parts import part_folders
-from scalebook.training.jobs.supervising import ensure
+from scalebook.training.jobs.supervising import ensure, silence
 from scalebook.training.jobs.waiting import waiting_reasons
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.supervise import supervise
@@ -201,8 +201,9 @@ def _move(workspace: Workspace, options: Any) -> int:
 
 
 def _resume(workspace: Workspace, options: Any) -> int:
-    job = queue.resume(workspace, queue.find(workspace, options.id))
-    print(f"{job.id[:8]} resumes from the checkpoint of {options.id}")
+    job = queue.find(workspace, options.id)
+    resumed = queue.resume(workspace, job, describe(workspace))
+    print(f"{resumed.id[:8]} resumes from the checkpoint of {options.id}")
     return 0
 
 

@@ -23,7 +23,7 @@ from scalebook.training.files.reading import written
 from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import Lent
-from scalebook.training.jobs.executors.cluster.parts import JOINED, JoinedParts
+from scalebook.training.jobs.executors.beginning import JOINED, JoinedParts
 from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.known import EXECUTORS, Handle, executor_of
 from scalebook.training.jobs.executors.local.executor import LocalHandle

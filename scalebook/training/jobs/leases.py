@@ -88,7 +88,7 @@ def running_leases(jobs: Iterable[JobFolder]) -> list[Lease]:
             if job.state() in ("running", "stopping") and (started := job.started()) is not None]  # fmt: skip
 
 
-def in_foreground(request: JobRequest, machine: Machine, running: list[Lease]) -> Lent:
+def lent_at_once(request: JobRequest, machine: Machine, running: list[Lease]) -> Lent:
     """The devices of a run that waits for nobody: the first cores, as they are not its own; GPUs that are free.
     ConfigError where too few are."""
     free = Lendable(machine, running).lend(request, None).gpus

@@ -1,20 +1,25 @@
-"""Whether a process is the one that was meant and still lives, and what is left of its session.
+"""Processes of ours: starting them, whether one is the one that was meant and still lives, what is left of its session.
 
-All of it by what the kernel counts from the machine's start: a wall clock that is set does not touch it.
+The last two by what the kernel counts from the machine's start: a wall clock that is set does not touch it.
 """
 
 import ctypes
 import os
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import IO, Any, NamedTuple
 
 import psutil
+
+from scalebook.training.safe_path import HOME, environment, python
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 LARGEST_PID = 2**22  # linux/threads.h, PID_MAX_LIMIT
@@ -228,3 +233,42 @@ def _prctl(option: int, argument: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, argument, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def start(
+    module: str,
+    *arguments: str,
+    log: int | None = None,
+    socket: int | None = None,
+    leads: bool = False,
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> ProcessId:
+    """`python -m MODULE ARGUMENTS` as a child of this process, which must wait for it when it ends (`Children`).
+
+    `log`: the descriptor to which it prints, where that is not where this process does; it then has nothing to read.
+    `socket`: the one that it has as 3. `leads`: in a session of its own. `environ`: more of its environment.
+    """
+    actions: list[tuple[Any, ...]] = []
+    if log is not None:
+        actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, log, output) for output in (1, 2)]
+    if socket is not None:
+        actions.append((os.POSIX_SPAWN_DUP2, socket, 3))
+    words = python("-m", module, *arguments)
+    return ProcessId.of(os.posix_spawn(words[0], words, environment(**environ), file_actions=actions, setsid=leads))
+
+
+def start_detached(log: IO[bytes], module: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """The same in a session of its own, for one that outlives whoever starts it; what it prints goes to `log`."""
+    process = subprocess.Popen(
+        python("-m", module, *arguments),
+        cwd=HOME,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    # whoever started it must wait for it when it ends, or it would stay a zombie
+    threading.Thread(target=process.wait, name=f"wait-for-{module.rpartition('.')[2]}", daemon=True).start()
+    return process

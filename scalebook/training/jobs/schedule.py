@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobRequest
+from scalebook.training.jobs.gpu_problems import holds, placed, why_not
 from scalebook.training.jobs.growing import Join, grown
 from scalebook.training.jobs.leases import Lease, Lendable, place_of
 from scalebook.training.jobs.reasons import no_data_words, too_few_words
-from scalebook.training.jobs.spreading import holds, placed, why_not
 
 STARTS = "starts now"
 

@@ -8,9 +8,9 @@ from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import JobFolder, JobRequest, State
 from scalebook.training.jobs.lasting import Lasting, left
 from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.lock import silence, status
 from scalebook.training.jobs.queue import all_jobs, open_jobs
 from scalebook.training.jobs.schedule import STARTS, plan
+from scalebook.training.jobs.supervising import silence, status
 from scalebook.training.trust import FOUND, JOB, may_run
 from scalebook.training.workspace import Workspace
 

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
-from scalebook.training.jobs import detached
-from scalebook.training.jobs.process import ProcessId, send, writes_to
+from scalebook.training.jobs.process import ProcessId, send, start_detached, writes_to
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.question import Question, rules
@@ -177,7 +176,7 @@ class Asked:
             records.put(self.folder / CONFIG, yaml.dump(dict(config)).encode())
         records.save(self.folder / "request.json", self.request)
         with (self.folder / "log.txt").open("wb") as log:
-            process = detached.start(log, "scalebook.training.planning.process", str(self.folder.resolve()))
+            process = start_detached(log, "scalebook.training.planning.process", str(self.folder.resolve()))
         records.save(self.folder / "process.json", ProcessId.of(process.pid))
 
     def stop(self) -> None:

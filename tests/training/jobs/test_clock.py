@@ -15,8 +15,8 @@ from scalebook.training.files.records import Broken
 from scalebook.training.jobs import waiting
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Started
-from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import ProcessId, alive, descendants, session
+from scalebook.training.jobs.supervising import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.trust import JOB, sign

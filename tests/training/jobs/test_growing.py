@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 from scalebook.training.jobs.devices import Lent, Machine
-from scalebook.training.jobs.executors.cluster.parts import FAULTS, RunPart, barred_machines, joined_name
+from scalebook.training.jobs.executors.beginning import RunPart, joined_name
 from scalebook.training.jobs.executors.executor import PartEnd
 from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.growing import Join
 from scalebook.training.jobs.leases import Lease
+from scalebook.training.jobs.parts import FAULTS, barred_machines
 from scalebook.training.jobs.schedule import plan
 from tests.training.jobs.test_schedule import request
 

@@ -18,7 +18,7 @@ from scalebook.training.files import yaml
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.executors.cluster.desk import JobOrder
-from scalebook.training.jobs.executors.cluster.parts import Rendezvous
+from scalebook.training.jobs.executors.cluster.rendezvous import Rendezvous
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.modules import source_files
 from scalebook.training.trust import trusted
