@@ -13,8 +13,7 @@ from scalebook.app.serving.child import Child
 from scalebook.app.serving.guard import Guard
 from scalebook.app.serving.ports import LOOPBACK
 from scalebook.app.serving.way_back import WayBack
-from scalebook.training.importing import importing
-from scalebook.training.safe_path import HOME, environment, python
+from scalebook.training.safe_path import HOME, environment, importing, python
 from scalebook.training.workspace import Workspace
 
 PORT = 5000

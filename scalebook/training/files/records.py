@@ -108,14 +108,18 @@ def save(path: Path, record: Any, *, durable: bool = False) -> None:
     put(path, json.dumps(content, indent=1).encode(), durable=durable)
 
 
-def put(path: Path, content: bytes, *, durable: bool = False) -> None:
+def put(path: Path, content: bytes, *, durable: bool = False, mode: int | None = None) -> None:
     """Replace `path` in one step: a reader sees the old or the new content, and a failure leaves the old one alone.
 
-    `durable`: also after a power cut, which takes a few ms. OSError where it cannot be written.
+    `durable`: also after a power cut, which takes a few ms. `mode`: who may use it from then on, where that is not what
+    the process gives its files; before, only this user. OSError where it cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
-        with beside.open("xb") as file:
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+        with open(handle, "wb") as file:
+            if mode is not None:
+                os.fchmod(handle, mode)
             file.write(content)
             if durable:
                 file.flush()

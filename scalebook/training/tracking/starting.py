@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalebook.training.files import locks
-from scalebook.training.importing import importing
+from scalebook.training.safe_path import importing
 from scalebook.training.tracking import names, notes
 from scalebook.training.tracking.schema import require_known
 from scalebook.training.workspace import Workspace, sqlite_address

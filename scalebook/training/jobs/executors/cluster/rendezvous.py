@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.jobs.executors.cluster.token import put_token
+from scalebook.training.files.secret import put_secret
 from scalebook.training.nodes import KEY_FILE
 
 KEY_BYTES: Final = 32
@@ -26,7 +26,7 @@ class Rendezvous:
 
     def environment(self, node: int, key_file: Path) -> dict[str, str]:
         """For the process of machine `node`; makes the file, which its owner alone can read."""
-        put_token(key_file, self.key)
+        put_secret(key_file, self.key.encode())
         return {
             "NODE_RANK": str(node), "MASTER_ADDR": self.address, "MASTER_PORT": str(self.port), KEY_FILE: str(key_file)
         }  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import scalebook
 from scalebook.training.config.data_paths import data_of, staying
-from scalebook.training.files import yaml
+from scalebook.training.files import records, yaml
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.executors.cluster.desk import JobOrder
@@ -130,9 +130,7 @@ def _mark(workspace: Workspace) -> tuple[str, str]:
         return "", ""
     path = workspace.hidden / "cluster" / MARK
     if not path.exists():
-        beside = path.with_name(f".{MARK}.{secrets.token_hex(4)}")
-        beside.write_text(secrets.token_hex(16), encoding="ascii")
-        beside.replace(path)
+        records.put(path, secrets.token_hex(16).encode())
     return str(path), path.read_text(encoding="ascii")
 
 
