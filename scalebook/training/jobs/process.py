@@ -9,13 +9,13 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import IO, Any, NamedTuple
+from types import FrameType, MappingProxyType
+from typing import IO, Any, NamedTuple, NoReturn
 
 import psutil
 
@@ -272,3 +272,18 @@ def start_detached(log: IO[bytes], module: str, *arguments: str) -> "subprocess.
     # whoever started it must wait for it when it ends, or it would stay a zombie
     threading.Thread(target=process.wait, name=f"wait-for-{module.rpartition('.')[2]}", daemon=True).start()
     return process
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """While inside, SIGTERM raises KeyboardInterrupt: a command ends like by Ctrl+C, and leaves no run behind. In the
+    main thread."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
