@@ -47,22 +47,6 @@ class ProcessId:
             raise psutil.NoSuchProcess(pid)
         return cls(pid, facts.start, boot_id())
 
-    @classmethod
-    def older(cls, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Records of earlier versions have the start in unix time: of a process that lives, or of none any more."""
-        if "create_time" not in raw or "start" in raw:
-            return raw
-        pid, created = raw.get("pid"), raw["create_time"]
-        nobody = {"pid": pid, "start": 0, "boot": ""}
-        if not isinstance(pid, int) or not isinstance(created, int | float):
-            return nobody
-        try:
-            same = abs(psutil.Process(pid).create_time() - created) < 2
-        except (psutil.Error, ValueError, OverflowError):
-            return nobody
-        facts = _look(pid)
-        return {"pid": pid, "start": facts.start, "boot": boot_id()} if same and facts else nobody
-
 
 class _Facts(NamedTuple):
     state: str
