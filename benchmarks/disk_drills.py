@@ -31,8 +31,8 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files.room import NoRoom
 from scalebook.training.jobs import owners, queue, supervising
 from scalebook.training.jobs.folder import ENDED, MLFLOW_STATUS, JobFolder
-from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.process import ProcessId, alive, send
+from scalebook.training.jobs.supervising import status
 from scalebook.training.notebook import store
 from scalebook.training.notebook.edit import put_experiment
 from scalebook.training.search.study.storage import StorageLost

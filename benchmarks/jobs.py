@@ -19,8 +19,8 @@ from scalebook.training.config.catalogue import describe
 from scalebook.training.jobs import owners, queue, supervising
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
-from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.process import ProcessId, alive, send
+from scalebook.training.jobs.supervising import status
 from scalebook.training.jobs.waiting import waiting_reasons
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store

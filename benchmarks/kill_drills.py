@@ -25,8 +25,8 @@ from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description
 from scalebook.training.jobs import owners, queue, supervising
 from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
+from scalebook.training.jobs.supervising import status
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
 

@@ -22,8 +22,8 @@ from scalebook.training.config.description import Description
 from scalebook.training.jobs import queue, supervising
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.folder import ENDED
-from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.owners import hold
+from scalebook.training.jobs.supervising import status
 from scalebook.training.search import folder as searches
 from scalebook.training.search import launch
 from scalebook.training.search.study.reading import read

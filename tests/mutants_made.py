@@ -128,9 +128,9 @@ MUTANTS = (
         "a trial that missed the target can be the best", (f"{SEARCH}/study/test_trials.py",),
     ),
     Mutant(
-        "search", "training/search/driver/bounds.py",
+        "search", "training/search/driver/trial_source.py",
         "or batch < hit.batch:", "or batch <= hit.batch:",
-        "a batch that ran out of memory is tried again", (f"{SEARCH}/driver/test_bounds.py",),
+        "a batch that ran out of memory is tried again", (f"{SEARCH}/driver/test_trial_source.py",),
     ),
     Mutant(
         "search", "training/search/driver/outcome.py",

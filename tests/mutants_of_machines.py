@@ -107,7 +107,7 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "cluster", f"{CLUSTER}/token.py",
-        "    if not path.exists():\n        put_token", "    if path.parent.exists():\n        put_token",
+        "    if not path.exists():\n        put_secret", "    if path.name:\n        put_secret",
         "a head that starts again shuts its machines out", (f"{ON_CLUSTER}/test_token.py",),
     ),
     Mutant(
@@ -132,19 +132,19 @@ MUTANTS_OF_MACHINES = (
         "machines that a dead courier has named get jobs", (f"{ON_CLUSTER}/test_desk.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/parts.py",
+        "cluster", "training/jobs/executors/beginning.py",
         "\"\\n\".join([*machines, *", "\"\\n\".join([*machines[1:], *",
         "a part of an earlier attempt is taken for one of this", (f"{ON_CLUSTER}/test_desk.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/parts.py",
+        "cluster", f"{CLUSTER}/rendezvous.py",
         "\"NODE_RANK\": str(node)", "\"NODE_RANK\": str(node - 1)",
         "a machine takes the place of the one before it", (f"{ON_CLUSTER}/test_desk.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/parts.py",
+        "cluster", "training/jobs/parts.py",
         "BACK_S * 2 ** (len(ended) - 1)", "BACK_S * (len(ended) - 1)",
-        "a machine where a part has ended has another at once", ("tests/training/jobs/test_growing.py",),
+        "a machine where a part has ended has another at once", ("tests/training/jobs/test_schedule.py",),
     ),
     Mutant(
         "cluster", f"{CLUSTER}/carrying.py",

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
-        "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "importing", "jobs",
+        "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "jobs",
         "modules", "own_modules", "claims", "notebook", "planning.answer", "planning.asked",
         "planning.links", "planning.profile", "planning.quantities", "planning.question", "planning.reliability",
         "planning.target", "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search",
@@ -26,7 +26,7 @@ BROWSER_MAY_USE = tuple(
 )  # fmt: skip
 LAYERS = {
     "training": [
-        "errors", "importing", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path",
+        "errors", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path",
         "workspace", "trust", "modules", "own_code", "own_modules", "tracking", "curves", "drawing", "ps", "config",
         "injected", "introspect", "logged", "jobs", "notebook", "search", "claims", "export", "supervisor",
         "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks",

@@ -7,10 +7,9 @@ from typing import Final
 
 from scalebook import __version__
 from scalebook.training.errors import ConfigError
-from scalebook.training.files.machine import refusals_told
+from scalebook.training.files.room import refusals_told
 from scalebook.training.files.terminal import shown
-from scalebook.training.importing import importing
-from scalebook.training.safe_path import environment, leave_current_folder, python
+from scalebook.training.safe_path import environment, importing, leave_current_folder, python
 from scalebook.training.system import require_linux
 from scalebook.training.workspace import OWNER_ONLY
 

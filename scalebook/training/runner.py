@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
@@ -26,8 +26,8 @@ from scalebook.training.files.room import EXIT_NO_ROOM, is_full
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import MLFLOW_STATUS, JobFolder, JobRequest, Result, Started
-from scalebook.training.jobs.leaving import leave
 from scalebook.training.jobs.parts import parts_of
+from scalebook.training.jobs.usage import SystemMetrics
 from scalebook.training.memory_limit import memory_limit
 from scalebook.training.modules import import_modules
 from scalebook.training.own_code import blamed
@@ -40,12 +40,18 @@ from scalebook.training.tracking.writer import client_after_fork, make_store
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from scalebook.training.tracking.spool import Spool
+
 PARTS: Final = "parts"
 """Folder within the hidden one, of runs that other machines record."""
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
 TERMINATED: Final = 128 + signal.SIGTERM
 WRITE_S: Final = 5.0
+POINTS_A_CALL: Final = 1000
 
 
 def run_job(folder: Path) -> int:
@@ -291,3 +297,20 @@ def _sigterm_asks_to_stop(job: JobFolder) -> Iterator[None]:
 @contextmanager
 def _as_it_is() -> Iterator[None]:
     yield
+
+
+def leave(client: "MlflowClient | Spool", job: JobFolder) -> None:
+    """What of a job's folder MLflow gets when the job ends: log, figures of single workers, use of the machine; in the
+    order in which they matter. What MLflow raises goes to the caller."""
+    from mlflow.entities import Metric
+
+    for file in (job.log, job.path / names.WORKERS_JSONL):
+        if file.exists():
+            client.log_artifact(job.id, str(file))
+    points = [
+        Metric(name, value, at, step)
+        for metrics, step, at in SystemMetrics(job).news()
+        for name, value in metrics.items()
+    ]
+    for first in range(0, len(points), POINTS_A_CALL):
+        client.log_batch(job.id, metrics=points[first : first + POINTS_A_CALL], synchronous=True)

@@ -8,7 +8,6 @@ user alone; so is the key of the signatures that jobs and searches submitted her
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,8 @@ from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.reading import leads_out, whole
-from scalebook.training.workspace import LOCAL, OWNER_ONLY, SETTINGS, Workspace, state_home
+from scalebook.training.files.secret import kept_secret, put_secret
+from scalebook.training.workspace import LOCAL, SETTINGS, Workspace, state_home
 
 MARK: Final = "trusted"
 """A file of the hidden folder with a random word that the record outside repeats: a folder in its place has none."""
@@ -49,8 +49,8 @@ def trust(workspace: Workspace) -> None:
     mark = secrets.token_hex(16)
     try:
         workspace.create()
-        _write(workspace.hidden / MARK, mark.encode())
-        _write(_record(workspace), json.dumps(_identity(workspace, mark), indent=1).encode())
+        put_secret(workspace.hidden / MARK, mark.encode())
+        put_secret(_record(workspace), json.dumps(_identity(workspace, mark), indent=1).encode())
     except OSError as error:
         raise ConfigError(
             str(error.filename), f"cannot be written ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
@@ -123,7 +123,7 @@ def _refuse_links(workspace: Workspace) -> None:
 
 def sign(folder: Path, name: str, files: Sequence[str]) -> None:
     """Say that this user has submitted what `files` of the job or search `name` ask for."""
-    _write(folder / SIGNATURE, _signature(folder, name, files, _key()).encode())
+    put_secret(folder / SIGNATURE, _signature(folder, name, files, _key()).encode())
 
 
 def may_run(workspace: Workspace, folder: Path, files: Sequence[str]) -> bool:
@@ -166,37 +166,9 @@ def _signature(folder: Path, name: str, files: Sequence[str], key: bytes) -> str
 
 def _key() -> bytes:
     """This user's own, made when it is first wanted."""
-    path = state_home() / "key"
-    try:
-        key = path.read_bytes()
-    except FileNotFoundError:
-        key = b""
-    if len(key) == KEY_BYTES and not path.stat().st_mode & OWNER_ONLY:
-        return key
-    path.unlink(missing_ok=True)
-    beside = path.with_name(f".key.{secrets.token_hex(8)}")
-    _write(beside, secrets.token_bytes(KEY_BYTES))
-    try:
-        os.link(beside, path)  # of several that make one at once, one wins
-    except FileExistsError:
-        pass
-    finally:
-        beside.unlink()
-    return path.read_bytes()
+    return kept_secret(state_home() / "key", lambda: secrets.token_bytes(KEY_BYTES), lambda key: len(key) == KEY_BYTES)
 
 
 def _record(workspace: Workspace) -> Path:
     name = hashlib.sha256(str(workspace.root.resolve()).encode()).hexdigest()[:32]
     return state_home() / "trusted" / f"{name}.json"
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file of this user's alone, in one step."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.runs.services import push_record, runs
-from scalebook.app.search.services import search_setup, searches
+from scalebook.app.search.services import searches
 from scalebook.app.search.services.search_setup import SavedSetup
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.shared.services import drafts
@@ -29,8 +29,8 @@ from scalebook.training.files.records import VERSION
 from scalebook.training.jobs import queue, waiting
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
-from scalebook.training.jobs.lock import Status, SupervisorLock, status
 from scalebook.training.jobs.process import ProcessId
+from scalebook.training.jobs.supervising import Status, SupervisorLock, status
 from scalebook.training.search import launch
 from scalebook.training.search.driver.trial_jobs import CurveTail
 from scalebook.training.search.folder import (
@@ -119,7 +119,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     records.save(workspace.hidden / "owners" / "1.json", gone)
     Addresses("http://127.0.0.1:8501", None, [gone]).write(workspace)
     drafts.save(workspace, SavedDraft("n", "c", "x", 1, {"model": 1}))
-    search_setup.save(workspace, SavedSetup("n", "c", "x", "y", 1, {"space": {}}))
+    drafts.save(workspace, SavedSetup("n", "c", "x", "y", 1, {"space": {}}))
     records.save(workspace.cache / f"describe-{'0' * 16}.json", description())
     return workspace.root
 
@@ -281,8 +281,8 @@ def _pages(workspace: Workspace) -> None:
     assert [one.state for one in reading.read(well.storage, well.study, SPEC)] == ["finished"]
     searches.find(workspace, HURT)
     Addresses.read(workspace)
-    drafts.load(workspace, "n", "c")
-    search_setup.load(workspace, ("n", "c", "x"))
+    drafts.load(workspace, SavedDraft, "n", "c")
+    drafts.load(workspace, SavedSetup, "n", "c\nx")
 
 
 def test_what_cannot_be_read_is_a_failure_with_its_path(workspace: Workspace) -> None:

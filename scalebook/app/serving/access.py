@@ -5,12 +5,11 @@ import hashlib
 import os
 import re
 import secrets
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from scalebook.training.errors import ConfigError
+from scalebook.training.files.secret import kept_secret
 from scalebook.training.workspace import OWNER_ONLY, Workspace, state_home
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -18,7 +17,7 @@ TOKEN = "token"
 """The parameter in the address."""
 TOKEN_BYTES = 24
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::\d{1,5})?")
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{32,}")
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]{32,}")
 
 
 @dataclass(frozen=True)
@@ -101,37 +100,16 @@ def keep_token(workspace: Workspace) -> str:
     """
     path = state_home() / "tokens" / _digest(workspace)
     try:
-        return _read(path) or _make(path)
+        made = kept_secret(path, lambda: secrets.token_urlsafe(TOKEN_BYTES).encode(), _is_token)
     except OSError as error:
         raise ConfigError(
             str(path), f"cannot be used ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
         ) from error
+    return made.decode("ascii").strip()
 
 
-def _read(path: Path) -> str | None:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    with open(handle, encoding="ascii", errors="replace") as file:
-        about = os.fstat(handle)
-        if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-            return None
-        token = file.read(1000).strip()
-    return token if _TOKEN.fullmatch(token) else None
-
-
-def _make(path: Path) -> str:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    beside.unlink(missing_ok=True)
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write(f"{token}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    return token
+def _is_token(content: bytes) -> bool:
+    return _TOKEN.fullmatch(content.strip()) is not None
 
 
 def _digest(workspace: Workspace) -> str:

@@ -14,6 +14,9 @@ import psutil
 from scalebook.app.serving.ports import answers, free_port, is_free
 from scalebook.training.jobs.process import ProcessId, alive, writes_to
 
+LEFTOVER_S = 5.0
+"""So long a server of an owner that was killed may take to be gone."""
+
 
 class ServerDied(RuntimeError):
     """A server ended, or did not answer in time; the message names it and its log."""
@@ -113,7 +116,7 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def end_leftover(process: ProcessId, logs: Sequence[Path], deadline_s: float = 5.0) -> None:
+def end_leftover(process: ProcessId, logs: Sequence[Path]) -> None:
     """End a server whose owner was killed, which still holds its port; return when it is gone.
 
     A process that writes to none of these `logs` is no server of ours, whatever the record says that names it.
@@ -121,6 +124,6 @@ def end_leftover(process: ProcessId, logs: Sequence[Path], deadline_s: float = 5
     if not writes_to(process, logs):
         return
     kill_group(process.pid)
-    deadline = time.monotonic() + deadline_s
+    deadline = time.monotonic() + LEFTOVER_S
     while alive(process) and time.monotonic() < deadline:
         time.sleep(0.02)

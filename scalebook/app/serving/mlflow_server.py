@@ -7,14 +7,16 @@ One process and 0.25 GB, where `mlflow server` takes fifteen and 2.5 GB, or two 
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from scalebook.app.serving.access import Access, as_server
 from scalebook.app.serving.child import Child
 from scalebook.app.serving.guard import Guard
 from scalebook.app.serving.ports import LOOPBACK
 from scalebook.app.serving.way_back import WayBack
-from scalebook.training.importing import importing
-from scalebook.training.safe_path import HOME, environment, python
+from scalebook.training.safe_path import HOME, environment, importing, python
+from scalebook.training.trust import within
 from scalebook.training.workspace import Workspace
 
 PORT = 5000
@@ -54,6 +56,28 @@ def remote_address() -> str | None:
     return address.rstrip("/") if address.startswith(("http://", "https://")) else None
 
 
+def stay_within(workspace: Workspace) -> None:
+    """In this process, from now on: a folder of files outside of the workspace is refused unless that is trusted.
+
+    A store may be a stranger's, and say that a run's files are in a folder of this user's, or have a link there. Links
+    below the folder of a run are MLflow's to refuse, and it does. Loads MLflow.
+    """
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+    from mlflow.store.artifact.artifact_repository_registry import get_registered_artifact_repositories
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+
+    def repository(artifact_uri: str, *arguments: Any, **more: Any) -> LocalArtifactRepository:
+        found = LocalArtifactRepository(artifact_uri, *arguments, **more)
+        if not within(workspace, Path(found.artifact_dir)):
+            words = "The files of this run lie outside the folder of notebooks, or behind a link out of it"
+            raise MlflowException(f"{words}, so they are not shown.", error_code=PERMISSION_DENIED)
+        return found
+
+    known: dict[str, Any] = get_registered_artifact_repositories()
+    known |= {"": repository, "file": repository}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM. MLflow is imported here (4 s)."""
     workspace, access, port = as_server(MODULE, argv)
@@ -61,8 +85,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     with importing():
         import uvicorn
         from mlflow.server import constants, handlers
-
-        from scalebook.app.serving.artifact_store import stay_within
 
     os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = workspace.tracking_uri()
     os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = ARTIFACTS

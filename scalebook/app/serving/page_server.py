@@ -15,8 +15,7 @@ from scalebook.app.serving.guard import Guard
 from scalebook.app.serving.page_settings import page_settings
 from scalebook.app.serving.ports import LOOPBACK
 from scalebook.app.serving.shell import Shell
-from scalebook.training.importing import importing
-from scalebook.training.safe_path import HOME, environment, python
+from scalebook.training.safe_path import HOME, environment, importing, python
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace
 

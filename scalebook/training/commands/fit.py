@@ -20,13 +20,13 @@ from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.files.terminal import give, untouched
-from scalebook.training.importing import importing
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.gpus import VISIBLE, gpus_here
 from scalebook.training.jobs.queue import checkpoint_file, find, submit
 from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.modules import import_modules
 from scalebook.training.nodes import Place
+from scalebook.training.safe_path import importing
 from scalebook.training.trust import OPTION, settle
 from scalebook.training.workspace import Workspace
 

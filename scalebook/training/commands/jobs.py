@@ -9,16 +9,16 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from scalebook.training.commands.run_lines import bar
+from scalebook.training.config.catalogue import describe
 from scalebook.training.durations import roughly
 from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.files.reading import opened
 from scalebook.training.files.terminal import aligned, give
-from scalebook.training.jobs import moving, queue
+from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, JobRequest
-from scalebook.training.jobs.lock import silence
 from scalebook.training.jobs.parts import part_folders
-from scalebook.training.jobs.supervising import ensure
-from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.jobs.supervising import ensure, silence
+from scalebook.training.jobs.waiting import Direction, move, waiting_reasons
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.supervise import supervise
 from scalebook.training.trust import HELP, OPTION, settle
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
             subparser.add_argument("id", metavar="ID", help="a job's id, or its first characters")
         subparser.set_defaults(action=action)
         if name == "move":
-            subparser.add_argument("direction", choices=get_args(moving.Direction))
+            subparser.add_argument("direction", choices=get_args(Direction))
         if name == "log":
             subparser.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
     commands.add_parser("supervise", help="run the supervisor here until there is nothing to do").set_defaults(
@@ -187,14 +187,15 @@ def _say_silence(workspace: Workspace) -> None:
 
 
 def _move(workspace: Workspace, options: Any) -> int:
-    moved = moving.move(workspace, queue.find(workspace, options.id), options.direction)
+    moved = move(workspace, queue.find(workspace, options.id), options.direction)
     print(f"{options.id} is {'moved' if moved else 'already there'}")
     return 0
 
 
 def _resume(workspace: Workspace, options: Any) -> int:
-    job = queue.resume(workspace, queue.find(workspace, options.id))
-    print(f"{job.id[:8]} resumes from the checkpoint of {options.id}")
+    job = queue.find(workspace, options.id)
+    resumed = queue.resume(workspace, job, describe(workspace))
+    print(f"{resumed.id[:8]} resumes from the checkpoint of {options.id}")
     return 0
 
 

@@ -20,7 +20,7 @@ from scalebook.training.config.classes import suggestion
 from scalebook.training.config.description import Description
 from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.jobs.gpu_problems import machines_of
-from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.check import CellProblem, check

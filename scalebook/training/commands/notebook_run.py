@@ -17,9 +17,8 @@ from scalebook.training.durations import duration
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED, JobFolder, State
-from scalebook.training.jobs.lock import silence
 from scalebook.training.jobs.owners import hold
-from scalebook.training.jobs.supervising import Keeper
+from scalebook.training.jobs.supervising import Keeper, silence
 from scalebook.training.jobs.waiting import waiting_reasons
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook

@@ -16,7 +16,7 @@ from scalebook.training.drawing import save
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
 from scalebook.training.files.terminal import over
-from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.notebook import store
 from scalebook.training.planning.answer import Reliability
 from scalebook.training.planning.answering import Setting, answer

@@ -18,8 +18,8 @@ from scalebook.training.config.search.definition import search_problems
 from scalebook.training.durations import roughly
 from scalebook.training.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.files.terminal import aligned
-from scalebook.training.jobs.interrupting import sigterm_interrupts
-from scalebook.training.jobs.lock import silence
+from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.jobs.supervising import silence
 from scalebook.training.notebook import store
 from scalebook.training.notebook.table import WIDTH
 from scalebook.training.search import launch

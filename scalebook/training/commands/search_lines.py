@@ -10,8 +10,7 @@ from scalebook.training.config.search.definition import SearchSpec
 from scalebook.training.config.search.point import summary
 from scalebook.training.durations import roughly
 from scalebook.training.files.terminal import aligned, over
-from scalebook.training.jobs.lock import silence
-from scalebook.training.jobs.supervising import Keeper
+from scalebook.training.jobs.supervising import Keeper, silence
 from scalebook.training.search import launch
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchProgress
 from scalebook.training.search.study.reading import read

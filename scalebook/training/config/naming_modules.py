@@ -1,6 +1,5 @@
 """Naming a module of a person's own in `scalebook.toml`; and a first one, from a template."""
 
-import os
 import re
 import tomllib
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Final
 
 from scalebook.training.config.found_modules import name_problem
 from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
 from scalebook.training.files.reading import read_text
 from scalebook.training.files.room import understood
 from scalebook.training.workspace import SETTINGS, Workspace
@@ -40,15 +40,9 @@ def name_module(workspace: Workspace, name: str) -> None:
         raise ConfigError(
             SETTINGS, "is a link, which Scalebook does not write to", f'Write modules = ["{name}", ...] there.'
         )
-    beside = path.with_name(f".{SETTINGS}.{os.getpid()}")
-    try:
-        with understood(workspace.root):
-            beside.write_text(after, encoding="utf-8")
-            if path.exists():
-                beside.chmod(path.stat().st_mode & 0o7777)
-            beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    mode = path.stat().st_mode & 0o7777 if path.exists() else None
+    with understood(workspace.root):
+        records.put(path, after.encode(), mode=mode)
 
 
 def _with_module(before: str, name: str) -> str:

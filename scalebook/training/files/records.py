@@ -10,7 +10,7 @@ import json
 import os
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache, lru_cache
@@ -108,14 +108,18 @@ def save(path: Path, record: Any, *, durable: bool = False) -> None:
     put(path, json.dumps(content, indent=1).encode(), durable=durable)
 
 
-def put(path: Path, content: bytes, *, durable: bool = False) -> None:
+def put(path: Path, content: bytes, *, durable: bool = False, mode: int | None = None) -> None:
     """Replace `path` in one step: a reader sees the old or the new content, and a failure leaves the old one alone.
 
-    `durable`: also after a power cut, which takes a few ms. OSError where it cannot be written.
+    `durable`: also after a power cut, which takes a few ms. `mode`: who may use it from then on, where that is not what
+    the process gives its files; before, only this user. OSError where it cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
-        with beside.open("xb") as file:
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+        with open(handle, "wb") as file:
+            if mode is not None:
+                os.fchmod(handle, mode)
             file.write(content)
             if durable:
                 file.flush()
@@ -236,9 +240,8 @@ def _tag(kind: Any) -> tuple[str, str]:
 
 
 def _of_class(kind: type) -> Decoder:
-    """Keys that the class does not have are passed over. Its class method `older`, if any, sees the keys first."""
+    """Keys that the class does not have are passed over."""
     known: list[tuple[str, Decoder, bool]] = []  # filled at the first use, since classes may hold their own kind
-    older: Callable[[Mapping[str, Any]], Mapping[str, Any]] = getattr(kind, "older", dict)
 
     def decode(raw: Any, key: str) -> Any:
         if not isinstance(raw, dict):
@@ -246,11 +249,10 @@ def _of_class(kind: type) -> Decoder:
         if not known:
             hints = get_type_hints(kind)
             known.extend((field.name, _decoder(hints[field.name]), _required(field)) for field in fields(kind))
-        content = older(raw)
         values = {}
         for name, inner, required in known:
-            if name in content:
-                values[name] = inner(content[name], f"{key}.{name}" if key else name)
+            if name in raw:
+                values[name] = inner(raw[name], f"{key}.{name}" if key else name)
             elif required:
                 raise ValueError(f"{f'{key}.{name}' if key else name} is missing")
         return kind(**values)

@@ -1,4 +1,4 @@
-"""Whether a disk has room, and whether an error says that it has none."""
+"""What a machine refuses, said in one line: no room on a disk, folders that cannot be written, a locked database."""
 
 import errno
 import os
@@ -61,3 +61,46 @@ def lacking(folder: Path) -> str:
     if disk.f_files and not disk.f_favail:
         return f"the disk of {folder} cannot hold more files"
     return ""
+
+
+REMEDIES: Final = {
+    errno.EACCES: "Grant access, or choose another folder.",
+    errno.EPERM: "Grant access, or choose another folder.",
+    errno.EROFS: "Choose a folder that can be written to.",
+    errno.ENOSPC: "Free disk space, then try again.",
+    errno.EDQUOT: "Free disk space, then try again.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+}
+DATABASE: Final = {
+    "database is locked": (
+        "is locked by another process",
+        "Close what holds it (a backup, a browser), then try again.",
+    ),
+    "attempt to write a readonly database": ("is read-only", "Grant access, or choose another folder."),
+    "database or disk is full": ("is full", "Free disk space, then try again."),
+}
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """While something is submitted or written: what the machine refuses becomes a ConfigError, all else passes."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        if (config_error := refusal(error)) is None:
+            raise
+        raise config_error from error
+
+
+def refusal(error: BaseException | None) -> ConfigError | None:
+    """What `error`, or what it came from, says about the machine; None where that is nothing known."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in REMEDIES and error.filename is not None:
+            return ConfigError(str(error.filename), f"cannot be used ({error.strerror})", REMEDIES[error.errno])
+        for words, (what, remedy) in DATABASE.items():
+            if words in str(error):
+                return ConfigError("the database of runs", what, remedy)
+        error = error.__cause__ or error.__context__
+    return None

@@ -11,7 +11,6 @@ a job stands where it was put.
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +22,7 @@ from scalebook.training.files.reading import written
 from scalebook.training.files.record_folder import RecordFolder, load_once
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import Lent
-from scalebook.training.jobs.executors.cluster.parts import JOINED, JoinedParts
+from scalebook.training.jobs.executors.beginning import JOINED, JoinedParts
 from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.known import EXECUTORS, Handle, executor_of
 from scalebook.training.jobs.executors.local.executor import LocalHandle
@@ -145,13 +144,6 @@ class Started:
         if self.handle.executor not in EXECUTORS:
             known = ", ".join(EXECUTORS)
             raise ValueError(f"handle.executor is {self.handle.executor!r}, not one of {known}")
-
-    @classmethod
-    def older(cls, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Records of earlier versions name a process of this machine, and nobody who runs it."""
-        if "process" not in raw or "handle" in raw:
-            return raw
-        return {**raw, "handle": {"process": raw["process"], "leads_session": not raw.get("inline", False)}}
 
     @property
     def executor(self) -> Executor[Any]:

@@ -1,6 +1,10 @@
-"""What a run asks of GPUs, held against those that there are."""
+"""What a run asks of GPUs, held against those that there are.
+
+A job with more workers than any machine has devices goes on as few machines as have them, if it stays the same run.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scalebook.training.config.workload import STRATEGY_NAMES, Workload
 from scalebook.training.errors import ConfigError, Problem
@@ -8,7 +12,6 @@ from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import JobRequest
 from scalebook.training.jobs.gpus import gpu_words, gpus_here
-from scalebook.training.jobs.spreading import placed
 from scalebook.training.workspace import Workspace
 
 
@@ -67,3 +70,32 @@ def _none(machines: Sequence[Machine]) -> Problem:
     found = gpus_here()
     remedy = f"{found.remedy} Or write auto or cpu." if found.remedy else otherwise
     return Problem(key, f"asks for a GPU and this machine {found.why}", remedy)
+
+
+def holds(machine: Machine, request: JobRequest) -> bool:
+    """Whether there are cores for each of its workers there, and as many GPUs as it asks for."""
+    return len(machine.cores) >= request.workers * request.threads and machine.together >= request.gpus
+
+
+def placed(request: JobRequest, machines: Sequence[Machine]) -> JobRequest:
+    """With workers and machines as they are to be; unchanged where one machine has enough, or spreading does not
+    help."""
+    if not request.spreads or request.nodes > 1 or any(holds(machine, request) for machine in machines):
+        return request
+    for nodes in range(2, len(machines) + 1):
+        share = replace(request, workers=request.workers // nodes, nodes=nodes, devices=0)
+        if request.workers % nodes == 0 and sum(holds(machine, share) for machine in machines) >= nodes:
+            return share
+    return request
+
+
+def why_not(request: JobRequest, machines: Sequence[Machine]) -> str:
+    """Why the workers of a job that was not spread share devices, as the end of a sentence; "" where they do not."""
+    if request.nodes > 1 or request.workers == 1 or any(holds(machine, request) for machine in machines):
+        return ""
+    if len(machines) == 1:
+        return ""
+    share = f"its {request.workers} workers share them"
+    if not request.spreads:
+        return f"{share}, since only DDP is spread by itself: write trainer.num_nodes"
+    return f"{share}, since the machines have no room for equal parts of them"

@@ -1,4 +1,4 @@
-"""What jobs hold of machines, and what of a machine can still be lent. Pure: no clock, no files, no processes."""
+"""What jobs hold of machines, for how long, and what of a machine can still be lent. Pure: no clock, no processes."""
 
 import math
 from collections import Counter
@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Started
-from scalebook.training.jobs.lasting import left
 from scalebook.training.jobs.parts import barred, lent_to
 from scalebook.training.jobs.reasons import WAITS_FOR, Holder, Lack, lack_words
 
@@ -88,7 +87,7 @@ def running_leases(jobs: Iterable[JobFolder]) -> list[Lease]:
             if job.state() in ("running", "stopping") and (started := job.started()) is not None]  # fmt: skip
 
 
-def in_foreground(request: JobRequest, machine: Machine, running: list[Lease]) -> Lent:
+def lent_at_once(request: JobRequest, machine: Machine, running: list[Lease]) -> Lent:
     """The devices of a run that waits for nobody: the first cores, as they are not its own; GPUs that are free.
     ConfigError where too few are."""
     free = Lendable(machine, running).lend(request, None).gpus
@@ -257,3 +256,30 @@ def _spare(lacking: int, held: Iterable[int]) -> int:
 def _free(everything: Sequence[Item], taken: Sequence[Item]) -> list[Item]:
     held = set(taken)
     return [item for item in everything if item not in held]
+
+
+def left(job: JobFolder) -> float | None:
+    """How long it still takes, as it has last said, s; None where it has not."""
+    progress = job.progress()
+    return None if progress is None else progress.left_s
+
+
+class Lasting:
+    """What is expected of a job: as long as the longest that has finished with the same config and workers."""
+
+    def __init__(self) -> None:
+        self._longest: dict[tuple[str, int], float] = {}
+
+    def note(self, job: JobFolder) -> None:
+        """Take in one that has ended. A resumed one tells nothing: it began in the middle."""
+        request, result, started = job.request(), job.result(), job.started()
+        if not request.config_hash or request.resumed_from or result is None or started is None:
+            return
+        if result.status == "finished" and result.ended >= started.started:
+            key = request.config_hash, request.workers
+            self._longest[key] = max(self._longest.get(key, 0.0), result.ended - started.started)
+
+    def of(self, waiting: Sequence[JobRequest]) -> dict[str, float]:
+        """Seconds, by id, of those of whose kind one has finished. Of a resumed one it is the most that is left."""
+        kinds = {request.id: (request.config_hash, request.workers) for request in waiting}
+        return {name: self._longest[kind] for name, kind in kinds.items() if kind in self._longest}

@@ -6,14 +6,18 @@ first.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from scalebook.training.errors import ConfigError
 from scalebook.training.files import locks
 from scalebook.training.files.records import Broken
-from scalebook.training.jobs.folder import JobFolder, Result, Started
-from scalebook.training.jobs.leases import ROUNDING, Lease, running_leases
+from scalebook.training.jobs.devices import this_machine
+from scalebook.training.jobs.executors.local.executor import LocalHandle
+from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.leases import ROUNDING, Lease, lent_at_once, running_leases
 from scalebook.training.workspace import Workspace
 
 LOCK: Final = "lending.lock"
@@ -23,6 +27,19 @@ PATIENCE_S: Final = 30.0
 
 class TakenError(Exception):
     """Another run has noted a GPU of this one's, or would not let it look for so long."""
+
+
+@contextmanager
+def in_foreground(workspace: Workspace, request: JobRequest) -> Iterator[Started]:
+    """This process's record as the run's own, with the devices that it takes; while inside, no other run notes any.
+    ConfigError where too few are free."""
+    try:
+        with noting(workspace):
+            lent = lent_at_once(request, this_machine(), noted(workspace))
+            me = LocalHandle.own(leads_session=False)
+            yield Started(me, time.time(), lent.cores, lent.gpus, inline=True)
+    except TakenError as error:
+        raise ConfigError("fit", f"cannot begin: {error}", "Stop that run, or try again.") from error
 
 
 @contextmanager

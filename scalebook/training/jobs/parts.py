@@ -2,11 +2,18 @@
 
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from scalebook.training.jobs.devices import Lent
-from scalebook.training.jobs.executors.beginning import RayHandle
-from scalebook.training.jobs.executors.cluster.parts import RunPart, barred_machines, folder_of, joined
+from scalebook.training.jobs.executors.beginning import RayHandle, RunPart, folder_of, joined
+from scalebook.training.jobs.executors.executor import PartEnd
 from scalebook.training.jobs.folder import JobFolder, Started
+
+BACK_S: Final = 2.0
+"""After the first end of a part, before its machine may have another; s."""
+LONGEST_BACK_S: Final = 300.0
+FAULTS: Final = 3
 
 
 def parts_of(job: JobFolder, started: Started | None) -> list[RunPart]:
@@ -32,6 +39,20 @@ def lent_to(job: JobFolder, started: Started) -> list[Lent]:
 def barred(job: JobFolder, started: Started) -> frozenset[str]:
     """Machines that may not take part just now, since parts there have ended."""
     return barred_machines(parts_of(job, started), started.executor.ended_parts(started.handle), time.time())
+
+
+def barred_machines(parts: Sequence[RunPart], ends: Mapping[str, PartEnd], now: float) -> frozenset[str]:
+    """Machines that get no other part of a job just now: after each that has ended they wait twice as long, and those
+    where it has failed by itself FAULTS times get none."""
+    found = set()
+    for machine in {part.lent.machine for part in parts}:
+        ended = [end for part in parts if part.lent.machine == machine and (end := ends.get(part.name)) is not None]
+        if not ended:
+            continue
+        wait_s = min(BACK_S * 2 ** (len(ended) - 1), LONGEST_BACK_S)
+        if sum(end.failed for end in ended) >= FAULTS or now < max(end.when for end in ended) + wait_s:
+            found.add(machine)
+    return frozenset(found)
 
 
 def is_short(job: JobFolder, started: Started) -> bool:

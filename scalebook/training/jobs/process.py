@@ -1,20 +1,25 @@
-"""Whether a process is the one that was meant and still lives, and what is left of its session.
+"""Processes of ours: starting them, whether one is the one that was meant and still lives, what is left of its session.
 
-All of it by what the kernel counts from the machine's start: a wall clock that is set does not touch it.
+The last two by what the kernel counts from the machine's start: a wall clock that is set does not touch it.
 """
 
 import ctypes
 import os
 import signal
+import subprocess
+import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import FrameType, MappingProxyType
+from typing import IO, Any, NamedTuple, NoReturn
 
 import psutil
+
+from scalebook.training.safe_path import HOME, environment, python
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 LARGEST_PID = 2**22  # linux/threads.h, PID_MAX_LIMIT
@@ -41,22 +46,6 @@ class ProcessId:
         if facts is None:
             raise psutil.NoSuchProcess(pid)
         return cls(pid, facts.start, boot_id())
-
-    @classmethod
-    def older(cls, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Records of earlier versions have the start in unix time: of a process that lives, or of none any more."""
-        if "create_time" not in raw or "start" in raw:
-            return raw
-        pid, created = raw.get("pid"), raw["create_time"]
-        nobody = {"pid": pid, "start": 0, "boot": ""}
-        if not isinstance(pid, int) or not isinstance(created, int | float):
-            return nobody
-        try:
-            same = abs(psutil.Process(pid).create_time() - created) < 2
-        except (psutil.Error, ValueError, OverflowError):
-            return nobody
-        facts = _look(pid)
-        return {"pid": pid, "start": facts.start, "boot": boot_id()} if same and facts else nobody
 
 
 class _Facts(NamedTuple):
@@ -228,3 +217,57 @@ def _prctl(option: int, argument: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, argument, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def start(
+    module: str,
+    *arguments: str,
+    log: int | None = None,
+    socket: int | None = None,
+    leads: bool = False,
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> ProcessId:
+    """`python -m MODULE ARGUMENTS` as a child of this process, which must wait for it when it ends (`Children`).
+
+    `log`: the descriptor to which it prints, where that is not where this process does; it then has nothing to read.
+    `socket`: the one that it has as 3. `leads`: in a session of its own. `environ`: more of its environment.
+    """
+    actions: list[tuple[Any, ...]] = []
+    if log is not None:
+        actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, log, output) for output in (1, 2)]
+    if socket is not None:
+        actions.append((os.POSIX_SPAWN_DUP2, socket, 3))
+    words = python("-m", module, *arguments)
+    return ProcessId.of(os.posix_spawn(words[0], words, environment(**environ), file_actions=actions, setsid=leads))
+
+
+def start_detached(log: IO[bytes], module: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """The same in a session of its own, for one that outlives whoever starts it; what it prints goes to `log`."""
+    process = subprocess.Popen(
+        python("-m", module, *arguments),
+        cwd=HOME,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    # whoever started it must wait for it when it ends, or it would stay a zombie
+    threading.Thread(target=process.wait, name=f"wait-for-{module.rpartition('.')[2]}", daemon=True).start()
+    return process
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """While inside, SIGTERM raises KeyboardInterrupt: a command ends like by Ctrl+C, and leaves no run behind. In the
+    main thread."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, Final
 from zipfile import is_zipfile
 
-from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import named
 from scalebook.training.config.complete import complete
 from scalebook.training.config.data_paths import staying
@@ -23,18 +22,13 @@ from scalebook.training.config.validate import require
 from scalebook.training.config.workload import Workload, workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
-from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.records import Broken
-from scalebook.training.files.room import understood
+from scalebook.training.files.room import refusals_told, understood
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.executors.cluster import parts
-from scalebook.training.jobs.executors.cluster.desk import Desk
+from scalebook.training.jobs.executors.beginning import OF, PARTS
 from scalebook.training.jobs.executors.known import chosen
-from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import ENDED, STOPPED, JobFolder, JobRequest, Result, Started, TrialOf
 from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
-from scalebook.training.jobs.leases import in_foreground
-from scalebook.training.jobs.lending import TakenError, noted, noting
 from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.jobs.submitting import submission
 from scalebook.training.jobs.supervising import ensure
@@ -75,7 +69,8 @@ def submit(
     """
     require(config, description, typed=inline)
     load, done = workload(config, description), _completed(workspace, config, description, inline)
-    machines = [this_machine()] if inline else chosen(workspace).machines()
+    executor = None if inline else chosen(workspace)
+    machines = [this_machine()] if executor is None else executor.machines()
     for problem in gpu_problems(load, machines):
         raise ConfigError(problem.key, problem.message, problem.remedy)
     request = JobRequest(
@@ -116,7 +111,10 @@ def submit(
             )
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
             made.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
-    _hand_over(workspace, request, start and not inline)
+    if executor is not None and request.stays:
+        executor.need(request.stays.values())
+    if start and not inline:
+        ensure(workspace)
     return made
 
 
@@ -128,14 +126,6 @@ def _completed(
     if done.get("ckpt_path") is not None:
         done["ckpt_path"] = checkpoint_file(done["ckpt_path"], Path.cwd() if inline else workspace.root)
     return done
-
-
-def _hand_over(workspace: Workspace, request: JobRequest, start: bool) -> None:
-    """Have machines asked for the data that do not travel, and somebody there who starts it, if it is to `start`."""
-    if request.stays:
-        Desk(workspace).create().need(request.stays.values())
-    if start:
-        ensure(workspace)
 
 
 def all_jobs(workspace: Workspace) -> list[JobFolder]:
@@ -210,7 +200,7 @@ def stop(job: JobFolder) -> None:
     ensure(Workspace(job.path.parent.parent.parent))
 
 
-def resume(workspace: Workspace, job: JobFolder, description: Description | None = None) -> JobFolder:
+def resume(workspace: Workspace, job: JobFolder, description: Description) -> JobFolder:
     """A new job that goes on from the newest checkpoint of an ended one; ConfigError where that cannot be."""
     if job.state() not in ENDED:
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be resumed.")
@@ -218,7 +208,7 @@ def resume(workspace: Workspace, job: JobFolder, description: Description | None
     if checkpoint is None:
         raise ConfigError(job.id[:12], "left no checkpoint", "Run its experiment again instead.")
     config = {**job.content(), "ckpt_path": str(checkpoint)}
-    return _once_more(workspace, job, config, description or describe(workspace), resumed_from=job)
+    return _once_more(workspace, job, config, description, resumed_from=job)
 
 
 def newest_checkpoint(job: JobFolder) -> Path | None:
@@ -226,7 +216,7 @@ def newest_checkpoint(job: JobFolder) -> Path | None:
     return max(filter(is_zipfile, job.path.rglob("*.ckpt")), key=lambda path: path.stat().st_mtime, default=None)
 
 
-def again(workspace: Workspace, job: JobFolder, description: Description | None = None) -> JobFolder:
+def again(workspace: Workspace, job: JobFolder, description: Description) -> JobFolder:
     """A new job with the config and the seed of an ended one, from the beginning. ConfigError where it has not ended.
 
     That of a resumed run begins where its experiment does.
@@ -236,7 +226,7 @@ def again(workspace: Workspace, job: JobFolder, description: Description | None 
     config = job.content()
     if job.request().resumed_from is not None:
         config.pop("ckpt_path", None)
-    return _once_more(workspace, job, config, description or describe(workspace))
+    return _once_more(workspace, job, config, description)
 
 
 def _once_more(
@@ -285,7 +275,7 @@ def delete(workspace: Workspace, job: JobFolder) -> None:
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
-    for part in workspace.hidden.glob(f"{parts.FOLDER}/{job.id}{parts.OF}*"):
+    for part in workspace.hidden.glob(f"{PARTS}/{job.id}{OF}*"):
         shutil.rmtree(part)
     shutil.rmtree(job.path)
 
@@ -303,19 +293,22 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
         records.put(beside.config, config.encode(), durable=True)
         beside.write(request)
         sign(beside.path, request.id, JOB)
-        with noting(workspace) if inline else nullcontext():
-            if inline:
-                lent = in_foreground(request, this_machine(), noted(workspace))
-                me = LocalHandle.own(leads_session=False)
-                beside.write(Started(me, time.time(), lent.cores, lent.gpus, inline=True))
+        with _in_foreground(workspace, request) if inline else nullcontext() as started:
+            if started is not None:
+                beside.write(started)
             made = JobFolder(beside.path.rename(workspace.jobs / request.id))
-    except BaseException as error:
+    except BaseException:
         shutil.rmtree(beside.path, ignore_errors=True)
-        if isinstance(error, TakenError):
-            raise ConfigError("fit", f"cannot begin: {error}", "Stop that run, or try again.") from error
         raise
     records.settle(workspace.jobs)
     return made
+
+
+def _in_foreground(workspace: Workspace, request: JobRequest) -> AbstractContextManager[Started]:
+    """What other runs hold concerns a run that waits for nobody; whoever submits to the queue loads nothing of it."""
+    from scalebook.training.jobs.lending import in_foreground
+
+    return in_foreground(workspace, request)
 
 
 def checkpoint_file(word: str, folder: Path) -> str:

@@ -7,17 +7,19 @@ that were measured, and stand in the run's own config from then on.
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.config.classes import mapping, named
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.folder import ENDED, JobFolder
-from scalebook.training.ps.coordination.measures import Timings
 from scalebook.training.ps.policy.clock import CLOCK, RECORDED
-from scalebook.training.ps.policy.took import Took, together
 from scalebook.training.tracking import names
+
+if TYPE_CHECKING:  # loaded where a clock names a run: of the configs that are submitted few have one
+    from scalebook.training.ps.coordination.measures import Timings
+    from scalebook.training.ps.policy.took import Took
 
 FEWEST: Final = 50
 """Gradients, or pushes, that say something of a distribution."""
@@ -61,7 +63,9 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
     return {"run": job.id, "mean": _rounded(sum(values) / len(values)), "cv": _rounded(took.cv), "values": values}
 
 
-def _timings(job: JobFolder, key: str) -> Timings:
+def _timings(job: JobFolder, key: str) -> "Timings":
+    from scalebook.training.ps.coordination.measures import Timings
+
     if job.state() not in ENDED:
         raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and records its timings at its end", REMEDY)
     try:
@@ -73,7 +77,9 @@ def _timings(job: JobFolder, key: str) -> Timings:
     return timings
 
 
-def _of_workers(timings: Timings, worker: Any, job: JobFolder, key: str) -> Took | None:
+def _of_workers(timings: "Timings", worker: Any, job: JobFolder, key: str) -> "Took | None":
+    from scalebook.training.ps.policy.took import together
+
     if worker is None:
         return together([took for took in timings.workers if took is not None])
     if not isinstance(worker, int) or not 0 <= worker < len(timings.workers):

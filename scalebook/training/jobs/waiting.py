@@ -1,21 +1,22 @@
-"""Why each waiting job waits, said at any time by anybody who can read the folders."""
+"""Jobs that wait: why, said at any time by anybody who can read the folders, and moving them in the queue."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.room import lacking
 from scalebook.training.jobs.executors.known import chosen
-from scalebook.training.jobs.folder import JobFolder, JobRequest, State
-from scalebook.training.jobs.lasting import Lasting, left
-from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.lock import silence, status
+from scalebook.training.jobs.folder import JobFolder, JobRequest, State, Turn
+from scalebook.training.jobs.leases import Lasting, Lease, left
 from scalebook.training.jobs.queue import all_jobs, open_jobs
-from scalebook.training.jobs.schedule import STARTS, plan
+from scalebook.training.jobs.schedule import STARTS, in_order, plan
+from scalebook.training.jobs.supervising import silence, status
 from scalebook.training.trust import FOUND, JOB, may_run
 from scalebook.training.workspace import Workspace
 
 NO_SUPERVISOR = "no supervisor is running"
 LOADING = "its devices are free; the starter process is loading (about 6 s, once)"
+Direction = Literal["first", "earlier", "later"]
 
 
 def waiting_reasons(workspace: Workspace) -> dict[str, str]:
@@ -66,3 +67,29 @@ def _expected(waiting: Sequence[JobRequest], jobs: Sequence[JobFolder]) -> dict[
         if job.request().config_hash in asked:
             lasting.note(job)
     return lasting.of(waiting)
+
+
+def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
+    """Move a waiting job in the queue: before all others, or past the next one; False where there is none to pass.
+
+    A run passes a run and a trial a trial: trials of a search that stand between two runs stay where they are.
+    ConfigError where it does not wait.
+    """
+    if job.state() != "waiting":
+        raise ConfigError(job.id[:12], f"is {job.state()}", "Only a waiting job can be moved.")
+    waiting = {job_.id: job_ for job_ in open_jobs(workspace) if job_.state() == "waiting"}
+    kind = job.request().trial is None
+    queued = in_order(
+        [waiting_job.queued() for waiting_job in waiting.values() if (waiting_job.request().trial is None) == kind]
+    )
+    at = next(index for index, request in enumerate(queued) if request.id == job.id)
+    to = {"first": 0, "earlier": at - 1, "later": at + 1}[direction]
+    if to == at or not 0 <= to < len(queued):
+        return False
+    mine, other = queued[at], queued[to]
+    if direction == "first":
+        job.write(Turn(other.priority, other.created - 1.0))
+    else:
+        waiting[other.id].write(Turn(mine.priority, mine.created))
+        job.write(Turn(other.priority, other.created))
+    return True

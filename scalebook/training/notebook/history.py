@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
 from scalebook.training.files.reading import whole
 from scalebook.training.trust import within
 from scalebook.training.workspace import Workspace
@@ -88,13 +89,7 @@ def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
         parent.mkdir(mode=0o700, exist_ok=True)
     number = kept[0].number + 1 if kept else 1
     name = f"{number:06d}.md" if back is None else f"{number:06d}.back-{back:06d}.md"
-    beside = here / f".{name}.{os.getpid()}"
-    try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-        beside.replace(here / name)
-    finally:
-        beside.unlink(missing_ok=True)
+    records.put(here / name, content, mode=0o600)
     again = kept[:1] if back is not None and kept and kept[0].back is not None else []
     for old in [*again, *kept[MOST - 1 + len(again) :]]:
         old.path.unlink(missing_ok=True)

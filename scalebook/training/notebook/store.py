@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
 from scalebook.training.files.flow import flow
 from scalebook.training.files.reading import decoded, read_bytes
 from scalebook.training.files.room import understood
@@ -100,7 +101,8 @@ def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stor
             if current.stamp == _stamp(content):
                 return made
             history.keep(stored.path, current.notebook.text.encode("utf-8"))
-        _replace(path, content)
+        mode = path.stat().st_mode & 0o7777 if path.exists() else None
+        records.put(path, content, durable=True, mode=mode)
         history.keep(stored.path, content, back)
     return made
 
@@ -173,22 +175,3 @@ def alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            if path.exists():
-                os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -9,26 +9,26 @@ import hashlib
 import json
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records, yaml
-from scalebook.training.jobs import detached
-from scalebook.training.jobs.process import ProcessId, send, writes_to
+from scalebook.training.jobs.process import ProcessId, send, start_detached, writes_to
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.profile import Profile, as_mapping, read_profile
 from scalebook.training.planning.question import Question, rules
 from scalebook.training.planning.target import TargetAnswer
-from scalebook.training.planning.version import engine_version
 from scalebook.training.workspace import Workspace
 
 CONFIG: Final = "config.yaml"
 KEPT: Final = 100
 """Answers, and folders of questions; older ones are removed when another is asked."""
+PLANNING: Final = Path(__file__).parent
+ENGINE: Final = PLANNING.parent / "ps"
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Asked:
             records.put(self.folder / CONFIG, yaml.dump(dict(config)).encode())
         records.save(self.folder / "request.json", self.request)
         with (self.folder / "log.txt").open("wb") as log:
-            process = detached.start(log, "scalebook.training.planning.process", str(self.folder.resolve()))
+            process = start_detached(log, "scalebook.training.planning.process", str(self.folder.resolve()))
         records.save(self.folder / "process.json", ProcessId.of(process.pid))
 
     def stop(self) -> None:
@@ -242,3 +242,18 @@ def _make_room(plans: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+
+@cache
+def engine_version() -> str:
+    """Another one for each change of the engine, the planner or its measured ranges; in any process the same."""
+    digest = hashlib.sha256()
+    for path in _files():
+        digest.update(f"{path.relative_to(PLANNING.parent)}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _files() -> Iterator[Path]:
+    for folder in (ENGINE, PLANNING):
+        yield from sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".json"))

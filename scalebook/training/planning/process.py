@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from scalebook.training.config.catalogue import describe
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs.interrupting import sigterm_interrupts
+from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.planning.answering import Setting, answer
 from scalebook.training.planning.asked import Asked
 from scalebook.training.planning.profile import Profile

@@ -14,6 +14,7 @@ from scalebook.training.ps.policy.rules import RULES, Async, Rule
 from scalebook.training.ps.policy.settings import Settings
 
 MOST_WORKERS: Final = 512
+STRATEGIES: Final = "--strategies"
 COMPARED: Final = "ddp,fsdp,sync,async"
 """Strategies, where nobody has named one: without a server, and a parameter server by its rule."""
 AT: Final = 16
@@ -143,35 +144,35 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
         raise ConfigError(option, f"is {text!r}", f"Write numbers with commas between, as {option} 1,2,4.") from None
 
 
-def rules(text: str, option: str = "--strategies") -> tuple[Rule | AllReduce, ...]:
+def rules(text: str) -> tuple[Rule | AllReduce, ...]:
     """Of `ddp,async,bounded:2,sync:1`: ddp, fsdp, or a rule's name and the value of its first argument.
 
     ConfigError otherwise.
     """
-    return tuple(_rule(part.strip(), option) for part in text.split(","))
+    return tuple(_rule(part.strip()) for part in text.split(","))
 
 
-def _rule(text: str, option: str) -> Rule | AllReduce:
+def _rule(text: str) -> Rule | AllReduce:
     if text in COLLECTIVES:
         return COLLECTIVES[text]
     name, _, value = text.partition(":")
     if name not in RULES:
-        raise ConfigError(option, f"there is no rule {name!r}", suggestion(name, [*COLLECTIVES, *RULES]))
+        raise ConfigError(STRATEGIES, f"there is no rule {name!r}", suggestion(name, [*COLLECTIVES, *RULES]))
     kind = RULES[name]
     arguments: dict[str, Any] = {}
     if value:
         first = next(iter(kind().settings()), None)
         if first is None:
             remedy = f"Write {name}. Sums of gradients are `local: downpour` of a config; plan that."
-            raise ConfigError(option, f"is {text!r}, and {name} takes no number", remedy)
+            raise ConfigError(STRATEGIES, f"is {text!r}, and {name} takes no number", remedy)
         try:
             arguments = {first: int(value)}
         except ValueError:
-            raise ConfigError(option, f"is {text!r}", f"Write a whole number after {name}:, as {name}:2.") from None
+            raise ConfigError(STRATEGIES, f"is {text!r}", f"Write a whole number after {name}:, as {name}:2.") from None
     try:
         return kind(**arguments)
     except ValueError as error:
-        raise ConfigError(option, f"{text}: {error}", f"As {option} async,bounded:4,sync,softsync:4.") from None
+        raise ConfigError(STRATEGIES, f"{text}: {error}", f"As {STRATEGIES} async,bounded:4,sync,softsync:4.") from None
 
 
 COLLECTIVES: Final[Mapping[str, AllReduce]] = {"ddp": AllReduce(), "fsdp": AllReduce(sharded=True)}

@@ -21,9 +21,8 @@ from scalebook.training.config.search.point import resolve, summary
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import record_folder, records
-from scalebook.training.files.machine import refusals_told
 from scalebook.training.files.records import Broken
-from scalebook.training.files.room import understood
+from scalebook.training.files.room import refusals_told, understood
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
 from scalebook.training.jobs.queue import COMMAND_LINE

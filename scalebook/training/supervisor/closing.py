@@ -15,9 +15,9 @@ from pathlib import Path
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import ADVICE, FailureClass
 from scalebook.training.files.room import EXIT_NO_ROOM, lacking, says_full
-from scalebook.training.importing import importing
 from scalebook.training.jobs import submitting
 from scalebook.training.jobs.folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result
+from scalebook.training.safe_path import importing
 from scalebook.training.supervisor.job_watch import JobWatch
 from scalebook.training.tracking import names
 from scalebook.training.tracking.schema import require_known

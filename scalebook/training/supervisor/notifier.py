@@ -1,7 +1,6 @@
 """Telling people that something has ended: noted for the browser, and by a process of its own as `[notify]` says."""
 
 import json
-import os
 import time
 from dataclasses import asdict
 from signal import SIGKILL
@@ -10,8 +9,7 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import endings
 from scalebook.training.jobs.endings import Ending
 from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.process import Children, ProcessId, send
-from scalebook.training.safe_path import environment, python
+from scalebook.training.jobs.process import Children, ProcessId, send, start
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.workspace import Workspace
 
@@ -72,6 +70,5 @@ class Notifier:
             return
         if asked:
             facts = json.dumps([asdict(ending) for ending in endings])
-            words = python("-m", "scalebook.training.supervisor.notifying", str(self.workspace.root), facts)
-            self._helper = ProcessId.of(os.posix_spawn(words[0], words, environment()))
+            self._helper = start("scalebook.training.supervisor.notifying", str(self.workspace.root), facts)
             self._since = time.monotonic()

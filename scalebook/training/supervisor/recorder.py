@@ -3,13 +3,11 @@
 Of jobs that could not say how they ended, and of runs that were begun and never got a job.
 """
 
-import os
 import time
 from pathlib import Path
 from signal import SIGKILL
 
-from scalebook.training.jobs.process import Children, ProcessId, send
-from scalebook.training.safe_path import environment, python
+from scalebook.training.jobs.process import Children, ProcessId, send, start
 
 DEADLINE_S = 120.0
 LONGEST_RETRY_S = 60.0
@@ -40,8 +38,7 @@ class Recorder:
                 send(self._helper, SIGKILL)
         elif self.pending and now >= self._since:
             marks = sorted(map(str, self.pending))[:200]
-            words = python("-m", "scalebook.training.supervisor.closing", *marks)
-            self._helper = ProcessId.of(os.posix_spawn(words[0], words, environment()))
+            self._helper = start("scalebook.training.supervisor.closing", *marks)
             self._since = now
 
     def close(self) -> None:

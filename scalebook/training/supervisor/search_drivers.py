@@ -1,12 +1,10 @@
 """Keeping drivers alive: the supervisor's part of a search. It knows nothing of Optuna."""
 
-import os
 import time
 from collections.abc import Callable
 from typing import Final
 
-from scalebook.training.jobs.process import ProcessId, alive
-from scalebook.training.safe_path import environment, python
+from scalebook.training.jobs.process import ProcessId, alive, start
 from scalebook.training.search.folder import Driving, SearchFolder, SearchResult, all_searches
 from scalebook.training.workspace import Workspace
 
@@ -67,16 +65,9 @@ class Drivers:
             del self._deaths[folder.id]
             return
         with folder.log.open("ab") as log:
-            actions = [
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
-                (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
-            ]
-            words = python("-m", self.driver, str(folder.path))
-            environ = environment(MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
-            pid = os.posix_spawn(words[0], words, environ, file_actions=actions, setsid=True)
-        print(f"scalebook: search {folder.id} is driven by process {pid}", flush=True)
-        driver = ProcessId.of(pid)
+            quiet = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
+            driver = start(self.driver, str(folder.path), log=log.fileno(), leads=True, environ=quiet)
+        print(f"scalebook: search {folder.id} is driven by process {driver.pid}", flush=True)
         try:
             folder.write(Driving(driver, time.time()))  # at once: nobody starts another one while it loads
         except OSError:

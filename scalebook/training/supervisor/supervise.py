@@ -18,8 +18,8 @@ from scalebook.training.files.records import Broken
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.executors.local.warming import PRELOAD, RUNNER
 from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import adopt_orphans
+from scalebook.training.jobs.supervising import SupervisorLock
 from scalebook.training.safe_path import HOME
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.search_drivers import DRIVER, any_open

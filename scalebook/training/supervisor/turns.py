@@ -19,12 +19,11 @@ from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
 from scalebook.training.jobs.executors.launchers import launcher_of
 from scalebook.training.jobs.folder import JobFolder, Result
-from scalebook.training.jobs.lasting import Lasting, left
-from scalebook.training.jobs.leases import Lease
-from scalebook.training.jobs.lock import Status, SupervisorLock, noted
+from scalebook.training.jobs.leases import Lasting, Lease, left
 from scalebook.training.jobs.process import Children, ProcessId
 from scalebook.training.jobs.schedule import in_order, plan
 from scalebook.training.jobs.submitting import abandoned
+from scalebook.training.jobs.supervising import Status, SupervisorLock, noted
 from scalebook.training.supervisor.closing import close, explain, memory_kills
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.notifier import Notifier

@@ -5,13 +5,14 @@ pages, which sends on to where ours are served at that time (`app/serving/way_ba
 them there is no such way; the last sentence says so.
 """
 
+import json
 import re
 from html import escape
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from scalebook.training.tracking import views
+from scalebook.training.tracking import names
 from scalebook.training.workspace import HIDDEN
 
 PREFIX: Final = "/scalebook"
@@ -20,6 +21,11 @@ WHERE: Final = (
     "These links work while `scalebook ui` shows this page. Elsewhere: start `scalebook ui` in the notebook's folder "
     f"(the one with `{HIDDEN}` in it)."
 )
+KEY: Final = "scalebook"
+VIEW_TAG: Final = f"mlflow.sharedViewState.{KEY}"
+OPEN: Final = ("train", "Model metrics", "best", "final")
+"""The second is what MLflow calls names without a slash: empty where a model has none, so not the first."""
+FOLDED: Final = ("perf", "ps", "System metrics")
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+.!|~=-])")
 
 
@@ -42,7 +48,7 @@ def of_run(run_id: str, notebook: str | None, trials: str = "") -> str:
 
 def of_experiment(experiment: str, notebook: str | None, search: str = "") -> str:
     """Of the MLflow experiment of a notebook (its file's name), or of the trials of one of its searches."""
-    order = f"[Charts, what the model logs first]({views.charts(experiment)})."
+    order = f"[Charts, what the model logs first]({charts(experiment)})."
     if notebook is None:
         what = f"Trials of the search {_plain(search)}" if search else "Runs"
         return f"{what} from the command line, of no notebook. {order}"
@@ -72,3 +78,33 @@ def joined(said: str, ours: str) -> str:
 def _plain(name: str) -> str:
     """A name that is text in Markdown, whatever signs it has."""
     return SPECIAL.sub(r"\\\1", escape(name, quote=False))
+
+
+def charts(experiment: str) -> str:
+    """The address of the experiment's charts in this order, on the server that shows MLflow's pages."""
+    return (
+        f"#/experiments/{experiment}/runs?workflowType=machine_learning&compareRunsMode=CHART&viewStateShareKey={KEY}"
+    )
+
+
+def model_first() -> str:
+    """The value of VIEW_TAG: an order of the charts, what the model logs first, what we measure about runs folded up.
+
+    MLflow orders the sections of its charts by name, so `perf` and `ps` lie before `train` and `val`, and names without
+    a slash come last. The only other order that it takes is that of a shared view: a tag of the experiment, which an
+    address names. Sections that the view does not name come after those that it does. It is no *saved* one, with a name
+    and a place in the menu *Views*, since MLflow opens these in its pages for language models.
+    """
+    sections = [
+        {"uuid": f"scalebook-{name}", "name": name, "display": name in OPEN, "isReordered": False}
+        for name in (*OPEN, *FOLDED)
+    ]
+    left_out: list[dict[str, Any]] = [
+        {
+            "type": "LINE", "uuid": f"scalebook-{axis}", "metricKey": axis, "metricSectionId": sections[1]["uuid"],
+            "isGenerated": True, "deleted": True,
+        }
+        for axis in names.AXES
+    ]  # fmt: skip
+    state = {"compareRunSections": sections, "compareRunCharts": left_out, "isAccordionReordered": True}
+    return json.dumps(state)

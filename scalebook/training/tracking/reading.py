@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from scalebook.training.importing import importing
+from scalebook.training.safe_path import importing
 from scalebook.training.tracking import names
 from scalebook.training.tracking.schema import require_known
 

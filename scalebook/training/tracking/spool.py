@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from scalebook.training.files import records
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param, RunTag
@@ -130,9 +132,7 @@ def replay(folder: Path, run_id: str, client: "MlflowClient") -> bool:
         if not _tell(folder, run_id, client, [json.loads(line) for line in lines]):
             return False
         done += sum(map(len, lines))
-        beside = folder / f".{APPLIED}"
-        beside.write_text(str(done), encoding="ascii")
-        beside.replace(folder / APPLIED)
+        records.put(folder / APPLIED, str(done).encode())
     return len(read) < LARGEST and len(whole) == len(read)
 
 

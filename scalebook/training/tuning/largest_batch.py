@@ -7,8 +7,8 @@ from typing import Final, TextIO
 from scalebook.training.config.workload import Workload, workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass
-from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.jobs.owners import hold
+from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.jobs.submitting import submission
 from scalebook.training.memory_limit import MB, available_bytes
 from scalebook.training.tuning.batch_table import HEADER, answer, row

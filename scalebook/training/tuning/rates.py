@@ -13,8 +13,8 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import JobFolder, Result
-from scalebook.training.jobs.interrupting import sigterm_interrupts
 from scalebook.training.jobs.owners import hold
+from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.tuning.configs import cut, number, prepared, whole_number

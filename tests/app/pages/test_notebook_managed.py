@@ -59,9 +59,9 @@ def test_a_renamed_notebook_keeps_all_that_refers_to_it(
     found = search_views.of_cell(workspace, "thoughts.md", "batch-size")
     assert found is not None
     assert (found.id, found.folder.may_run()) == (search.id, search.may_run())
-    saved = drafts.load(workspace, "thoughts", "pixelcnn-async-2")
+    saved = drafts.load(workspace, SavedDraft, "thoughts", "pixelcnn-async-2")
     assert saved is not None
-    assert saved.config == {"model": "Half"}
+    assert saved.draft.config == {"model": "Half"}
     reader = RunReader(workspace.tracking_uri())
     assert reader.client.get_experiment_by_name("thoughts") is not None
     assert reader.runs(notebook="first-steps.md") == []

@@ -3,7 +3,7 @@
 import os
 import time
 
-from scalebook.training.jobs.lock import LOCK, SupervisorLock
+from scalebook.training.jobs.supervising import LOCK, SupervisorLock
 from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import Open, words
 

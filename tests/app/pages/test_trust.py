@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.shared.services import drafts
+from scalebook.app.shared.services.drafts import SavedDraft
 from scalebook.app.shared.services.trusting import TrustQuestion
 from scalebook.training.jobs import supervising
 from scalebook.training.trust import trusted
@@ -85,7 +86,7 @@ def test_an_experiment_with_own_classes_has_their_fields_once_the_folder_is_trus
     assert choice(app, "Model").value.name == "Mine"
     assert [number(app, label).value for label in ("Width", "Rows", "Batch size per worker")] == [7, 20, 4]
     assert config(app) == before
-    assert drafts.load(workspace, "own", "small") is None
+    assert drafts.load(workspace, SavedDraft, "own", "small") is None
     number(app, "Width").set_value(9).run()
     assert config(app)["model"]["init_args"] == {"width": 9}
     pick(app, "Model", "PixelCNN")

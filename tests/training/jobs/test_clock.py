@@ -11,12 +11,11 @@ import psutil
 import pytest
 
 from scalebook.training.files import records
-from scalebook.training.files.records import Broken
 from scalebook.training.jobs import waiting
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Started
-from scalebook.training.jobs.lock import SupervisorLock
 from scalebook.training.jobs.process import ProcessId, alive, descendants, session
+from scalebook.training.jobs.supervising import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.trust import JOB, sign
@@ -133,29 +132,6 @@ def test_another_start_of_the_machine_has_other_processes() -> None:
     assert not alive(replace(me, boot="0b7d5c1e-0000-0000-0000-000000000000"))
     assert not alive(replace(me, start=me.start + 1))
     assert session(replace(me, boot="another")) == []
-
-
-def test_records_of_earlier_versions_name_who_lives_and_nobody_else(tmp_path: Path) -> None:
-    path, wall = tmp_path / "process.json", psutil.Process().create_time()
-    told = {"process": {"pid": os.getpid(), "create_time": wall + 0.5}, "started": wall, "cores": [0]}
-    records.save(path, told)
-    found = records.load(path, Started)
-    assert found is not None
-    assert found.handle.process == ProcessId.of()
-    for older in ({"pid": os.getpid(), "create_time": wall - 100}, {"pid": 2**22 - 1, "create_time": wall}):
-        records.save(path, {**told, "process": older})
-        found = records.load(path, Started)
-        assert found is not None
-        assert not alive(found.handle.process)
-    for wrong in (
-        {"pid": 1},
-        {"create_time": 1.0},
-        {"pid": "x", "create_time": 1.0},
-        {"pid": 1, "start": "x", "boot": ""},
-    ):
-        records.save(path, {**told, "process": wrong})
-        with pytest.raises(Broken, match=r"process\.(start|pid)"):
-            records.load(path, Started)
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**22 + 1, 10**30])

@@ -1,10 +1,7 @@
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from scalebook.training.files import records
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import STOPPED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
 from scalebook.training.jobs.process import ProcessId
@@ -65,18 +62,6 @@ def test_the_state_follows_from_the_files_and_the_process_table(tmp_path: Path) 
     assert job.state() == "failed"
     job.write(Result("finished", time.time()))
     assert job.state() == "finished"
-
-
-@pytest.mark.parametrize("inline", [False, True])
-def test_a_record_that_names_nobody_who_runs_it_is_of_this_machine(tmp_path: Path, inline: bool) -> None:
-    """As earlier versions wrote it. A job in the foreground shared its session with a shell then, too."""
-    job, me = folder(tmp_path), ProcessId.of()
-    told = {"version": 1, "process": asdict(me), "started": 2.0, "cores": [1], "gpus": [], "inline": inline}
-    records.save(job.path / "process.json", told)
-    started = job.started()
-    assert started == Started(LocalHandle(me, leads_session=not inline), 2.0, [1], inline=inline)
-    with job.log.open("w"):  # as jobs of any version have it
-        assert (started.executor.name, started.alive(), job.state()) == ("local", True, "running")
 
 
 def test_a_job_of_an_executor_that_is_not_known_has_a_broken_record(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from scalebook.training.files.room import EXIT_NO_ROOM
 from scalebook.training.jobs import waiting
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
-from scalebook.training.jobs.lock import SupervisorLock, status
 from scalebook.training.jobs.process import ProcessId
+from scalebook.training.jobs.supervising import SupervisorLock, status
 from scalebook.training.notebook import edit, store
 from scalebook.training.search.driver.outcome import judge
 from scalebook.training.search.folder import Driving, SearchFolder, SearchRequest

@@ -14,12 +14,12 @@ from scalebook.training.config.description import Description
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
-from scalebook.training.jobs import queue
+from scalebook.training.jobs import lending, queue
 from scalebook.training.jobs.devices import Lent, Machine, this_machine
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.gpu_problems import gpu_problems
 from scalebook.training.jobs.gpus import Gpu
-from scalebook.training.jobs.leases import in_foreground, running_leases
+from scalebook.training.jobs.leases import lent_at_once, running_leases
 from scalebook.training.jobs.schedule import plan
 from scalebook.training.notebook import store
 from scalebook.training.notebook.check import check
@@ -212,9 +212,9 @@ def test_two_runs_that_begin_in_the_foreground_at_once_take_two_gpus(
     def look(*args: Any) -> Lent:
         with suppress(BrokenBarrierError):  # only where both may look at once
             looking.wait(1.0)
-        return in_foreground(*args)
+        return lent_at_once(*args)
 
-    monkeypatch.setattr(queue, "in_foreground", look)
+    monkeypatch.setattr(lending, "lent_at_once", look)
     with ThreadPoolExecutor(2) as pool:
         begun = [pool.submit(submit, bench, config("auto"), description, inline=True) for _ in range(2)]
         started = [one.result().started() for one in begun]

@@ -22,7 +22,7 @@ from scalebook.training.jobs.executors.launcher import GPUS_TAKEN
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.executors.local.warm import Order, _run
 from scalebook.training.jobs.folder import JobRequest, Started
-from scalebook.training.jobs.lock import SupervisorLock
+from scalebook.training.jobs.supervising import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.workspace import Workspace

@@ -1,8 +1,10 @@
 """From a config to a waiting job and a SCHEDULED run, and back to a person's question which one."""
 
+import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
@@ -15,8 +17,11 @@ from scalebook.training.files import yaml
 from scalebook.training.jobs import queue, supervising
 from scalebook.training.jobs.folder import JobFolder, Result
 from scalebook.training.jobs.process import ProcessId
+from scalebook.training.safe_path import environment
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import open_store
+from scalebook.training.workspace import Workspace
+from tests.prepared import Prepared
 from tests.training.benches import Bench, until_state, wait_for
 
 DESCRIPTION = Description(
@@ -158,6 +163,35 @@ def test_asking_the_queue_loads_neither_torch_nor_mlflow() -> None:
     code += "print(sorted({'torch', 'mlflow', 'lightning', 'streamlit'} & set(sys.modules)))"
     with psutil.Popen([sys.executable, "-c", code], stdout=-1, text=True) as process:
         assert process.communicate(timeout=30)[0] == "[]\n"
+
+
+def test_submitting_a_job_loads_few_of_our_modules(tmp_path: Path, prepared: Prepared) -> None:
+    """What a queue entry is made of: a config that is checked, records, the run in MLflow. Nothing that runs it."""
+    prepared.open(Workspace(tmp_path))
+    program = f"""
+import sys
+from pathlib import Path
+from scalebook.training.config.description import Description
+from scalebook.training.jobs import queue
+from scalebook.training.workspace import Workspace
+
+config = {{
+    "model": {{"class_path": "MLPClassifier"}}, "data": {{"class_path": "Digits"}},
+    "trainer": {{"strategy": {{"class_path": "AsyncPS", "init_args": {{"workers": 2}}}}, "max_epochs": 1}},
+}}
+description = Description.from_json(Path({str(prepared.description)!r}).read_text())
+(job,) = queue.submit(Workspace(Path.cwd()), config, seeds=[1], description=description, start=False)
+assert job.state() == "waiting"
+print(*(name for name in sys.modules if name.startswith("scalebook.")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60,
+        check=True,
+    )  # fmt: skip
+    ours = [name.removeprefix("scalebook.") for name in done.stdout.split()]
+    assert len(ours) <= 80, sorted(ours)
+    above = ("training.strategies", "training.planning", "training.supervisor", "training.jobs.executors.cluster")
+    assert [name for name in ours if name.startswith(above)] == []
 
 
 def test_a_deleted_experiment_is_brought_back(bench: Bench) -> None:

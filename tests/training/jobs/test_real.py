@@ -10,8 +10,8 @@ import pytest
 
 from scalebook.training.jobs.executors.local.warming import RUNNER
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Result
-from scalebook.training.jobs.lock import status
 from scalebook.training.jobs.process import ProcessId, descendants, send, session
+from scalebook.training.jobs.supervising import status
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store
 from tests.training.benches import Bench, until_state, wait_for

@@ -12,9 +12,8 @@ import pytest
 from scalebook.training.__main__ import main
 from scalebook.training.commands import notebook_run
 from scalebook.training.commands.run_lines import RunLines
-from scalebook.training.jobs.lock import LOCK, SILENT_S, SupervisorLock, silence
 from scalebook.training.jobs.process import ProcessId, alive, send, stopped
-from scalebook.training.jobs.supervising import Keeper
+from scalebook.training.jobs.supervising import LOCK, SILENT_S, Keeper, SupervisorLock, silence
 from scalebook.training.jobs.waiting import NO_SUPERVISOR, waiting_reasons
 from tests.training.benches import Bench, wait_for
 

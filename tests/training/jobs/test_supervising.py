@@ -9,8 +9,8 @@ import pytest
 
 from scalebook.training.files import records
 from scalebook.training.jobs import owners, supervising
-from scalebook.training.jobs.lock import Status
 from scalebook.training.jobs.process import alive, send, session
+from scalebook.training.jobs.supervising import Status
 from scalebook.training.jobs.waiting import NO_SUPERVISOR, waiting_reasons
 from tests.training.benches import Bench, cores, until_state, wait_for
 

@@ -14,7 +14,7 @@ from scalebook.training.files import records, yaml
 from scalebook.training.jobs.folder import JobFolder, Progress
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.planning import asked as asking
-from scalebook.training.planning import play, process, version
+from scalebook.training.planning import play, process
 from scalebook.training.planning.answering import answer
 from scalebook.training.planning.asked import Asked, PlanProgress, PlanRequest
 from scalebook.training.planning.measuring import NotMeasured
@@ -73,15 +73,15 @@ def test_what_another_engine_has_played_is_no_answer(workspace: Workspace, monke
 
 
 def test_the_version_follows_the_code_that_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert version.engine_version() == version.engine_version.__wrapped__()
+    assert asking.engine_version() == asking.engine_version.__wrapped__()
     for name in ("ps", "planning"):
-        shutil.copytree(version.PLANNING.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(version, "ENGINE", tmp_path / "ps")
-    monkeypatch.setattr(version, "PLANNING", tmp_path / "planning")
-    assert version.engine_version.__wrapped__() == version.engine_version()
+        shutil.copytree(asking.PLANNING.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(asking, "ENGINE", tmp_path / "ps")
+    monkeypatch.setattr(asking, "PLANNING", tmp_path / "planning")
+    assert asking.engine_version.__wrapped__() == asking.engine_version()
     with (tmp_path / "ps" / "sim" / "clock.py").open("a") as file:
         file.write("# another engine\n")
-    assert version.engine_version.__wrapped__() != version.engine_version()
+    assert asking.engine_version.__wrapped__() != asking.engine_version()
 
 
 def test_a_mistake_is_told_by_key_and_remedy(workspace: Workspace) -> None:

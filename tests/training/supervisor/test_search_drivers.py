@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.jobs import process
 from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchRequest
 from scalebook.training.supervisor import search_drivers
 from scalebook.training.trust import SEARCH, sign
@@ -45,7 +46,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def does(program: str) -> None:
         words = ["/bin/sh", "-c", f'while [ ! -e "$0/driver.json" ]; do sleep 0.01; done; {program}']
-        monkeypatch.setattr(search_drivers, "python", lambda *told: [*words, told[-1]])
+        monkeypatch.setattr(process, "python", lambda *told: [*words, told[-1]])
 
     return does
 

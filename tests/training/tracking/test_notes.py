@@ -2,7 +2,7 @@
 
 import json
 
-from scalebook.training.tracking import names, notes, views
+from scalebook.training.tracking import names, notes
 
 RUN = "0a" * 16
 
@@ -38,14 +38,14 @@ def test_an_experiment_names_its_notebook_whatever_signs_that_has() -> None:
     lab = notes.of_experiment("7", "lab.md")
     assert lab.startswith("Runs of the notebook [lab](/scalebook/notebook/lab). [Charts, what the model logs first](#/")
     assert notes.of_experiment("7", None).startswith("Runs from the command line, of no notebook. [Charts")
-    assert views.charts("7") in lab
+    assert notes.charts("7") in lab
 
 
 def test_the_order_of_charts_has_ours_folded_up_and_the_axes_left_out() -> None:
     """What MLflow makes of it, a journey through its pages says (tests/e2e/test_mlflow_pages.py)."""
-    state = json.loads(views.model_first())
+    state = json.loads(notes.model_first())
     shown = {section["name"]: section["display"] for section in state["compareRunSections"]}
     assert list(shown) == ["train", "Model metrics", "best", "final", "perf", "ps", "System metrics"]
     assert [name for name, is_open in shown.items() if not is_open] == ["perf", "ps", "System metrics"]
     assert {chart["metricKey"] for chart in state["compareRunCharts"] if chart["deleted"]} == {*names.AXES}
-    assert len(views.model_first()) < 5000, "the longest tag of an experiment that MLflow takes"
+    assert len(notes.model_first()) < 5000, "the longest tag of an experiment that MLflow takes"

@@ -11,9 +11,11 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.compare.components import comparison_form
 from scalebook.app.compare.services import comparison_drafts, plans
+from scalebook.app.compare.services.comparison_drafts import ComparisonDraft
 from scalebook.app.compare.services.plans import ComparisonPlan
 from scalebook.app.navigation import NOTEBOOK
 from scalebook.app.shared.components import draft_label
+from scalebook.app.shared.services import drafts
 from scalebook.app.shared.views import dialogs, what_it_logs
 from scalebook.app.shared.views.writing import in_conflict, write
 from scalebook.training.notebook.store import Stored
@@ -41,7 +43,7 @@ def show_left(stored: Stored) -> None:
     if dialogs.is_open():
         return
     workspace = resources.workspace()
-    for i, (draft, left_at) in enumerate(comparison_drafts.of_notebook(workspace, stored.path.name)):
+    for i, (draft, left_at) in enumerate(drafts.of_notebook(workspace, ComparisonDraft, stored.path.stem)):
         cell = comparison_drafts.cell_of(draft, stored.notebook)
         what = f"the comparison {draft.editing}" if cell else "a new comparison"
         words = f"{draft.cell.name}: {', '.join(draft.cell.runs)}"
@@ -56,7 +58,7 @@ def show_left(stored: Stored) -> None:
             )
             _open([replace(fresh, cell=draft.cell, of_runs=draft.of_runs, left_at=left_at)], [fresh], leads_there=False)
         elif asked == "discard":
-            comparison_drafts.forget(workspace, draft)
+            drafts.discard(workspace, ComparisonDraft, draft.notebook, draft.which)
             st.rerun()
 
 

@@ -18,6 +18,7 @@ from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.shared.components import html
 from scalebook.app.shared.components import problems as problem_list
 from scalebook.app.shared.services import drafts, form, notebooks
+from scalebook.app.shared.services.drafts import SavedDraft
 from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views.writing import write
 from scalebook.app.state import ComposeDraft
@@ -68,12 +69,12 @@ def load(choice: NotebookChoice, cell_name: str, description: Description) -> Co
         return draft
     stored = notebooks.read(choice.path)
     state.remember("composing", stored)
-    left = drafts.load(resources.workspace(), *source)
+    left = drafts.load(resources.workspace(), SavedDraft, *source)
     if left is not None:
-        at = drafts.left_at(resources.workspace(), *source)
-        if left.text:
+        saved, at = left
+        if saved.text:
             state.remember(MODE, "YAML")
-        return state.reset_draft(source, left.config, left.name, left.repeats, left.text, at)
+        return state.reset_draft(source, saved.config, saved.name, saved.repeats, saved.text, at)
     cell = stored.notebook.experiment(cell_name) if cell_name else None
     if cell is not None:
         return state.reset_draft(source, copy.deepcopy(cell.config), cell.name, cell.repeats)
@@ -171,7 +172,7 @@ def keep(draft: ComposeDraft, edited: Edited, description: Description) -> None:
     if now == (draft.config, draft.repeats, draft.name, draft.text):
         return
     draft.config, draft.repeats, draft.name, draft.text = now
-    saved = drafts.SavedDraft(*draft.source, draft.name, draft.repeats, draft.config, draft.text)
+    saved = SavedDraft(*draft.source, draft.name, draft.repeats, draft.config, draft.text)
     drafts.save(resources.workspace(), saved)
 
 
@@ -198,7 +199,7 @@ def mode() -> tuple[str, str]:
 
 def start_over(draft: ComposeDraft) -> None:
     """Forget what was typed."""
-    drafts.discard(resources.workspace(), *draft.source)
+    drafts.discard(resources.workspace(), SavedDraft, *draft.source)
     state.reset_draft(("", ""), {}, "", 1)
 
 
@@ -274,7 +275,7 @@ def finish(
             recorded=locks.tags(stored.notebook, name, description),
         )
     state.clicks().settle(key)
-    drafts.discard(workspace, *draft.source)
+    drafts.discard(workspace, SavedDraft, *draft.source)
     state.reset_draft(("", ""), {}, "", 1)
     if jobs:
         st.switch_page(RUNS.script, query_params={"run": jobs[0].id})

@@ -1,18 +1,19 @@
 """What follows a notebook that gets another file name: its runs and searches, and what was typed and not saved."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scalebook.app.search.services import search_setup
-from scalebook.app.shared.services import drafts, note_drafts
+from scalebook.app.compare.services.comparison_drafts import ComparisonDraft
+from scalebook.app.search.services.search_setup import SavedSetup
+from scalebook.app.shared.services import drafts
+from scalebook.app.shared.services.drafts import SavedDraft
+from scalebook.app.shared.services.note_drafts import NoteDraft
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import record_folder
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import ENDED
 from scalebook.training.notebook import lifecycle
-from scalebook.training.notebook.cells import Note
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search.folder import all_searches
 from scalebook.training.tracking import names, notes
@@ -24,6 +25,7 @@ from scalebook.training.workspace import Workspace, sqlite_address
 if TYPE_CHECKING:
     from mlflow.entities import Experiment
 
+DRAFTS: Final = (SavedDraft, NoteDraft, SavedSetup, ComparisonDraft)
 MOST_RUNS: Final = 50_000
 LIVE_SEARCH: Final = ("running", "stopping", "waiting")
 
@@ -43,7 +45,8 @@ def rename(workspace: Workspace, reader: RunReader, stored: Stored, stem: str) -
     _runs(workspace, reader, old, new)
     _searches(workspace, old, new)
     moved = lifecycle.move_file(stored, stem)
-    _drafts(workspace, moved, stored.path.stem)
+    for kind in DRAFTS:
+        drafts.move(workspace, kind, stored.path.stem, stem)
     return moved
 
 
@@ -103,25 +106,3 @@ def _searches(workspace: Workspace, old: str, new: str) -> None:
         if mine:
             sign(search.path, search.id, SEARCH)
     record_folder.forget()
-
-
-def _drafts(workspace: Workspace, moved: Stored, old: str) -> None:
-    """`old` is the stem that it had."""
-    cells = ["", *(cell.name for cell in moved.notebook.cells if not isinstance(cell, Note))]
-    new = moved.path.stem
-    for cell in cells:
-        if (draft := drafts.load(workspace, old, cell)) is not None:
-            drafts.save(workspace, replace(draft, notebook=new))
-            drafts.discard(workspace, old, cell)
-    for left in note_drafts.of_notebook(workspace, old):
-        note_drafts.save(workspace, replace(left.draft, notebook=new))
-        note_drafts.discard(workspace, left.draft)
-    for source in _setups(cells):
-        if (setup := search_setup.load(workspace, (old, *source))) is not None:
-            search_setup.save(workspace, replace(setup, notebook=new))
-            search_setup.discard(workspace, (old, *source))
-
-
-def _setups(cells: Sequence[str]) -> list[tuple[str, str]]:
-    """Cell and experiment of each search that may have been begun."""
-    return [*((cell, "") for cell in cells), *(("", cell) for cell in cells[1:])]

@@ -19,8 +19,9 @@ from scalebook.app.runs.views import remarks, removing
 from scalebook.app.shared.components import broken, html, page_head, press
 from scalebook.app.shared.services.words import plural
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs import moving, queue
+from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.waiting import Direction, move
 from scalebook.training.tracking.reading import RunRecord
 
 ASKED = "runs-asked"  # by the run before
@@ -30,7 +31,7 @@ OLDEST_FIRST = ("attributes.start_time ASC",)
 EVERY_S = 1.0
 DEVICES_EVERY_S = 2.0
 MOST_WAITING = 200  # are put in order
-MOVES: tuple[tuple[str, str, moving.Direction, int], ...] = (
+MOVES: tuple[tuple[str, str, Direction, int], ...] = (
     ("Start earlier:", "arrow_upward", "earlier", 0),
     ("Start later:", "arrow_downward", "later", -1),
 )
@@ -157,7 +158,7 @@ def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
                 help=f"{word} {view.title}",
             ):  # fmt: skip
                 with suppress(ConfigError):  # it has begun meanwhile, and shows so
-                    moving.move(resources.workspace(), job, way)
+                    move(resources.workspace(), job, way)
                 state.clicks().settle(key)
                 st.rerun()
     if st.button("Stop", key=f"stop-{view.id}", type="tertiary", disabled=view.state == "stopping"):

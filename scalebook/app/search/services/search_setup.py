@@ -1,14 +1,12 @@
 """Setting up a search without its widgets: the body of the cell, what it would do, and its unfinished drafts."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from scalebook.app.runs.services import runs
-from scalebook.app.shared.services import drafts
+from scalebook.app.shared.services.drafts import Draft
 from scalebook.app.shared.services.words import plural
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import Cost
@@ -21,7 +19,7 @@ from scalebook.training.config.search.types import AMOUNTS
 from scalebook.training.config.workload import Workload, workload
 from scalebook.training.durations import duration
 from scalebook.training.errors import ConfigError
-from scalebook.training.files import records, yaml
+from scalebook.training.files import yaml
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.gpu_problems import computes_on_gpus
 from scalebook.training.notebook import edit
@@ -226,36 +224,21 @@ def cell_text(notebook: Notebook, name: str, body: Body) -> str:
 
 
 @dataclass(frozen=True)
-class SavedSetup:
+class SavedSetup(Draft):
     """What the form said last, for one address."""
 
-    notebook: str
+    KIND = "search-draft"
     cell: str
     experiment: str
     name: str
     step: int
     body: Body
 
-
-def _path(workspace: Workspace, source: Sequence[str]) -> Path:
-    digest = hashlib.sha256("\n".join(("search", *source)).encode()).hexdigest()[:16]
-    return workspace.cache / f"search-draft-{digest}.json"
-
-
-def load(workspace: Workspace, source: Sequence[str]) -> SavedSetup | None:
-    """The unfinished search of this notebook, cell and experiment, if one was left."""
-    return records.peek(_path(workspace, source), SavedSetup)
+    @property
+    def which(self) -> str:
+        return address(self.cell, self.experiment)
 
 
-def left_at(workspace: Workspace, source: Sequence[str]) -> float | None:
-    """When it was written last, in seconds since the epoch; None where there is none."""
-    return drafts.written(_path(workspace, source))
-
-
-def save(workspace: Workspace, setup: SavedSetup) -> None:
-    workspace.cache.mkdir(parents=True, exist_ok=True)
-    records.save(_path(workspace, (setup.notebook, setup.cell, setup.experiment)), setup)
-
-
-def discard(workspace: Workspace, source: Sequence[str]) -> None:
-    _path(workspace, source).unlink(missing_ok=True)
+def address(cell: str, experiment: str) -> str:
+    """Of the search set-up, within its notebook."""
+    return f"{cell}\n{experiment}"

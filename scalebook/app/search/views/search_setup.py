@@ -17,7 +17,7 @@ from scalebook.app.search.services.search_fields import search_fields
 from scalebook.app.search.services.search_setup import Body, SavedSetup
 from scalebook.app.shared.components import draft_label, html, page_head
 from scalebook.app.shared.components import problems as problem_list
-from scalebook.app.shared.services import notebooks
+from scalebook.app.shared.services import drafts, notebooks
 from scalebook.app.shared.services.notebooks import NotebookChoice
 from scalebook.app.shared.views import what_it_logs
 from scalebook.app.shared.views.writing import write
@@ -87,10 +87,10 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
         return draft
     stored = notebooks.read(choice.path)
     state.remember(OPENED, stored)
-    left = search_setup.load(resources.workspace(), source)
+    left = drafts.load(resources.workspace(), SavedSetup, choice.name, search_setup.address(*source[1:]))
     if left is not None:
-        at = search_setup.left_at(resources.workspace(), source)
-        return state.reset_search_draft(source, left.body, left.name, left.step, at)
+        saved, at = left
+        return state.reset_search_draft(source, saved.body, saved.name, saved.step, at)
     if cell:
         known = stored.notebook.search(cell)
         return state.reset_search_draft(source, copy.deepcopy(known.body), known.name) if known is not None else None
@@ -130,8 +130,13 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
     return step
 
 
+def _discard(draft: SearchDraft) -> None:
+    notebook, *cell_and_experiment = draft.source
+    drafts.discard(resources.workspace(), SavedSetup, notebook, search_setup.address(*cell_and_experiment))
+
+
 def _start_over(draft: SearchDraft) -> None:
-    search_setup.discard(resources.workspace(), draft.source)
+    _discard(draft)
     state.reset_search_draft(("", "", ""), {}, "")
     st.rerun()
 
@@ -232,7 +237,7 @@ def _keep(draft: SearchDraft, body: Body, name: str) -> None:
 
 
 def _save(draft: SearchDraft) -> None:
-    search_setup.save(resources.workspace(), SavedSetup(*draft.source, draft.name, draft.step, draft.body))
+    drafts.save(resources.workspace(), SavedSetup(*draft.source, draft.name, draft.step, draft.body))
 
 
 def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) -> search_plan.Intent | None:
@@ -310,7 +315,7 @@ def _finish(intent: search_plan.Intent, choice: NotebookChoice, draft: SearchDra
             st.error(str(error), icon=":material/error:")
             return
     state.clicks().settle(key)
-    search_setup.discard(resources.workspace(), draft.source)
+    _discard(draft)
     state.reset_search_draft(("", "", ""), {}, "")
     if folder is None:
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))

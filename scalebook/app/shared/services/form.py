@@ -30,6 +30,7 @@ _STRATEGY: Final = "trainer.strategy.init_args"
 WORKERS: Final = f"{_STRATEGY}.workers"
 CLOCK: Final = f"{_STRATEGY}.clock"
 """What makes workers simulated ones, with the strategy's `host`; both follow from one switch."""
+DEFAULT_EPOCHS: Final = 10
 USUAL_GRADIENT_S: Final = 0.1
 
 
@@ -194,15 +195,15 @@ def make_real(config: Config, workers: Any) -> None:
     put(config, "trainer.devices", workers)
 
 
-def budget_of(config: Mapping[str, Any], default_epochs: int = 10) -> Budget:
-    """The first budget that the config sets: time, updates, epochs; `default_epochs` where it sets none."""
+def budget_of(config: Mapping[str, Any]) -> Budget:
+    """The first budget that the config sets: time, updates, epochs; DEFAULT_EPOCHS where it sets none."""
     if (time := get(config, "trainer.max_time")) is not None:
         minutes = _minutes(time)
         return Budget("time", time if minutes is None else minutes)
     if (steps := get(config, "trainer.max_steps")) not in (None, -1):
         return Budget("updates", steps)
     epochs = get(config, "trainer.max_epochs")
-    return Budget("epochs", default_epochs if epochs is None else epochs)
+    return Budget("epochs", DEFAULT_EPOCHS if epochs is None else epochs)
 
 
 def assign_budget(config: Config, budget: Budget) -> None:

@@ -1,41 +1,31 @@
-"""Notes that were begun and not saved, kept in the workspace's cache by notebook and by the note that is edited."""
+"""Notes that were begun and not saved: which note a draft is of, wherever that has moved to."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from scalebook.app.shared.services.drafts import written
-from scalebook.training.files import records
+from scalebook.app.shared.services.drafts import Draft, Left
 from scalebook.training.notebook.cells import Cell, Note, Notebook
-from scalebook.training.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class NoteDraft:
+class NoteDraft(Draft):
     """What the editor said last. `before` is the note as it was when the editor was opened, "" for a new one.
 
     `above` and `below` are the cells around a new one, as `around` calls them: it stays between them when others come.
     """
 
-    notebook: str
+    KIND = "note-draft"
     index: int
     before: str
     text: str
     above: str = ""
     below: str = ""
 
-
-@dataclass(frozen=True)
-class LeftNote:
-    """A draft that was found, and when it was written last, in seconds since the epoch."""
-
-    draft: NoteDraft
-    written_s: float
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    @property
+    def which(self) -> str:
+        """A note is known by its text, wherever it has moved to; a new one by what stands around it."""
+        return self.before or f"new {self.above}\n{self.below}"
 
 
 def around(notebook: Notebook, index: int) -> tuple[str, str]:
@@ -46,43 +36,12 @@ def around(notebook: Notebook, index: int) -> tuple[str, str]:
 
 def _cell(cell: Cell) -> str:
     """Its name; of a note, which has none, its text."""
-    return _digest(cell.source) if isinstance(cell, Note) else f"{type(cell).__name__} {cell.name}"
+    if isinstance(cell, Note):
+        return hashlib.sha256(cell.source.encode()).hexdigest()[:12]
+    return f"{type(cell).__name__} {cell.name}"
 
 
-def _path(workspace: Workspace, draft: NoteDraft) -> Path:
-    # a note is known by its text, wherever it has moved to; a new one by what stands around it
-    which = _digest(draft.before) if draft.before else f"new-{_digest(f'{draft.above}{chr(10)}{draft.below}')}"
-    return workspace.cache / f"note-draft-{_digest(draft.notebook)}-{which}.json"
-
-
-def save(workspace: Workspace, draft: NoteDraft) -> None:
-    workspace.cache.mkdir(parents=True, exist_ok=True)
-    records.save(_path(workspace, draft), draft)
-
-
-def load(workspace: Workspace, same: NoteDraft) -> LeftNote | None:
-    """What was left of the note that `same` is a draft of, whatever text that has."""
-    return _left(_path(workspace, same))
-
-
-def discard(workspace: Workspace, draft: NoteDraft) -> None:
-    _path(workspace, draft).unlink(missing_ok=True)
-
-
-def of_notebook(workspace: Workspace, notebook: str) -> list[LeftNote]:
-    """The note drafts of one notebook, the oldest first."""
-    paths = workspace.cache.glob(f"note-draft-{_digest(notebook)}-*.json")
-    return sorted(
-        (left_note for path in paths if (left_note := _left(path)) is not None), key=lambda note: note.written_s
-    )
-
-
-def _left(path: Path) -> LeftNote | None:
-    draft, at = records.peek(path, NoteDraft), written(path)
-    return LeftNote(draft, at) if draft is not None and at is not None else None
-
-
-def belonging(left: Sequence[LeftNote], notebook: Notebook, index: int) -> list[LeftNote]:
+def belonging(left: Sequence[Left[NoteDraft]], notebook: Notebook, index: int) -> list[Left[NoteDraft]]:
     """Those that are of cell `index`; with the number of cells for the end: of a new note there, or of a note that has
     been changed or deleted meanwhile."""
     count = len(notebook.cells)

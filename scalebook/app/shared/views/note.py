@@ -8,8 +8,9 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.shared.components import draft_label, html, press
-from scalebook.app.shared.services import note_drafts, notebooks
-from scalebook.app.shared.services.note_drafts import LeftNote, NoteDraft
+from scalebook.app.shared.services import drafts, note_drafts, notebooks
+from scalebook.app.shared.services.drafts import Left
+from scalebook.app.shared.services.note_drafts import NoteDraft
 from scalebook.app.shared.views import deleting
 from scalebook.app.shared.views.writing import in_conflict, write
 from scalebook.training.claims import written
@@ -78,7 +79,7 @@ def opened_here(path: Path) -> Stored | None:
 
 def look_for_drafts(stored: Stored) -> None:
     """Once a page, before its cells."""
-    state.remember(LEFT, note_drafts.of_notebook(resources.workspace(), stored.path.stem))
+    state.remember(LEFT, drafts.of_notebook(resources.workspace(), NoteDraft, stored.path.stem))
 
 
 def show_new(stored: Stored, index: int) -> None:
@@ -86,25 +87,29 @@ def show_new(stored: Stored, index: int) -> None:
     key = f"new-{index}"
     if state.recall(EDITING, "") == key:
         _editor(key)
-    left: list[LeftNote] = state.recall(LEFT, [])
+    left: list[Left[NoteDraft]] = state.recall(LEFT, [])
     for note in note_drafts.belonging(left, stored.notebook, index):
         if note.draft != _draft_at_work():
             _show_left(stored, index, note)
 
 
-def _show_left(stored: Stored, index: int, left: LeftNote) -> None:
+def _show_left(stored: Stored, index: int, left: Left[NoteDraft]) -> None:
     """A draft of an earlier session, or of another tab: labelled, and never taken for one's own."""
     draft = left.draft
     known = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
     what = "the note below" if known else "a note that has changed since" if draft.before else "a new note"
     asked = draft_label.draw(left.written_s, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
     if asked == "discard":
-        note_drafts.discard(resources.workspace(), draft)
+        _discard(draft)
         st.rerun()
     if asked == "continue":
         if not known:  # goes on as a new note
-            note_drafts.discard(resources.workspace(), draft)
+            _discard(draft)
         _open(stored, notebooks.key(stored.notebook.cells[index], index) if known else f"new-{index}", draft.text)
+
+
+def _discard(draft: NoteDraft) -> None:
+    drafts.discard(resources.workspace(), NoteDraft, draft.notebook, draft.which)
 
 
 def add(stored: Stored, index: int) -> None:
@@ -145,7 +150,8 @@ def _draft_at_work() -> NoteDraft | None:
     at_work = _at_work()
     if at_work is None:
         return None
-    left = note_drafts.load(resources.workspace(), _draft(*at_work[:3], ""))
+    same = _draft(*at_work[:3], "")
+    left = drafts.load(resources.workspace(), NoteDraft, same.notebook, same.which)
     return left.draft if left else None
 
 
@@ -177,7 +183,7 @@ def _editor(key: str) -> None:
         html.draw(f'<span class="{"sb-unchanged" if text == before else "sb-changed"}"></span>')
         draft = _draft(opened, index, before, text)
         if text not in (before, aside.text if aside else before):
-            note_drafts.save(resources.workspace(), draft)
+            drafts.save(resources.workspace(), draft)
         with st.container(horizontal=True):
             if press.button("Save", f"save-{key}", type="primary", help="Ctrl+Enter or Ctrl+S"):
                 done = _finish(draft, opened, new)
@@ -210,7 +216,7 @@ def _finish(draft: NoteDraft, opened: Stored, new: bool) -> bool:
 
 
 def _forget(draft: NoteDraft) -> None:
-    note_drafts.discard(resources.workspace(), draft)
+    _discard(draft)
     for key in (EDITING, EDITED, BEGUN):
         state.take(key, None)
 

@@ -9,7 +9,7 @@ from scalebook.app.navigation import RUNS, SEARCH
 from scalebook.app.shared.components import html
 from scalebook.training.jobs import endings
 from scalebook.training.jobs.endings import Ending
-from scalebook.training.jobs.lock import silence
+from scalebook.training.jobs.supervising import silence
 
 EVERY_S = 2.0
 SUPERVISOR_EVERY_S = 5.0

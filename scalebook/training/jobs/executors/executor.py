@@ -1,7 +1,7 @@
 """The seam between jobs and the machines that run them: what any process asks by a job's handle."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from scalebook.training.jobs.devices import Machine
@@ -44,6 +44,9 @@ class Executor(ABC, Generic[H]):
     @abstractmethod
     def machines(self) -> list[Machine]:
         """All devices that jobs may be lent, whoever holds them just now."""
+
+    def need(self, paths: Iterable[str]) -> None:
+        """Have each machine asked whether it has these files and folders of this one, which do not travel."""
 
     def without(self) -> str:
         """Why there is no machine, where there is none, for people."""

@@ -1,18 +1,27 @@
-"""Which executors there are."""
+"""Which executors there are. What runs jobs on a cluster is loaded only where a job, or the workspace, names it."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.executors.beginning import RayHandle
-from scalebook.training.jobs.executors.cluster.executor import RayExecutor
-from scalebook.training.jobs.executors.cluster.ray_core import require_ray
 from scalebook.training.jobs.executors.executor import Executor
 from scalebook.training.jobs.executors.local.executor import LocalExecutor, LocalHandle
 from scalebook.training.trust import OPTION, trusted
 from scalebook.training.workspace import SETTINGS, Workspace
 
 LOCAL: Final = LocalExecutor()
-EXECUTORS: Final[dict[str, Executor[Any]]] = {LOCAL.name: LOCAL, RayExecutor.name: RayExecutor()}
+
+
+@cache
+def _of_any_cluster() -> Executor[RayHandle]:
+    from scalebook.training.jobs.executors.cluster.executor import RayExecutor
+
+    return RayExecutor()
+
+
+EXECUTORS: Final[dict[str, Callable[[], Executor[Any]]]] = {LOCAL.name: lambda: LOCAL, "ray": _of_any_cluster}
 """By the name that is in their handles."""
 
 Handle = LocalHandle | RayHandle
@@ -21,7 +30,7 @@ Handle = LocalHandle | RayHandle
 
 def executor_of(handle: Handle) -> Executor[Any]:
     """Who runs the job; a record that names another one is broken, and so none."""
-    return EXECUTORS[handle.executor]
+    return EXECUTORS[handle.executor]()
 
 
 def chosen(workspace: Workspace) -> Executor[Any]:
@@ -32,6 +41,9 @@ def chosen(workspace: Workspace) -> Executor[Any]:
         clustered = False
     if not clustered:
         return LOCAL
+    from scalebook.training.jobs.executors.cluster.executor import RayExecutor
+    from scalebook.training.jobs.executors.cluster.ray_core import require_ray
+
     key = f"{SETTINGS}: cluster.address"
     require_ray(key)
     if not trusted(workspace):

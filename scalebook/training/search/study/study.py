@@ -15,8 +15,7 @@ from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import FailureClass
 from scalebook.training.search.study import trials
-from scalebook.training.search.study.judge import Judge
-from scalebook.training.search.study.pruners import Rungs
+from scalebook.training.search.study.pruners import Judge, Rungs
 from scalebook.training.search.study.reading import read
 from scalebook.training.search.study.storage import answering, close_storage, mend, open_storage, settle, understood
 from scalebook.training.search.study.trials import Records, TrialRecord

@@ -1,17 +1,14 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scalebook.app.search.services import search_setup
-from scalebook.app.search.services.search_setup import SavedSetup
 from scalebook.app.shared.services import notebooks
 from scalebook.training.config.search.cost import Cost
 from scalebook.training.config.search.definition import read_search
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking.directions import Direction
-from scalebook.training.workspace import Workspace
 from tests.app.described import description
 from tests.app.recorded import config
 
@@ -144,13 +141,3 @@ def test_names_are_suggested_free_and_checked() -> None:
     assert notebooks.name_problems(notebook, "two words", "")[0].key == "name"
     assert notebooks.name_problems(notebook, "x" * 300, "")[0].message == "has 300 characters, more than 100"
     assert notebooks.name_problems(notebook, "x" * 300, "x" * 300) == []
-
-
-def test_what_was_typed_is_kept_by_address(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    setup = SavedSetup("first-steps", "", "first", "mine", 2, body())
-    search_setup.save(workspace, setup)
-    assert search_setup.load(workspace, ("first-steps", "", "first")) == setup
-    assert search_setup.load(workspace, ("first-steps", "", "second")) is None
-    search_setup.discard(workspace, ("first-steps", "", "first"))
-    assert search_setup.load(workspace, ("first-steps", "", "first")) is None

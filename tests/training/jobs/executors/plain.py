@@ -97,7 +97,7 @@ class PlainLauncher(Launcher):
 
 
 def main(folder: Path, workspace: str, runner: str, machine: str, cores: list[int]) -> int:
-    EXECUTORS[PlainExecutor.name] = PlainExecutor()
+    EXECUTORS[PlainExecutor.name] = PlainExecutor
     run = load(runner)
     os.sched_setaffinity(0, cores)
     os.chdir(workspace)

@@ -7,7 +7,7 @@ import pytest
 
 from scalebook.training.jobs.executors.known import EXECUTORS
 from scalebook.training.jobs.executors.launchers import LAUNCHERS
-from scalebook.training.jobs.lock import SupervisorLock
+from scalebook.training.jobs.supervising import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.turns import Turns
 from tests.training.benches import STAND_IN, Bench, wait_for
@@ -18,7 +18,7 @@ from tests.training.jobs.executors.plain import PlainExecutor, PlainLauncher
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> PlainExecutor:
     made = PlainExecutor()
-    monkeypatch.setitem(EXECUTORS, made.name, made)
+    monkeypatch.setitem(EXECUTORS, made.name, lambda: made)
     monkeypatch.setitem(LAUNCHERS, made.name, PlainLauncher)
     return made
 

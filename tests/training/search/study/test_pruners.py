@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from scalebook.training.config.search.types import Objective, SearchSpec
 from scalebook.training.search.study import pruners
-from scalebook.training.search.study.judge import Judge
-from scalebook.training.search.study.pruners import HALVINGS, PARTS, STARTUP, Rungs, value_at
+from scalebook.training.search.study.pruners import HALVINGS, PARTS, STARTUP, Judge, Rungs, value_at
 from scalebook.training.search.study.study import Study
 from scalebook.training.search.study.trials import State, TrialRecord
 from tests.training.search.studies import ACCURACY, LOSS, RATE, SECONDS, journal, search

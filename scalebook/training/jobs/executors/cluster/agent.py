@@ -21,9 +21,8 @@ from scalebook.training.files import records
 from scalebook.training.jobs.devices import Machine, this_machine
 from scalebook.training.jobs.executors.beginning import ANSWER, ASKED, YES, Away
 from scalebook.training.jobs.executors.cluster.carrying import FilePiece, Has, files_of, news
-from scalebook.training.jobs.executors.cluster.parts import Rendezvous, Rendezvouses
-from scalebook.training.jobs.executors.cluster.receiving import is_shared, unpacked
-from scalebook.training.jobs.executors.cluster.sending import Parcel, digest_of, package_hash
+from scalebook.training.jobs.executors.cluster.rendezvous import Rendezvous, Rendezvouses
+from scalebook.training.jobs.executors.cluster.sending import Parcel, digest_of, is_shared, package_hash, unpacked
 from scalebook.training.jobs.executors.cluster.token import cluster_home
 from scalebook.training.jobs.executors.executor import Taken
 from scalebook.training.jobs.executors.launcher import Ended, LauncherLost

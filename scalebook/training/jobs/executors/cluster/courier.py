@@ -1,4 +1,4 @@
-"""`python -m scalebook.training.jobs.executors.cluster.courier FOLDER`: who reaches the machines, for one workspace.
+"""`python -m scalebook.training.jobs.executors.cluster.courier PARTS`: who reaches the machines, for one workspace.
 
 One process per workspace, and the only one here that imports Ray. It sees which machines there are, has an agent on
 each, and passes on and brings what `desk` and `link` say. It stays while somebody wants it or a job runs elsewhere, and
@@ -20,8 +20,8 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.files import locks
 from scalebook.training.files.output import forgive
 from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.executors.beginning import PARTS
 from scalebook.training.jobs.executors.cluster.agent import Agent
-from scalebook.training.jobs.executors.cluster.connecting import connected
 from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, state_of
 from scalebook.training.jobs.executors.cluster.link import (
     CALL_S,
@@ -32,8 +32,9 @@ from scalebook.training.jobs.executors.cluster.link import (
     comes_to_nothing,
     give_up,
 )
-from scalebook.training.jobs.executors.cluster.parts import FOLDER, Gathering, Rendezvous
+from scalebook.training.jobs.executors.cluster.reaching import connected
 from scalebook.training.jobs.executors.cluster.recording import Recording
+from scalebook.training.jobs.executors.cluster.rendezvous import Gathering, Rendezvous
 from scalebook.training.jobs.executors.cluster.sending import package_hash
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.process import ProcessId
@@ -293,7 +294,7 @@ class Courier:
         """Jobs elsewhere of which something is left."""
         found = []
         hidden = self.workspace.hidden
-        for path in (*hidden.glob("jobs/[!.]*/remote.json"), *hidden.glob(f"{FOLDER}/*/remote.json")):
+        for path in (*hidden.glob("jobs/[!.]*/remote.json"), *hidden.glob(f"{PARTS}/*/remote.json")):
             state = state_of(path.parent)
             if state is not None and state.handle is not None and not state.cleared:
                 found.append((JobFolder(path.parent), state))

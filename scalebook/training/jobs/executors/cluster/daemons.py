@@ -62,18 +62,16 @@ def here() -> Node | None:
     return node if node is not None and alive(node.process) else None
 
 
-def start_head(
-    host: str = LOOPBACK, port: int = PORT, name: str = "", cores: int | None = None, objects: int = OBJECTS_BYTES
-) -> Node:
+def start_head(host: str = LOOPBACK, port: int = PORT, name: str = "", cores: int | None = None) -> Node:
     """Bring up a head, with this machine as its first. `port` 0: one that is free. ConfigError where one runs."""
     _nobody_yet()
     make_token()
     words = ["--head", f"--port={port}", "--include-dashboard=false"]
-    return _start(words, host, name, cores, objects, head=True)
+    return _start(words, host, name, cores, head=True)
 
 
 def join(
-    address: str, host: str = "", name: str = "", cores: int | None = None, objects: int = OBJECTS_BYTES,
+    address: str, host: str = "", name: str = "", cores: int | None = None,
     token: Path | None = None,
 ) -> Node:  # fmt: skip
     """Make this machine one of the cluster whose head is at `address`. `host`: this machine's own, as the head's
@@ -87,7 +85,7 @@ def join(
         found_token()
     else:
         take_token(token)
-    return _start([f"--address={address}"], host or _own_address(address), name, cores, objects, head=False)
+    return _start([f"--address={address}"], host or _own_address(address), name, cores, head=False)
 
 
 def stop() -> bool:
@@ -126,10 +124,10 @@ def ray_environment(loopback: bool = False) -> dict[str, str]:
     }
 
 
-def _start(words: list[str], host: str, name: str, cores: int | None, objects: int, *, head: bool) -> Node:
+def _start(words: list[str], host: str, name: str, cores: int | None, *, head: bool) -> Node:
     folder = Path(tempfile.mkdtemp(prefix="scalebook-ray-", dir=SHORT))
     words = python("-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words)
-    words += [f"--node-ip-address={host}", f"--object-store-memory={objects}", f"--temp-dir={folder}"]
+    words += [f"--node-ip-address={host}", f"--object-store-memory={OBJECTS_BYTES}", f"--temp-dir={folder}"]
     words += [f"--node-name={name or socket.gethostname()}"]
     words += [f"--num-cpus={cores}"] if cores is not None else []
     log = cluster_home() / "ray.log"

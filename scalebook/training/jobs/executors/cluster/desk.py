@@ -15,8 +15,7 @@ from typing import Final, Literal
 
 from scalebook.training.files import records
 from scalebook.training.jobs.devices import Lent, Machine
-from scalebook.training.jobs.executors.beginning import RayHandle
-from scalebook.training.jobs.executors.cluster.parts import folder_of, run_of
+from scalebook.training.jobs.executors.beginning import RayHandle, folder_of, run_of
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.workspace import Workspace
 

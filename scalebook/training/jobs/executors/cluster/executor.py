@@ -1,13 +1,13 @@
 """Jobs on machines of a Ray cluster, asked about without Ray: by what the courier writes, and leaves to be asked."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
 from scalebook.training.jobs.devices import Machine
-from scalebook.training.jobs.executors.beginning import RayHandle
+from scalebook.training.jobs.executors.beginning import RayHandle, folder_of, joined
 from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, KnownMachines, RemoteState, ask, state_of
-from scalebook.training.jobs.executors.cluster.parts import folder_of, joined
 from scalebook.training.jobs.executors.executor import Executor, Level, PartEnd, Taken
 from scalebook.training.jobs.process import ProcessId, alive
 from scalebook.training.workspace import Workspace
@@ -33,6 +33,10 @@ class RayExecutor(Executor[RayHandle]):
         assert self.workspace is not None, "of no workspace"
         told = Desk(self.workspace).machines()
         return told.ready if told is not None and alive(told.courier) else []
+
+    def need(self, paths: Iterable[str]) -> None:
+        assert self.workspace is not None, "of no workspace"
+        Desk(self.workspace).create().need(paths)
 
     def known(self) -> KnownMachines:
         """All machines of the cluster, those too of which nothing can be lent just now, with why."""

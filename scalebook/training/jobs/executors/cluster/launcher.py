@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from scalebook.training.files import locks, records
-from scalebook.training.jobs import detached
 from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.executors.beginning import JoinedParts, RunPart, joined, joined_name, part_names
 from scalebook.training.jobs.executors.cluster.desk import (
     REMOTE,
     Desk,
@@ -19,13 +19,12 @@ from scalebook.training.jobs.executors.cluster.desk import (
     came_to_nothing,
     state_of,
 )
-from scalebook.training.jobs.executors.cluster.parts import JoinedParts, RunPart, joined, joined_name, part_names
 from scalebook.training.jobs.executors.cluster.ray_core import require_ray
 from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.parts import parts_of
-from scalebook.training.jobs.process import Children, alive
+from scalebook.training.jobs.process import Children, alive, start_detached
 from scalebook.training.workspace import Workspace
 
 COURIER: Final = "scalebook.training.jobs.executors.cluster.courier"
@@ -156,4 +155,4 @@ class RayLauncher(Launcher):
         if not held:
             self._kept += 4 * KEEP_S
             with self.desk.log.open("ab") as log, suppress(OSError):
-                detached.start(log, COURIER, str(self.desk.workspace.root), *self._options)
+                start_detached(log, COURIER, str(self.desk.workspace.root), *self._options)

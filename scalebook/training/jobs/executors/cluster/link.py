@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from scalebook.training.files import records
 from scalebook.training.files.records import Broken
-from scalebook.training.jobs.executors.beginning import RayHandle
+from scalebook.training.jobs.executors.beginning import RayHandle, is_part, joined, run_of
 from scalebook.training.jobs.executors.cluster.agent import JobNews
 from scalebook.training.jobs.executors.cluster.carrying import Brought
 from scalebook.training.jobs.executors.cluster.desk import Desk, JobOrder, RemoteState, came_to_nothing, state_of, tell
-from scalebook.training.jobs.executors.cluster.parts import Gathering, is_part, joined, run_of
 from scalebook.training.jobs.executors.cluster.recording import Recording
+from scalebook.training.jobs.executors.cluster.rendezvous import Gathering
 from scalebook.training.jobs.executors.cluster.sending import parcel
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.folder import JobFolder, Started

@@ -9,11 +9,12 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.executors.cluster import daemons
-from scalebook.training.workspace import OWNER_ONLY, is_host_and_port
+from scalebook.training.jobs.executors.cluster.ray_core import ray_core
+from scalebook.training.workspace import OWNER_ONLY, Workspace, is_host_and_port
 
 KEY: Final = "cluster.address"
 
@@ -57,3 +58,15 @@ def _require_token(address: str, environ: Mapping[str, str]) -> None:
         raise ConfigError(KEY, f"is {address}, and its token is not at {path}", remedy)
     if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
         raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
+
+
+def connected(workspace: Workspace) -> Any:
+    """Ray, as a driver of the cluster that `[cluster]` names. ConfigError, or what Ray raises."""
+    found = reached(workspace.settings.cluster.address)
+    os.environ.update(found.environment)
+    ray = ray_core()
+    ray.init(
+        address=found.address, namespace="scalebook", log_to_driver=False, configure_logging=False,
+        _node_ip_address=found.host or None,
+    )  # fmt: skip
+    return ray

@@ -2,11 +2,13 @@
 
 A file goes out once, under the hash of what is in it; what is there already is not sent again. The modules of one state
 of the workspace get a folder of their own there, so that a job runs with the code of the moment when it was started.
+Both ends are here: what is sent, and what the other machine makes of it.
 """
 
 import hashlib
 import json
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +16,14 @@ from typing import Any, Final
 
 import scalebook
 from scalebook.training.config.data_paths import data_of, staying
-from scalebook.training.files import yaml
+from scalebook.training.files import records, yaml
 from scalebook.training.files.records import Broken
 from scalebook.training.jobs.devices import Lent
 from scalebook.training.jobs.executors.cluster.desk import JobOrder
-from scalebook.training.jobs.executors.cluster.parts import Rendezvous
+from scalebook.training.jobs.executors.cluster.rendezvous import Rendezvous
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.modules import source_files
-from scalebook.training.trust import trusted
+from scalebook.training.trust import trust, trusted
 from scalebook.training.workspace import SETTINGS, Workspace
 
 MARK: Final = "machine"
@@ -130,9 +132,7 @@ def _mark(workspace: Workspace) -> tuple[str, str]:
         return "", ""
     path = workspace.hidden / "cluster" / MARK
     if not path.exists():
-        beside = path.with_name(f".{MARK}.{secrets.token_hex(4)}")
-        beside.write_text(secrets.token_hex(16), encoding="ascii")
-        beside.replace(path)
+        records.put(path, secrets.token_hex(16).encode())
     return str(path), path.read_text(encoding="ascii")
 
 
@@ -146,3 +146,41 @@ def package_hash() -> str:
     home = Path(scalebook.__file__).parent
     found = sorted((str(path.relative_to(home)), digest_of(path)) for path in home.rglob("*.py"))
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def is_shared(parcel: Parcel) -> bool:
+    """Whether this machine sees the workspace's own folder."""
+    path, word = parcel.mark
+    try:
+        return bool(word) and Path(path).read_text(encoding="ascii") == word and Path(parcel.home).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def unpacked(parcel: Parcel, own: Path, files: Path) -> Path:
+    """The job's folder, in a workspace below the agent's `own` folder; `files` lie by their hash."""
+    workspace = Workspace(own / "code" / parcel.code_hash[:16])
+    if not workspace.root.exists():
+        beside = workspace.root.with_name(f".{workspace.root.name}")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        for path, digest in parcel.code.items():
+            target = beside / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(files / digest, target)
+        for path, lies in parcel.stays.items():
+            (beside / path).parent.mkdir(parents=True, exist_ok=True)
+            if not (beside / path).exists():  # a folder of which modules came
+                (beside / path).symlink_to(lies)
+        beside.rename(workspace.root)
+        workspace.create()
+        if parcel.trusted:
+            trust(workspace)
+    folder = workspace.jobs / parcel.job
+    folder.mkdir(exist_ok=True)
+    for name, digest in parcel.files.items():
+        content = (files / digest).read_bytes()
+        if name == "config.yaml" and parcel.checkpoint:
+            content = with_checkpoint(content, files / parcel.checkpoint)
+        records.put(folder / name, content)
+    return folder

@@ -1,11 +1,11 @@
 """The word by which the machines of a cluster know each other: a file of mode 600, named to Ray by its path alone."""
 
-import os
 import secrets
 import stat
 from pathlib import Path
 
 from scalebook.training.errors import ConfigError
+from scalebook.training.files.secret import put_secret
 from scalebook.training.workspace import OWNER_ONLY, state_home
 
 BYTES = 32
@@ -23,9 +23,8 @@ def token_file() -> Path:
 def make_token() -> Path:
     """The token's file, made where there is none. ConfigError for one that others may read."""
     path = token_file()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
-        put_token(path, secrets.token_hex(BYTES))
+        put_secret(path, secrets.token_hex(BYTES).encode())
     return found_token()
 
 
@@ -48,14 +47,5 @@ def take_token(source: Path) -> Path:
         raise ConfigError(str(source), "cannot be read", "Name the copy of the head's token.") from error
     if not word.isalnum() or len(word) < BYTES:
         raise ConfigError(str(source), "holds no token", "Name the copy of the head's token.")
-    token_file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    put_token(token_file(), word)
+    put_secret(token_file(), word.encode())
     return found_token()
-
-
-def put_token(path: Path, word: str) -> None:
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(handle, "w", encoding="ascii") as file:
-        file.write(word)
-    beside.replace(path)

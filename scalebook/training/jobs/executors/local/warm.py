@@ -29,7 +29,6 @@ from typing import Any
 
 from scalebook.training.files.output import forgive
 from scalebook.training.files.room import EXIT_NO_ROOM, is_full
-from scalebook.training.importing import importing
 from scalebook.training.jobs.executors.beginning import Away, end_with, permitted
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
 from scalebook.training.jobs.executors.local.executor import LocalHandle
@@ -38,6 +37,7 @@ from scalebook.training.jobs.gpus import VISIBLE
 from scalebook.training.jobs.lending import TakenError, claim
 from scalebook.training.jobs.process import die_with_parent
 from scalebook.training.nodes import forget_launchers
+from scalebook.training.safe_path import importing
 from scalebook.training.tracking import names
 from scalebook.training.tracking.spool import SPOOL
 from scalebook.training.workspace import Workspace

@@ -9,8 +9,7 @@ from pathlib import Path
 from signal import SIGKILL
 
 from scalebook.training.jobs.executors.local.warm import PACKET, Order, Report
-from scalebook.training.jobs.process import ProcessId, alive, send
-from scalebook.training.safe_path import environment, python
+from scalebook.training.jobs.process import ProcessId, alive, send, start
 
 RUNNER = "scalebook.training.runner:run_job"
 PRELOAD = (
@@ -93,16 +92,11 @@ class WarmProcess:
 
 
 def _spawn(log: Path, theirs: socket.socket, runner: str, preload: tuple[str, ...]) -> ProcessId:
-    words = python("-m", "scalebook.training.jobs.executors.local.warm", "--socket", "3", "--parent", str(os.getpid()))
-    words += ["--runner", runner, "--preload", ",".join(preload)]
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-        (os.POSIX_SPAWN_DUP2, 1, 2),
-        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
-    ]
-    environ = environment(**ONE_THREAD, MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="1")
-    return ProcessId.of(os.posix_spawn(words[0], words, environ, file_actions=actions))
+    words = ["--socket", "3", "--parent", str(os.getpid()), "--runner", runner, "--preload", ",".join(preload)]
+    environ = {**ONE_THREAD, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
+    module = "scalebook.training.jobs.executors.local.warm"
+    with log.open("ab") as output:
+        return start(module, *words, log=output.fileno(), socket=theirs.fileno(), environ=environ)
 
 
 def source_stamps(package: Path) -> frozenset[tuple[str, int, int]]:

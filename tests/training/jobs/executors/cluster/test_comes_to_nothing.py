@@ -2,10 +2,9 @@
 
 import pytest
 
-from scalebook.training.jobs.executors.beginning import RayHandle
+from scalebook.training.jobs.executors.beginning import RayHandle, part_names
 from scalebook.training.jobs.executors.cluster.desk import Desk, JobOrder, RemoteState, came_to_nothing, state_of, tell
 from scalebook.training.jobs.executors.cluster.link import comes_to_nothing, give_up
-from scalebook.training.jobs.executors.cluster.parts import part_names
 from scalebook.training.jobs.executors.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.process import ProcessId

@@ -12,11 +12,11 @@ from scalebook.training.__main__ import main
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.devices import Lent, Machine
 from scalebook.training.jobs.executors import known
-from scalebook.training.jobs.executors.beginning import RayHandle
+from scalebook.training.jobs.executors.beginning import RayHandle, is_part, part_names, run_of
 from scalebook.training.jobs.executors.cluster import ray_core
 from scalebook.training.jobs.executors.cluster.desk import REMOTE, Desk, KnownMachines, RemoteState, tell
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
-from scalebook.training.jobs.executors.cluster.parts import Rendezvouses, is_part, part_names, run_of
+from scalebook.training.jobs.executors.cluster.rendezvous import Rendezvouses
 from scalebook.training.jobs.executors.known import chosen
 from scalebook.training.jobs.folder import Started
 from scalebook.training.jobs.parts import part_folders

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from scalebook.training.jobs.executors.beginning import PARTS
 from scalebook.training.jobs.executors.cluster.executor import RayExecutor
-from scalebook.training.jobs.executors.cluster.parts import FOLDER
 from scalebook.training.jobs.parts import part_folders
 from scalebook.training.jobs.process import descendants, send
 from tests.training.benches import Bench, until_state, wait_for
@@ -37,7 +37,7 @@ def test_the_order_is_taken_back_and_the_job_begins_on_others(
         for process in everything:
             send(process, signal.SIGSTOP)
         job = spread.job(workers=2, nodes=2, seconds=300)
-        wait_for(lambda: list(spread.workspace.hidden.glob(f"{FOLDER}/{job.id}@*")), "the order")
+        wait_for(lambda: list(spread.workspace.hidden.glob(f"{PARTS}/{job.id}@*")), "the order")
         since = time.monotonic()
         for process in everything:
             send(process, how)

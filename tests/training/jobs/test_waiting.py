@@ -6,9 +6,9 @@ from scalebook.training.__main__ import main
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
 from scalebook.training.jobs.folder import JobRequest, Result, TrialOf
-from scalebook.training.jobs.moving import move
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.jobs.schedule import in_order
+from scalebook.training.jobs.waiting import move
 from tests.training.benches import Bench
 
 

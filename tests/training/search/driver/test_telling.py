@@ -8,7 +8,7 @@ import pytest
 
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
-from scalebook.training.search.driver.pace import Pace, time_left
+from scalebook.training.search.driver.telling import Pace, time_left
 from scalebook.training.search.driver.trial_jobs import Trial
 
 

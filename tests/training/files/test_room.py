@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.files.machine import refusals_told
+from scalebook.training.files.room import refusals_told
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from scalebook.training.files import records
 from scalebook.training.jobs import waiting
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
-from scalebook.training.jobs.lasting import Lasting
-from scalebook.training.jobs.lock import SupervisorLock
+from scalebook.training.jobs.leases import Lasting
 from scalebook.training.jobs.process import ProcessId
+from scalebook.training.jobs.supervising import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.turns import Turns
 from scalebook.training.trust import JOB, sign

@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from scalebook.training.importing import importing
+from scalebook.training.safe_path import importing
 
 
 def fails() -> None:

@@ -1,0 +1,46 @@
+"""Files for this user's eyes alone: so from their first byte, and believed only where they are so."""
+
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from scalebook.training.files.records import put
+
+
+def put_secret(path: Path, content: bytes) -> None:
+    """Replace it in one step, also after a power cut; its folder is made, where there is none. OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    put(path, content, durable=True, mode=0o600)
+
+
+def kept_secret(path: Path, make: Callable[[], bytes], is_one: Callable[[bytes], bool]) -> bytes:
+    """What the file holds; one that is missing, that others could read, or that holds none is made anew.
+
+    Of several that make one at once, one wins. OSError where that cannot be; also of a link, which is not followed.
+    """
+    if (found := _read(path)) is not None and is_one(found):
+        return found
+    path.unlink(missing_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    put_secret(beside, make())
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        pass
+    finally:
+        beside.unlink()
+    return path.read_bytes()
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    with open(handle, "rb") as file:
+        about = os.fstat(handle)
+        if os.getuid() not in (0, about.st_uid) or stat.S_IMODE(about.st_mode) & 0o077:
+            return None
+        return file.read(1000)
