@@ -18,6 +18,8 @@ MOST = 20
 """Metrics of a run whose model logs three, MLflow's system metrics apart, at any number of workers."""
 
 MODULE = """
+import time
+
 import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -28,6 +30,9 @@ class Net(lightning.LightningModule):
         super().__init__()
         self.save_hyperparameters()
         self.line = torch.nn.Linear(2, 2)
+
+    def on_train_start(self):
+        time.sleep(0.4)  # the machine is looked at first after 0.25 s
 
     def training_step(self, batch, index):
         loss = torch.nn.functional.cross_entropy(self.line(batch[0]), batch[1])
