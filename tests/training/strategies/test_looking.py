@@ -92,6 +92,20 @@ def test_everything_can_be_copied(workers: int, tmp_path: Path) -> None:
     pickle.dumps(made)
 
 
+class Saves(Callback):
+    """Saves in every worker, as is usual under DDP."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, out: Any, batch: Any, idx: int) -> None:
+        if idx == 1:
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / "every.ckpt")
+
+
+def test_a_checkpoint_that_every_worker_saves_is_worker_0s(tmp_path: Path) -> None:
+    fit(trainer(tmp_path, AsyncPS(workers=2), max_epochs=1, callbacks=[Saves()]), Plain(adam))
+    saved = torch.load(tmp_path / "every.ckpt", weights_only=True)
+    assert len(saved["optimizer_states"][0]["state"]) == len(list(Plain().parameters()))
+
+
 class Loads(Callback):
     """Puts the optimizer's state of an earlier run into this one."""
 
