@@ -5,6 +5,7 @@ every backward pass. With host `process`, `serve(...)` in each of `run.servers` 
 
 The rooms, from the ground up; each knows only those before it:
     policy         what is done with a gradient: rules, dampings, settings. Pure, and without torch
+    codecs         gradients and parameters in fewer bytes: the kernels of what policy declares
     clock          how a worker waits, and what time it is
     memory         shared memory, locks and events in it, views into it; versions lent as a worker's parameters
     optimizer      the user's optimizer on other tensors, the hyper-parameters that a push carries, its state seen
