@@ -165,8 +165,14 @@ def _signature(folder: Path, name: str, files: Sequence[str], key: bytes) -> str
 
 
 def _key() -> bytes:
-    """This user's own, made when it is first wanted."""
-    return kept_secret(state_home() / "key", lambda: secrets.token_bytes(KEY_BYTES), lambda key: len(key) == KEY_BYTES)
+    """This user's own, made when it is first wanted. ConfigError where it cannot be."""
+    path = state_home() / "key"
+    try:
+        return kept_secret(path, lambda: secrets.token_bytes(KEY_BYTES), lambda key: len(key) == KEY_BYTES)
+    except OSError as error:
+        raise ConfigError(
+            str(path), f"cannot be used ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
+        ) from error
 
 
 def _record(workspace: Workspace) -> Path:

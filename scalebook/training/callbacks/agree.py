@@ -7,7 +7,7 @@ from typing import Final
 
 from lightning.pytorch import Trainer
 
-from scalebook.training.callbacks.measured import figures_of
+from scalebook.training.strategies.figures import figures_of
 
 FIRST_STEPS: Final = 2
 MOST_STEPS: Final = 1000

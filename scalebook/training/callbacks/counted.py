@@ -1,27 +1,21 @@
 """Updates, samples and times of a run whose strategy does not count by itself: one process, and DDP."""
 
 import math
-from time import perf_counter
 from typing import Any, Literal
 
 from lightning.pytorch import Trainer
 from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
 
-from scalebook.training.ps.coordination.measures import (
-    Counts,
-    MovedBytes,
-    PushMeasures,
-    StalenessHistogram,
-    Timings,
-    WorkerTimes,
-)
+from scalebook.training.ps.coordination.measures import Counts, MovedBytes, WorkerTimes
 from scalebook.training.strategies import DDP
+from scalebook.training.strategies.figures import RunFigures
 
 NANOSECOND = 1e-9
 
 
-class CountedHere:
-    """What `Measured` asks, answered from this worker alone: under DDP all workers do the same in step.
+class CountedHere(RunFigures):
+    """Of this worker alone: under DDP all workers do the same in step.
 
     Updates are the Trainer's; samples are this worker's times the number of workers. What a step spends in exchanging
     gradients after its own are ready is DDP's own measurement, which it takes on some steps and this class extends to
@@ -41,24 +35,16 @@ class CountedHere:
         self._sampled_steps = 0
         self._last_iteration = -1
 
-    @property
-    def is_simulated(self) -> bool:
-        return False
-
-    @property
-    def max_updates(self) -> int | None:
-        return None
-
-    def now(self) -> float:
-        return perf_counter()
-
+    @override
     def counts(self) -> Counts:
         return Counts(self.trainer.global_step, self.samples * self.workers)
 
+    @override
     def living(self) -> list[int]:
         """Nobody leaves."""
         return list(range(len(self.worker_times())))
 
+    @override
     def worker_times(self) -> list[WorkerTimes]:
         exposed, computed = self._exposed_per_step, self._computed_per_step
         share = exposed / (exposed + computed) if exposed else 0.0
@@ -74,15 +60,7 @@ class CountedHere:
         )
         return [mine]
 
-    def staleness(self) -> StalenessHistogram | None:
-        return None
-
-    def pushes(self) -> list[PushMeasures]:
-        return []
-
-    def timings(self) -> Timings:
-        return Timings()
-
+    @override
     def moved_bytes(self) -> MovedBytes:
         """What all workers have handed to an exchange of gradients, and taken out: as much as this one, each.
 
@@ -95,10 +73,7 @@ class CountedHere:
             return MovedBytes(math.nan, math.nan)
         return MovedBytes(float(self.workers * exchange.pushed_bytes), float(self.workers * exchange.pulled_bytes))
 
-    def buffers_apart(self) -> float | None:
-        """None: nobody looks."""
-        return None
-
+    @override
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
         if part == "compute":
             self.compute += seconds
@@ -106,9 +81,11 @@ class CountedHere:
         else:
             self.data += seconds
 
+    @override
     def add_samples(self, samples: int) -> None:
         self.samples += samples
 
+    @override
     def note_memory(self, size: int) -> None:
         self.memory_bytes = size
 

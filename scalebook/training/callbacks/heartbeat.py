@@ -10,9 +10,9 @@ from lightning.pytorch.callbacks import Timer
 from typing_extensions import override
 
 from scalebook.training.callbacks.measure import Measure
-from scalebook.training.callbacks.measured import figures_of
 from scalebook.training.jobs.folder import JobFolder, Progress
 from scalebook.training.jobs.usage import SystemMetrics, UsageMeter
+from scalebook.training.strategies.figures import figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import RunLogger
 

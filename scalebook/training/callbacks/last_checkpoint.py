@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
 from scalebook.training.callbacks.agree import Agreed
-from scalebook.training.callbacks.measured import figures_of
+from scalebook.training.strategies.figures import figures_of
 
 EVERY_S: Final = 60.0
 """Training lost at most when a run dies. Saving each short epoch would cost more than the epoch."""

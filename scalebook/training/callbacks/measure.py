@@ -25,10 +25,10 @@ from scalebook.training.callbacks.figures import (
     shares,
     staleness,
 )
-from scalebook.training.callbacks.measured import Measured, figures_of
 from scalebook.training.callbacks.metric_summary import MetricSummary, logged
 from scalebook.training.ps.coordination.measures import Counts
 from scalebook.training.ps.memory.device import device_of
+from scalebook.training.strategies.figures import RunFigures, figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Goal, told
 from scalebook.training.tracking.logger import Axes, RunLogger
@@ -58,7 +58,7 @@ class Measure(Callback):
         single workers go."""
         self.workers = workers
         self.clock = clock
-        self.measured: Measured | None = None
+        self.measured: RunFigures | None = None
         self.summary = MetricSummary(modes)
         self.latest: dict[str, float] = {}
         """Last values of what was recorded, by metric."""

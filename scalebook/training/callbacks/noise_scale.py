@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.batches import batch_size, loss_of
 from scalebook.training.callbacks.measure import Measure
-from scalebook.training.callbacks.measured import figures_of
 from scalebook.training.errors import ConfigError
+from scalebook.training.strategies.figures import figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import RunLogger
 

@@ -9,9 +9,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from scalebook.training import drawing
-from scalebook.training.callbacks.measured import figures_of
 from scalebook.training.files import records
 from scalebook.training.ps.coordination.measures import Coming, PushRecord, StalenessHistogram
+from scalebook.training.strategies.figures import figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import upload
 

@@ -1,5 +1,6 @@
 """Files for this user's eyes alone: so from their first byte, and believed only where they are so."""
 
+import errno
 import os
 import secrets
 import stat
@@ -18,7 +19,8 @@ def put_secret(path: Path, content: bytes) -> None:
 def kept_secret(path: Path, make: Callable[[], bytes], is_one: Callable[[bytes], bool]) -> bytes:
     """What the file holds; one that is missing, that others could read, or that holds none is made anew.
 
-    Of several that make one at once, one wins. OSError where that cannot be; also of a link, which is not followed.
+    Of several that make one at once, one wins. OSError where that cannot be: also of a link, which is not followed, and
+    of another user's file, which this one neither believes nor takes away.
     """
     if (found := _read(path)) is not None and is_one(found):
         return found
@@ -31,7 +33,9 @@ def kept_secret(path: Path, make: Callable[[], bytes], is_one: Callable[[bytes],
         pass
     finally:
         beside.unlink()
-    return path.read_bytes()
+    if (found := _read(path)) is None or not is_one(found):
+        raise PermissionError(errno.EACCES, "somebody else keeps another file there", str(path))
+    return found
 
 
 def _read(path: Path) -> bytes | None:
@@ -41,6 +45,8 @@ def _read(path: Path) -> bytes | None:
         return None
     with open(handle, "rb") as file:
         about = os.fstat(handle)
-        if os.getuid() not in (0, about.st_uid) or stat.S_IMODE(about.st_mode) & 0o077:
+        if stat.S_IMODE(about.st_mode) & 0o077:
             return None
+        if about.st_uid != os.getuid():
+            raise PermissionError(errno.EACCES, "it belongs to another user", str(path))
         return file.read(1000)

@@ -21,13 +21,13 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.batches import batch_size
 from scalebook.training.callbacks.divergence import DivergenceGuard
-from scalebook.training.callbacks.measured import Measured, figures_of
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.files import records
 from scalebook.training.ps.channel.sockets import connected, listening, set_up
 from scalebook.training.ps.channel.wire import Kind, Wire
 from scalebook.training.ps.memory.layout import cut
 from scalebook.training.ps.optimizer.tables import is_table
+from scalebook.training.strategies.figures import RunFigures, figures_of
 from scalebook.training.tracking.logger import upload
 
 FILE: Final = "plan-profile.json"
@@ -178,7 +178,7 @@ class StepTimes(Callback):
                 return
         trainer.should_stop = True
 
-    def _has_been_alone(self, trainer: Trainer, figures: Measured, phase: _Phase) -> None:
+    def _has_been_alone(self, trainer: Trainer, figures: RunFigures, phase: _Phase) -> None:
         served = figures.timings().server
         if served is not None:
             phase.served_s, phase.served = served.count * served.mean, served.count

@@ -1,4 +1,6 @@
-"""What a run has measured so far, as callbacks ask for it (scalebook.training.callbacks.measured.Measured)."""
+"""What a run has measured so far, as callbacks ask for it. AsyncPS offers it as `figures`; under other strategies the
+Measure callback counts by itself.
+"""
 
 from time import perf_counter
 from typing import Literal
@@ -15,10 +17,12 @@ from scalebook.training.ps.coordination.measures import (
 )
 from scalebook.training.ps.worker.end import Figures, WorkerEnd
 from scalebook.training.strategies.buffers import Buffers
+from scalebook.training.strategies.lightning import Trainer
 
 
 class RunFigures:
-    """As long as there is no run: nothing. A worker sees everybody's figures, and adds to its own alone."""
+    """As long as there is no run: nothing. Readable at any time while the workers go on; a worker sees everybody's
+    figures, and adds to its own alone."""
 
     @property
     def is_simulated(self) -> bool:
@@ -31,7 +35,7 @@ class RunFigures:
         return None
 
     def now(self) -> float:
-        """Seconds on the run's clock."""
+        """Seconds on the run's clock; only differences mean something."""
         return perf_counter()
 
     def counts(self) -> Counts:
@@ -146,3 +150,9 @@ class TrainingFigures(MonitorFigures):
     @override
     def note_memory(self, size: int) -> None:
         self._end.note_memory(size)
+
+
+def figures_of(trainer: Trainer) -> RunFigures | None:
+    """Of a run whose workers do not wait for each other; None under other strategies, where each counts for itself."""
+    figures = getattr(trainer.strategy, "figures", None)
+    return figures if isinstance(figures, RunFigures) else None

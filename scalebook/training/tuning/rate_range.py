@@ -12,12 +12,12 @@ from typing_extensions import override
 from scalebook.training import drawing
 from scalebook.training.callbacks.batches import loss_of
 from scalebook.training.callbacks.divergence import DivergenceGuard
-from scalebook.training.callbacks.measured import figures_of
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.callbacks.rate_scaling import ScaledRates, refuse_without_rate
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
 from scalebook.training.strategies.applied_step import CountsUpdates, ScaledRate
+from scalebook.training.strategies.figures import figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import upload
 from scalebook.training.tuning.rate_curve import RateCurve

@@ -4,11 +4,11 @@ from lightning.pytorch.profilers import SimpleProfiler
 from torch import Tensor
 
 from scalebook.training.callbacks import clock as clock_module
-from scalebook.training.callbacks import counted as counted_module
 from scalebook.training.callbacks import measure as measure_module
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.models.classifier import Classifier
+from scalebook.training.strategies import figures as figures_module
 from scalebook.training.tracking import names
 from scalebook.training.workspace import Workspace
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
@@ -40,7 +40,7 @@ def test_time_goes_where_it_was_spent(monkeypatch: pytest.MonkeyPatch) -> None:
         nonlocal now
         now += seconds
 
-    for module in (measure_module, clock_module, counted_module):
+    for module in (measure_module, clock_module, figures_module):
         monkeypatch.setattr(module, "perf_counter", lambda: now)
 
     class Slow(OneWeight):

@@ -12,7 +12,6 @@ from PIL import Image
 from scalebook.training.callbacks import push_recorder
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.measure import Measure
-from scalebook.training.callbacks.measured import Measured
 from scalebook.training.callbacks.push_recorder import PushRecorder, draw_staleness
 from scalebook.training.files import records
 from scalebook.training.ps.coordination.measures import (
@@ -24,6 +23,7 @@ from scalebook.training.ps.coordination.measures import (
     WorkerTimes,
 )
 from scalebook.training.ps.policy.took import took
+from scalebook.training.strategies.figures import RunFigures
 from scalebook.training.tracking import names
 from scalebook.training.tracking.worker_figures import WorkerFile, parsed
 from tests.training.callbacks.small import Kept, OneWeight, loader, trainer
@@ -37,11 +37,8 @@ class Told(SingleDeviceStrategy):
         self.figures = ToldFigures()
 
 
-class ToldFigures:
+class ToldFigures(RunFigures):
     """Pushes grow by one with every batch."""
-
-    is_simulated = False
-    max_updates = None
 
     def __init__(self) -> None:
         self.batches = 0
@@ -91,7 +88,6 @@ class ToldFigures:
 def test_the_record_lives_while_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_recorder, "EVERY_S", 0.0)
     strategy, kept, clock = Told(), Kept(), DataClock()
-    assert isinstance(strategy.figures, Measured)
     seen: list[Any] = []
 
     class Look(PushRecorder):
