@@ -9,7 +9,8 @@ from scalebook.training.strategies.steps import Steps
 
 
 class Following:
-    """Of one worker, from the moment it has joined; `start` once its training begins. `workers`: of the run."""
+    """Of one worker, from the moment it has joined; `schedule` and `count` once its training begins. `workers`: of the
+    run."""
 
     def __init__(self, joined: JoinedEnd, trainer: Trainer, worker: int, workers: int, signals: Signals) -> None:
         self._joined, self._trainer, self._workers = joined, trainer, workers
