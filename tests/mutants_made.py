@@ -229,19 +229,19 @@ MUTANTS = (
         "what is the same everywhere is told as a difference", (f"{NOTEBOOK}/test_comparison.py",),
     ),
     Mutant(
-        "forms", "app/shared/services/form.py",
+        "forms", "app/shared/form.py",
         " and isinstance(value, bool) == isinstance(field.default, bool)", "",
-        "`true` is left out where the default is 1", ("tests/app/shared/services/test_form.py",),
+        "`true` is left out where the default is 1", ("tests/app/shared/test_form.py",),
     ),
     Mutant(
-        "forms", "app/shared/services/form.py",
+        "forms", "app/shared/form.py",
         "return days * 1440 + hours * 60 + minutes + seconds / 60", "return days * 1440 + hours * 60 + minutes",
-        "the seconds of a budget are lost", ("tests/app/shared/services/test_form.py",),
+        "the seconds of a budget are lost", ("tests/app/shared/test_form.py",),
     ),
     Mutant(
-        "forms", "app/shared/services/form.py",
+        "forms", "app/shared/form.py",
         "        drop(config, f\"trainer.{key}\")", "        get(config, f\"trainer.{key}\")",
-        "the budget before stays and ends the run first", ("tests/app/shared/services/test_form.py",),
+        "the budget before stays and ends the run first", ("tests/app/shared/test_form.py",),
     ),
     Mutant(
         "forms", "app/search/services/search_fields.py",

@@ -21,7 +21,7 @@ from scalebook.app.serving.addresses import Addresses, only_one
 from scalebook.app.serving.child import Child, ServerDied, end_leftover
 from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remote_address
 from scalebook.app.serving.page_server import PAGES_LOG, page_server
-from scalebook.app.shared.services import links
+from scalebook.app.shared import links
 from scalebook.training.config import catalogue
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.terminal import EscapingStream

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from scalebook.app.compare.views import compare_runs
-from scalebook.app.shared.views import dialogs
+from scalebook.app.shared import dialogs
 
 compare_runs.show([part for part in st.query_params.get("runs", "").split(",") if part])
 dialogs.show()

@@ -5,11 +5,12 @@ import streamlit as st
 from scalebook.app import resources
 from scalebook.app.compose.views import compose, preload
 from scalebook.app.navigation import NOTEBOOK
-from scalebook.app.shared.components import draft_label, html, page_head
-from scalebook.app.shared.views import dialogs, last_notebook
+from scalebook.app.shared import dialogs, html
+from scalebook.app.shared.frame import last_notebook
+from scalebook.app.shared.widgets import draft_line, page_title
 
 wanted = st.query_params.get("notebook")
-choice = last_notebook.pick(wanted)
+choice = last_notebook(wanted)
 if choice is None:
     missing = f"No notebook called {wanted}" if wanted else "No notebook to write to"
     html.empty(missing, "Open or create a notebook first, then press New experiment there.")
@@ -27,14 +28,14 @@ with back:
     st.page_link(
         NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params=NOTEBOOK.cell(choice.name, cell)
     )
-    page_head.title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
+    page_title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
 with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
     mode, mode_wanted = compose.mode()
     if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
         compose.start_over(draft)
         st.rerun()
 if draft.left_at is not None:
-    draft_label.line(draft.left_at, "this experiment")
+    draft_line(draft.left_at, "this experiment")
 
 for problem in description.problems:
     st.warning(f"A module of scalebook.toml could not be imported. {problem}")

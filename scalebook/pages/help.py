@@ -2,13 +2,13 @@
 
 import streamlit as st
 
-from scalebook.app.shared.components import page_head
-from scalebook.app.shared.services import readme
-from scalebook.app.shared.views import dialogs
+from scalebook.app.help import readme_contents, readme_text
+from scalebook.app.shared import dialogs
+from scalebook.app.shared.widgets import page_title
 
-text = readme.text()
-page_head.title("Help")
-st.markdown(readme.contents(text))
+text = readme_text()
+page_title("Help")
+st.markdown(readme_contents(text))
 with st.container(key="document"):
     st.markdown(text)
 dialogs.show()

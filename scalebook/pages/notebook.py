@@ -3,6 +3,7 @@
 import streamlit as st
 
 from scalebook.app import resources
+from scalebook.app.notebook.page import stand_at
 from scalebook.app.notebook.views import (
     adding,
     cells,
@@ -13,23 +14,24 @@ from scalebook.app.notebook.views import (
     managing,
     run_all,
 )
-from scalebook.app.shared.components import html, page_head
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.views import arriving, dialogs, last_notebook, note, pulse
+from scalebook.app.notebook.widgets import notebook_head
+from scalebook.app.shared import dialogs, html, notebooks, notes
+from scalebook.app.shared.frame import keep_last, last_notebook, watch
+from scalebook.app.shared.widgets import call_page
 from scalebook.training.notebook import lifecycle
 from scalebook.training.notebook.cells import Note
 
 workspace = resources.workspace()
 choices = notebooks.choices(workspace)
 wanted = st.query_params.get("notebook")
-chosen = last_notebook.pick(wanted)
+chosen = last_notebook(wanted)
 if chosen is not None:
-    page_head.called(chosen.title)
-    last_notebook.keep(chosen)
+    call_page(chosen.title)
+    keep_last(chosen)
 
 stored, problem = notebooks.load(chosen) if chosen else (None, "")
-opened = note.opened_here(chosen.path) if chosen else None
-head = page_head.notebook(
+opened = notes.opened_here(chosen.path) if chosen else None
+head = notebook_head(
     choices,
     chosen,
     earlier.undo_from(stored),
@@ -49,14 +51,14 @@ if opened:
 if problem:
     st.error(problem, icon=":material/error:")
 if stored is not None:
-    note.look_for_drafts(stored)
+    notes.look_for_drafts(stored)
     together, standing = st.container(), run_all.Standing(resources.notebook_runs(stored.path.name))
     with st.container(key="document", gap="medium"):
         if title := notebooks.heading(stored.notebook):
             st.title(title)
         for index, cell in enumerate(stored.notebook.cells):
             cells.show(stored, index, cell, standing)
-        note.show_new(stored, len(stored.notebook.cells))
+        notes.show_new(stored, len(stored.notebook.cells))
         if all(isinstance(cell, Note) for cell in stored.notebook.cells):
             html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
         adding.show(stored)
@@ -64,6 +66,6 @@ if stored is not None:
         run_all.show(stored, standing)
 
 if cell_wanted := st.query_params.get("cell"):
-    arriving.stand_at(cell_wanted)
+    stand_at(cell_wanted)
 dialogs.show()
-pulse.watch(chosen.path if chosen else None)
+watch(chosen.path if chosen else None)

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from scalebook.app.plan.views import plan
-from scalebook.app.shared.views import dialogs
+from scalebook.app.shared import dialogs
 
 plan.show(st.query_params.get("notebook", ""), st.query_params.get("cell", ""))
 dialogs.show()

@@ -15,8 +15,8 @@ from scalebook.app.runs.services import push_record, runs
 from scalebook.app.search.services import searches
 from scalebook.app.search.services.search_setup import SavedSetup
 from scalebook.app.serving.addresses import Addresses
-from scalebook.app.shared.services import drafts
-from scalebook.app.shared.services.drafts import SavedDraft
+from scalebook.app.shared import drafts
+from scalebook.app.shared.drafts import SavedDraft
 from scalebook.training.commands import jobs
 from scalebook.training.commands import search as search_command
 from scalebook.training.config import catalogue

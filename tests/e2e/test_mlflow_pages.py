@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from scalebook.app.shared.services import links
+from scalebook.app.shared import links
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.trust import trust

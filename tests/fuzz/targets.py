@@ -17,7 +17,7 @@ from scalebook.app.runs.services import runs
 from scalebook.app.runs.services.kept_reader import KeptReader
 from scalebook.app.runs.services.run_query import RunQuery, groups, shown
 from scalebook.app.search.services import searches
-from scalebook.app.shared.services import notebooks
+from scalebook.app.shared import notebooks
 from scalebook.training.__main__ import main
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.description import Description

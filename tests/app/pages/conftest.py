@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
 from scalebook.app.navigation import NOTEBOOK, PLACES
-from scalebook.app.shared.components import number_box
+from scalebook.app.shared.widgets import number_text, read_number
 from scalebook.training.config import model_parameters
 from scalebook.training.config.model_parameters import ModelParameter, ModelParameters
 from scalebook.training.files.records import save
@@ -89,14 +89,14 @@ class NumberBox:
 
     @property
     def value(self) -> int | float | str | None:
-        return number_box.read(self.box.value, whole="." not in self.box.value)
+        return read_number(self.box.value, whole="." not in self.box.value)
 
     @property
     def key(self) -> str:
         return str(self.box.key)
 
     def set_value(self, value: float | str) -> Any:
-        return self.box.set_value(value if isinstance(value, str) else number_box.shown(value))
+        return self.box.set_value(value if isinstance(value, str) else number_text(value))
 
 
 def has_number(app: AppTest, label: str) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.app.shared.services.experiment_summary import interval
+from scalebook.app.shared.words import interval
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
 from scalebook.training.notebook import store

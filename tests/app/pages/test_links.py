@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.runs.services import removing, run_files, runs
-from scalebook.app.shared.services import notebooks
+from scalebook.app.shared import notebooks
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
 from scalebook.training.files.reading import written

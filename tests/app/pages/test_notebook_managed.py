@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.search.services import searches as search_views
-from scalebook.app.shared.services import drafts
-from scalebook.app.shared.services.drafts import SavedDraft
+from scalebook.app.shared import drafts
+from scalebook.app.shared.drafts import SavedDraft
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
 from scalebook.training.files import record_folder

@@ -1,8 +1,8 @@
 import time
 from dataclasses import replace
 
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.services.words import figure
+from scalebook.app.shared import notebooks
+from scalebook.app.shared.words import figure
 from scalebook.training.config import catalogue
 from scalebook.training.config.identity import config_hash
 from scalebook.training.planning.asked import Asked

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
-from scalebook.app.shared.views.what_it_logs import LABEL
+from scalebook.app.shared.what_it_logs import LABEL
 from scalebook.training.config import logged_metrics
 from scalebook.training.config.logged_metrics import LoggedMetrics
 from scalebook.training.config.model_parameters import kept_at

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.app.shared.services import drafts
-from scalebook.app.shared.services.drafts import SavedDraft
-from scalebook.app.shared.services.trusting import TrustQuestion
+from scalebook.app.shared import drafts
+from scalebook.app.shared.drafts import SavedDraft
+from scalebook.app.shared.frame import TrustQuestion
 from scalebook.training.jobs import supervising
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import Workspace

@@ -4,7 +4,7 @@ from html import escape
 
 import streamlit as st
 
-from scalebook.app.shared.components import html
+from scalebook.app.shared import html
 from scalebook.training.claims import table
 from scalebook.training.claims.judging import Judgement
 from scalebook.training.tracking.own_metrics import SIGN

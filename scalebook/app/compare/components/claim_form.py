@@ -8,7 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from scalebook.app.compare.services import claim_plans
 from scalebook.app.compare.services.claim_plans import FIELDS, FIGURES, ClaimPlan
-from scalebook.app.shared.components import better, number_box, press
+from scalebook.app.shared.widgets import choose_better, number_box, press_button
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.notebook.claim_body import OF
 from scalebook.training.tracking import directions
@@ -76,7 +76,7 @@ def _ratios(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: 
             both = [*parts.values()]
             metric = _metric(plan, before, f"{key}-{at}-metric", both, chosen.get("search", NOTHING))
             slots[f"{at}.metric"] = st.empty()
-            target = number_box.draw(FIELDS["target"], before.get("target"), f"{key}-{at}-target", hint=TARGET)
+            target = number_box(FIELDS["target"], before.get("target"), f"{key}-{at}-target", hint=TARGET)
             slots[f"{at}.target"] = st.empty()
             slots[at] = st.empty()
         said[at] = {**parts, "metric": metric, "target": target, **chosen}
@@ -109,7 +109,7 @@ def _metric(
     if not name or not curve:
         return name
     said = claim_plans.goal_of(before) if name == metric else None
-    told = better.choose(plan.better(sides, search, name), said, f"{key}-better-{name}")
+    told = choose_better(plan.better(sides, search, name), said, f"{key}-better-{name}")
     return directions.written(name, None if told.source != "said" else "min" if told.lower else "max")
 
 
@@ -136,7 +136,7 @@ def _figure(
         with place:  # always all three: what moves on a page forgets what is being typed into it
             hint, off = hints.get(field, RATIO if sides[-1] else OWN), field == "target" and not aims
             empty = "" if field == "target" else "no bound"
-            said[field] = number_box.draw(
+            said[field] = number_box(
                 FIELDS[field], written.get(field), f"{key}-{field}", empty=empty, hint=hint, disabled=off
             )
             slots[field] = st.empty()
@@ -180,6 +180,6 @@ def save(enabled: bool, shown: str) -> bool | None:
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="claim-form-cancel"):
             return False
-        if press.button("Save", SAVE, shown, type="primary", disabled=not enabled):
+        if press_button("Save", SAVE, shown, type="primary", disabled=not enabled):
             return True if enabled else None
     return None

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from scalebook.app.navigation import COMPARE, RUNS
-from scalebook.app.shared.components import bars, chart_view, charts, html, style
-from scalebook.app.shared.components.charts import Series
-from scalebook.app.shared.services.experiment_summary import interval
-from scalebook.app.shared.services.words import figure, plain
+from scalebook.app.shared import charts, html, style
+from scalebook.app.shared.charts import Series
+from scalebook.app.shared.words import figure, interval, plain
 from scalebook.training.config.workload import strategy_words
 from scalebook.training.curves import mean_curve
 from scalebook.training.estimate import Estimate, Reached
@@ -52,7 +51,7 @@ def curves(
         dark=style.dark(),
         height=height,
     )
-    chart_view.draw(drawn, key, f"{comparison.metric} against {axis}")
+    charts.draw(drawn, key, f"{comparison.metric} against {axis}")
 
 
 def table(comparison: Comparison) -> None:
@@ -180,7 +179,7 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
     splits = [(row.experiment, row.shares) for row in known if row.shares]
     if splits:
         st.header("Where the time went")
-        html.draw(bars.time_split(splits))
+        html.draw(charts.time_split(splits))
     st.header("Measurements")
     metrics = sorted({metric for row in known for metric in row.measured})
     table = [

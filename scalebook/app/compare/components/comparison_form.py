@@ -7,7 +7,7 @@ import streamlit as st
 
 from scalebook.app import state
 from scalebook.app.compare.services.plans import ComparisonPlan
-from scalebook.app.shared.components import better, number_box, press
+from scalebook.app.shared.widgets import choose_better, number_box, press_button
 from scalebook.training.errors import Problem
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.rows import AXES
@@ -35,9 +35,9 @@ def draw(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
                               accept_new_options=True, help="Or type another name.")  # fmt: skip
         metric = (metric or "").strip()
         said = cell.goal if metric == cell.metric else None
-        told = better.choose(plan.better(runs, metric), said, f"{key}-better-{metric}") if metric else None
+        told = choose_better(plan.better(runs, metric), said, f"{key}-better-{metric}") if metric else None
         hint = "Adds the updates, samples and seconds it took to reach it."
-        target = number_box.draw("Target", cell.target, f"{key}-target", empty="none", hint=hint)
+        target = number_box("Target", cell.target, f"{key}-target", empty="none", hint=hint)
     with right:
         axes = st.multiselect("X axis", AXES, cell.x, key=f"{key}-x", placeholder="Choose an axis",
                               help="With several, the cell has a switch that starts at the first.")  # fmt: skip
@@ -57,7 +57,7 @@ def buttons(wrong: list[Problem], shown: str) -> Literal["save", "cancel"] | Non
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="comparison-cancel"):
             return "cancel"
-        if press.button("Save", SAVE, shown, type="primary", disabled=bool(wrong)):
+        if press_button("Save", SAVE, shown, type="primary", disabled=bool(wrong)):
             if not wrong:
                 return "save"
             state.clicks().settle(SAVE, done=False)  # clicked before the page had heard of what is wrong

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from scalebook.app.compare.services import plans
-from scalebook.app.shared.services import notebooks
+from scalebook.app.shared import notebooks
 from scalebook.training.config.description import Description
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import yaml

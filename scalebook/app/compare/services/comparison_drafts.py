@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from scalebook.app.compare.services.plans import ComparisonPlan
-from scalebook.app.shared.services import drafts
-from scalebook.app.shared.services.drafts import Draft
+from scalebook.app.shared import drafts
+from scalebook.app.shared.drafts import Draft
 from scalebook.training.notebook.cells import ComparisonCell, Notebook
 from scalebook.training.workspace import Workspace
 

@@ -11,9 +11,10 @@ from scalebook.app.compare.components import claim, claim_form
 from scalebook.app.compare.services import claim_plans
 from scalebook.app.compare.services.claim_plans import ClaimPlan
 from scalebook.app.compare.views import editing
-from scalebook.app.shared.components import better, cell_menu, html, press
-from scalebook.app.shared.views import deleting, dialogs, placing, what_it_logs
-from scalebook.app.shared.views.writing import in_conflict, write
+from scalebook.app.shared import dialogs, html, notes
+from scalebook.app.shared.dialogs import in_conflict, write
+from scalebook.app.shared.what_it_logs import what_it_logs
+from scalebook.app.shared.widgets import cell_menu, press_button, turn_better
 from scalebook.training.claims.evidence import needs_curve
 from scalebook.training.claims.judging import Judgement
 from scalebook.training.notebook import edit
@@ -32,14 +33,14 @@ def show(stored: Stored, index: int, cell: ClaimCell) -> None:
             right,
             st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"),
         ):
-            if press.button("Edit", f"edit-{cell.name}", type="tertiary"):
+            if press_button("Edit", f"edit-{cell.name}", type="tertiary"):
                 state.clicks().settle(f"edit-{cell.name}", done=False)
                 dialogs.ask(f"Edit {cell.name}", partial(_edit, stored, index, cell), "large")
-            intent = cell_menu.draw(cell.name)
+            intent = cell_menu(cell.name)
         if intent == "delete":
-            deleting.confirm(stored, index, "claim", cell.name, "Its runs stay.")
+            dialogs.confirm_delete(stored, index, "claim", cell.name, "Its runs stay.")
         if intent is not None:
-            placing.act(intent, stored, index)
+            notes.place(intent, stored, index)
             st.rerun()
         claim.body(judgement)
         for metric in dict.fromkeys(plain.metric for plain in judgement.cell.plain if needs_curve(plain)):
@@ -48,7 +49,7 @@ def show(stored: Stored, index: int, cell: ClaimCell) -> None:
 
 def _better(stored: Stored, cell: ClaimCell, judgement: Judgement, metric: str) -> None:
     key = f"better-{cell.name}-{metric}" if cell.ratios else f"better-{cell.name}"
-    if goal := better.draw(metric, judgement.directions[metric], key, stored.stamp):
+    if goal := turn_better(metric, judgement.directions[metric], key, stored.stamp):
         done = write(stored, lambda notebook: edit.say_better(notebook, judgement.cell, metric, goal))
         state.clicks().settle(key, done=done is not None)
         st.rerun()
@@ -72,7 +73,7 @@ def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
 def _form(plan: ClaimPlan) -> None:
     stored, description = plan.stored, resources.description()
     configs = {cell.name: cell.config for cell in stored.notebook.experiments()}
-    seen = what_it_logs.show(configs, editing.recorded(stored), f"claim-{plan.editing}")
+    seen = what_it_logs(configs, editing.recorded(stored), f"claim-{plan.editing}")
     plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
     name, said, fits = claim_form.draw(plan, lambda said, name: plan.problems(said, name, description))
     wanted = claim_form.save(fits, f"{stored.path} {stored.stamp}")
@@ -95,7 +96,7 @@ def _text(stored: Stored, index: int, cell: ClaimCell) -> None:
         if st.button("Cancel", key="claim-cancel"):
             dialogs.close()
             st.rerun()
-        if press.button(
+        if press_button(
             "Save", "claim-save", f"{stored.path} {stored.stamp}", type="primary", disabled=not text.strip()
         ):
             whole = text if text.endswith("\n") else f"{text}\n"

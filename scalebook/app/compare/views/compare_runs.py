@@ -11,9 +11,9 @@ from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import runs
-from scalebook.app.shared.components import axis_choice, better, html, number_box, page_head, press
-from scalebook.app.shared.components.axis_choice import CurveLook
-from scalebook.app.shared.services import links
+from scalebook.app.shared import charts, html, links
+from scalebook.app.shared.charts import CurveLook
+from scalebook.app.shared.widgets import number_box, page_title, press_button, turn_better
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.notebook.cells import ComparisonCell
@@ -34,7 +34,7 @@ def show(run_ids: Sequence[str]) -> None:
     records = _known(run_ids)
     title, actions = st.columns([3, 2], vertical_alignment="bottom")
     with title:
-        page_head.title("Compare")
+        page_title("Compare")
     address = resources.mlflow_address()
     with actions:
         row = st.container(horizontal=True, horizontal_alignment="right")
@@ -65,12 +65,12 @@ def show(run_ids: Sequence[str]) -> None:
         more = st.multiselect("More metrics", others, key=f"more-{metric}", placeholder="none", disabled=not others)
     with target_column:
         hint = "Adds the updates, samples and seconds it took to reach it."
-        target = number_box.draw("Target", None, "target", empty="none", hint=hint, in_address=True)
+        target = number_box("Target", None, "target", empty="none", hint=hint, in_address=True)
     if isinstance(target, str):
         st.error(f"Target: {target!r} is not a number. Write one, such as 0.95.")
         target = None
     hint = "Runs that differ only in their seed become one line: their mean and its interval."
-    look = axis_choice.draw([names.is_simulated(record.tags) for record in records])
+    look = charts.choose_axis([names.is_simulated(record.tags) for record in records])
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
     with row:
         _save(
@@ -98,7 +98,7 @@ def _look_again(run_ids: Sequence[str]) -> None:
 
 def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str]) -> None:
     """The button that makes a cell of a notebook from what the page shows."""
-    if press.button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
+    if press_button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
         state.clicks().settle(SAVE, done=False)
         possible = plans.of_runs(resources.workspace(), records, shown, metrics, resources.description())
         if possible:
@@ -169,7 +169,7 @@ def _body(
     for i, shown in enumerate(by_metric):
         comparison.curves(shown, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing)
     comparison.table(by_metric[0])
-    if goal := better.draw(metrics[0], by_metric[0].direction, TURN, metrics[0], said=True):
+    if goal := turn_better(metrics[0], by_metric[0].direction, TURN, metrics[0], said=True):
         state.clicks().settle(TURN)
         st.query_params["better"] = f"{goal}:{metrics[0]}"
         st.rerun()

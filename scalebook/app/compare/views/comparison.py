@@ -9,10 +9,9 @@ from scalebook.app.compare.components import comparison
 from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPARE
-from scalebook.app.shared.components import better, cell_menu, html, number_box, press
-from scalebook.app.shared.services import links
-from scalebook.app.shared.views import deleting, placing
-from scalebook.app.shared.views.writing import write
+from scalebook.app.shared import dialogs, html, links, notes
+from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.widgets import cell_menu, number_text, press_button, turn_better
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.comparison import Comparison, compare
@@ -53,14 +52,14 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
             st.link_button(
                 "Open in MLflow", links.compare(address, runs, experiments), type="tertiary", key=f"mlflow-{cell.name}"
             )
-        if press.button("Edit", f"edit-{cell.name}", type="tertiary"):
+        if press_button("Edit", f"edit-{cell.name}", type="tertiary"):
             state.clicks().settle(f"edit-{cell.name}", done=False)
             editing.ask([plans.of_cell(stored, cell, resources.description(), editing.recorded(stored))])
-        intent = cell_menu.draw(cell.name)
+        intent = cell_menu(cell.name)
     if intent == "delete":
-        deleting.confirm(stored, index, "comparison", cell.name, "Its runs stay.")
+        dialogs.confirm_delete(stored, index, "comparison", cell.name, "Its runs stay.")
     if intent is not None:
-        placing.act(intent, stored, index)
+        notes.place(intent, stored, index)
         st.rerun()
 
 
@@ -70,7 +69,7 @@ def _run_by_run(cell: ComparisonCell, metric: str, runs: list[str]) -> dict[str,
     if cell.x:
         asked["x"] = cell.x[0]
     if cell.target is not None:
-        asked["target"] = number_box.shown(cell.target)
+        asked["target"] = number_text(cell.target)
     if cell.scale == "log":
         asked["log"] = "true"
     return asked
@@ -86,7 +85,7 @@ def _body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> 
     comparison.curves(compared, axis, log_y=cell.scale == "log", key=f"comparison-{cell.name}", height=340)
     comparison.table(compared)
     key = f"better-{cell.name}"
-    if goal := better.draw(compared.metric, compared.direction, key, stored.stamp):
+    if goal := turn_better(compared.metric, compared.direction, key, stored.stamp):
         done = write(stored, lambda notebook: edit.say_better(notebook, cell, compared.metric, goal))
         state.clicks().settle(key, done=done is not None)
         st.rerun()

@@ -14,10 +14,10 @@ from scalebook.app.compare.services import comparison_drafts, plans
 from scalebook.app.compare.services.comparison_drafts import ComparisonDraft
 from scalebook.app.compare.services.plans import ComparisonPlan
 from scalebook.app.navigation import NOTEBOOK
-from scalebook.app.shared.components import draft_label
-from scalebook.app.shared.services import drafts
-from scalebook.app.shared.views import dialogs, what_it_logs
-from scalebook.app.shared.views.writing import in_conflict, write
+from scalebook.app.shared import dialogs, drafts
+from scalebook.app.shared.dialogs import in_conflict, write
+from scalebook.app.shared.what_it_logs import what_it_logs
+from scalebook.app.shared.widgets import draft_label
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.reading import RunRecord
 
@@ -47,7 +47,7 @@ def show_left(stored: Stored) -> None:
         cell = comparison_drafts.cell_of(draft, stored.notebook)
         what = f"the comparison {draft.editing}" if cell else "a new comparison"
         words = f"{draft.cell.name}: {', '.join(draft.cell.runs)}"
-        asked = draft_label.draw(left_at, what, key=f"comparison-{i}", text=words)
+        asked = draft_label(left_at, what, key=f"comparison-{i}", text=words)
         if asked == "continue":
             description = resources.description()
             runs = recorded(stored)
@@ -69,7 +69,7 @@ def _draw(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], lead
             "Notebook", range(len(begun)), format_func=lambda i: begun[i].stored.notebook.title, key="comparison-in"
         )
     plan = begun[which]
-    if plan.left_at is not None and draft_label.draw(plan.left_at, "this comparison", key="comparison") == "discard":
+    if plan.left_at is not None and draft_label(plan.left_at, "this comparison", key="comparison") == "discard":
         comparison_drafts.discard(workspace, plan)
         _open([fresh[which] if i == which else other for i, other in enumerate(begun)], fresh, leads_there)
     if leads_there:
@@ -77,7 +77,7 @@ def _draw(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], lead
     if plan.left_out:
         st.caption(f"Left out, because this notebook has no such experiment: {', '.join(plan.left_out)}.")
     chosen = {cell.name: cell.config for cell in plan.stored.notebook.experiments() if cell.name in plan.cell.runs}
-    seen = what_it_logs.show(chosen, recorded(plan.stored), "comparison")
+    seen = what_it_logs(chosen, recorded(plan.stored), "comparison")
     plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
     now, wrong = comparison_form.draw(plan)
     comparison_drafts.save(workspace, plan, now)

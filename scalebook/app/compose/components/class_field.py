@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from scalebook.app.compose.components import fields
-from scalebook.app.shared.services import form
+from scalebook.app.shared import form
 from scalebook.training.config.class_fields import chosen, short
 from scalebook.training.config.classes import named
 from scalebook.training.config.description import ClassInfo, Field

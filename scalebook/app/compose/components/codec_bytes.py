@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 import streamlit as st
 
 from scalebook.app import resources
-from scalebook.app.shared.services import form
+from scalebook.app.shared import form
 from scalebook.training.config import sparse_tables
 from scalebook.training.config.class_fields import Chosen, in_words
 from scalebook.training.config.codecs import DIRECTIONS, codec_as, codecs_of

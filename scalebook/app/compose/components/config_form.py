@@ -14,9 +14,9 @@ from streamlit.delta_generator import DeltaGenerator
 
 from scalebook.app.compose.components import class_field, codec_bytes, fields, machines, rate_fields, virtual_workers
 from scalebook.app.compose.services.clock_sources import ClockSource
-from scalebook.app.shared.components import number_box
-from scalebook.app.shared.services import form
-from scalebook.app.shared.services.words import sentence
+from scalebook.app.shared import form
+from scalebook.app.shared.widgets import number_box
+from scalebook.app.shared.words import sentence
 from scalebook.training.config.description import ClassInfo, Description, Field, FieldType, Group
 from scalebook.training.config.fields import check_value
 from scalebook.training.config.validate import GPU_SHARE, MATMUL
@@ -173,7 +173,7 @@ class ConfigForm:
         single = info is not None and info.config_value == "auto"
         with middle:
             key = self.key(f"workers.{'single' if single else 'several'}")
-            said = number_box.draw("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
+            said = number_box("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
             form.assign_workers(self.config, self._read(WORKERS_KEY, said, MOST_WORKERS))
         with right:
             data = form.chosen(self.config, "data", "data", self.description)
@@ -266,12 +266,12 @@ class ConfigForm:
             labels = {"epochs": "Epochs", "updates": "Updates", "time": "Minutes"}
             usual: dict[form.BudgetKind, float] = {"epochs": 5, "updates": 1000, "time": 5}
             start = before.value if before.kind == kind else usual[kind]
-            said = number_box.draw(labels[kind], start, self.key(f"budget.{kind}"), whole=kind != "time")
+            said = number_box(labels[kind], start, self.key(f"budget.{kind}"), whole=kind != "time")
             path = f"trainer.{form.BUDGET_KEYS[kind]}"
             read = self._read(path, said, None, kind="float", minimum=0.1) if kind == "time" else self._read(path, said)
             form.assign_budget(self.config, form.Budget(kind, read))
         with seeds_column:
-            said = number_box.draw("Seeds", repeats, self.key("repeats"), whole=True, hint=SEEDS)
+            said = number_box("Seeds", repeats, self.key("repeats"), whole=True, hint=SEEDS)
             wanted = self._read("repeats", said, MOST_REPEATS)
             repeats = wanted if isinstance(wanted, int) and not self._is_refused("repeats") else repeats
         with seed_column:

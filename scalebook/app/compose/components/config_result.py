@@ -6,9 +6,9 @@ from typing import Final, Literal
 import streamlit as st
 
 from scalebook.app import state
-from scalebook.app.shared.components import code, html, press
-from scalebook.app.shared.components import problems as problem_list
-from scalebook.app.shared.services.words import plural
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import code_block, confirmed_anyway, press_button
+from scalebook.app.shared.words import plural
 from scalebook.training.config.workload import Workload
 from scalebook.training.errors import Problem
 
@@ -26,13 +26,13 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> I
     """
     off = bool(wrong)
     row = st.container(horizontal=True, vertical_alignment="center", key="compose-buttons")
-    meant = problem_list.confirmed(crowd, f"compose-crowd-{shown}-{crowd}")
+    meant = confirmed_anyway(crowd, f"compose-crowd-{shown}-{crowd}")
     with row:
-        run = press.button(
+        run = press_button(
             "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
             help=f"Saves the experiment to the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
         )  # fmt: skip
-        save = press.button(
+        save = press_button(
             "Save", KEYS["save"], shown, icon=":material/save:", disabled=off,
             help="Saves the experiment to the notebook. Ctrl+S",
         )  # fmt: skip
@@ -93,8 +93,8 @@ def meaning(load: Workload) -> str:
 def text(yaml_text: str, commands: str, file_name: str) -> None:
     """The YAML as it would be saved, and how to run it without a browser."""
     html.draw('<div class="sb-eyebrow">YAML</div>')
-    code.draw(yaml_text, "yaml")
+    code_block(yaml_text, "yaml")
     html.draw('<div class="sb-eyebrow">Run from the command line</div>')
-    code.draw(commands, wrap=True)
+    code_block(commands, wrap=True)
     st.download_button("Download YAML", yaml_text, file_name, "text/yaml", type="tertiary", icon=":material/download:",
                        on_click="ignore")  # fmt: skip

@@ -4,9 +4,9 @@ from typing import Any
 
 import streamlit as st
 
-from scalebook.app.shared.components import number_box
-from scalebook.app.shared.services import form
-from scalebook.app.shared.services.words import plain
+from scalebook.app.shared import form
+from scalebook.app.shared.widgets import number_box, number_text
+from scalebook.app.shared.words import plain
 from scalebook.training.config.description import Field
 from scalebook.training.config.fields import check_value
 from scalebook.training.errors import ConfigError
@@ -89,10 +89,8 @@ def _enum(field: Field, value: Any, label: str, key: str, hint: str) -> Any:
 
 def _number(field: Field, value: Any, label: str, key: str, hint: str) -> int | float | str | None:
     """As typed: what is no number is the text itself, which the validation refuses."""
-    empty = (
-        "none" if field.nullable else ("" if field.default is None else f"{number_box.shown(field.default)} (default)")
-    )
-    return number_box.draw(label, value, key, whole=field.type == "int", hint=hint, empty=empty)
+    empty = "none" if field.nullable else ("" if field.default is None else f"{number_text(field.default)} (default)")
+    return number_box(label, value, key, whole=field.type == "int", hint=hint, empty=empty)
 
 
 def free(label: str, value: Any, key: str, hint: str) -> Any:

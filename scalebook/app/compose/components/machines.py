@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import streamlit as st
 
-from scalebook.app.shared.components import number_box
-from scalebook.app.shared.services import form
+from scalebook.app.shared import form
+from scalebook.app.shared.widgets import number_box
 from scalebook.training.config.description import ClassInfo, Description, Field
 
 FIXED: Final = "fixed number"
@@ -38,6 +38,6 @@ def draw(
     with right:
         before = form.get(config, f"{form.WORKERS}.min")
         hint = next(one.help for one in strategy.fields if one.name == "workers")
-        fewest = number_box.draw("Fewest workers", before, key("fewest"), whole=True, hint=hint, empty=FIXED)
+        fewest = number_box("Fewest workers", before, key("fewest"), whole=True, hint=hint, empty=FIXED)
         slot(form.WORKERS)
     form.assign_fewest(config, fewest, description)

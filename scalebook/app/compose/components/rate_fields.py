@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import streamlit as st
 
-from scalebook.app.shared.services import form
-from scalebook.app.shared.services.rates import scaled_words
+from scalebook.app.shared import form
+from scalebook.app.shared.words import scaled_words
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Description, Field
 from scalebook.training.config.rate_scaling import FIELDS, KEY, rate_scaling

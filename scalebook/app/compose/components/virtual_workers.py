@@ -8,8 +8,8 @@ import streamlit as st
 
 from scalebook.app.compose.services import clock_sources
 from scalebook.app.compose.services.clock_sources import ClockSource
-from scalebook.app.shared.components import number_box
-from scalebook.app.shared.services import form
+from scalebook.app.shared import form
+from scalebook.app.shared.widgets import number_box
 from scalebook.training.config.description import Description, Field
 from scalebook.training.config.workload import VIRTUAL
 
@@ -64,7 +64,7 @@ def draw(
     with right:
         if source is NUMBER:
             seconds: Any = form.get(config, f"{clock}.gradient_s")
-            gradient_s = number_box.draw("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
+            gradient_s = number_box("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
             form.put(config, f"{clock}.gradient_s", gradient_s)
             if gradient_s == form.USUAL_GRADIENT_S:
                 st.caption(EXAMPLE)

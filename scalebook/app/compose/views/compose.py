@@ -15,12 +15,11 @@ from scalebook.app.compose.components.config_form import ConfigForm
 from scalebook.app.compose.services import clock_sources
 from scalebook.app.compose.services.clock_sources import ClockSource
 from scalebook.app.navigation import NOTEBOOK, RUNS
-from scalebook.app.shared.components import html
-from scalebook.app.shared.components import problems as problem_list
-from scalebook.app.shared.services import drafts, form, notebooks
-from scalebook.app.shared.services.drafts import SavedDraft
-from scalebook.app.shared.services.notebooks import NotebookChoice
-from scalebook.app.shared.views.writing import write
+from scalebook.app.shared import drafts, form, html, notebooks
+from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.drafts import SavedDraft
+from scalebook.app.shared.notebooks import NotebookChoice
+from scalebook.app.shared.widgets import show_problems
 from scalebook.app.state import ComposeDraft
 from scalebook.training.claims import locks
 from scalebook.training.config import validations
@@ -228,7 +227,7 @@ def result(choice: NotebookChoice, edited: Edited, description: Description) -> 
         st.caption(words)
     config_result.sizes(load)
     st.caption(" ".join(said for said in (config_result.meaning(load), validations.words(config, description)) if said))
-    problem_list.draw(edited.homeless)
+    show_problems(edited.homeless)
     if not edited.text:
         config_result.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
     return intent

@@ -10,10 +10,9 @@ from scalebook.app.navigation import RUNS
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services.experiments import SeedView, state
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.components import cell_menu, html, press
-from scalebook.app.shared.components import problems as problem_list
-from scalebook.app.shared.services.experiment_summary import ExperimentSummary, interval
-from scalebook.app.shared.services.words import figure, plural, sentence
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import CELL_PLACES, CellIntent, confirmed_anyway, press_button, show_problems
+from scalebook.app.shared.words import ExperimentSummary, figure, interval, plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 from scalebook.training.estimate import estimate
@@ -21,11 +20,9 @@ from scalebook.training.notebook.results import changed_words
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import is_own
 
-Intent = (
-    Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison", "simulate"] | cell_menu.Intent
-)
+Intent = Literal["run", "stop", "edit", "search", "plan", "duplicate", "delete", "comparison", "simulate"] | CellIntent
 MORE_WORKERS: dict[str, Intent] = {"Try more workers than I have": "simulate"}
-MENU: dict[str, Intent] = {**cell_menu.PLACES, "Add a comparison below": "comparison", "Delete": "delete"}
+MENU: dict[str, Intent] = {**CELL_PLACES, "Add a comparison below": "comparison", "Delete": "delete"}
 
 
 def draw(
@@ -45,11 +42,11 @@ def draw(
     """
     head = st.container()
     wrong = any(problem.severity == "error" for problem in problems)
-    blocked = wrong or not problem_list.confirmed(crowd, f"crowd-{name}-{crowd}")
+    blocked = wrong or not confirmed_anyway(crowd, f"crowd-{name}-{crowd}")
     with head:
         intent = _head(name, seeds, blocked, page, {**(MORE_WORKERS if real_server else {}), **MENU})
     _summary(line, repeats)
-    problem_list.draw(problems)
+    show_problems(problems)
     shown = [seed for seed in seeds if seed.run is not None]
     for seed in shown:
         if seed.run is not None and not seed.run.ended:
@@ -79,19 +76,19 @@ def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str, menu: 
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         now = f"{page} {' '.join(seed.run.id if seed.run else 'none' for seed in seeds)}"
         asked: Intent | None = None
-        if live and press.button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=word == "stopping"):
+        if live and press_button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=word == "stopping"):
             asked = "stop"
-        if not live and press.button("Run", f"run-{name}", now, icon=":material/play_arrow:", disabled=blocked):
+        if not live and press_button("Run", f"run-{name}", now, icon=":material/play_arrow:", disabled=blocked):
             asked = "run"
-        if press.button("Edit", f"edit-{name}", type="tertiary"):
+        if press_button("Edit", f"edit-{name}", type="tertiary"):
             asked = "edit"
-        if press.button("Search", f"search-{name}", type="tertiary",
+        if press_button("Search", f"search-{name}", type="tertiary",
                         help="Try many batch sizes, learning rates or other fields."):  # fmt: skip
             asked = "search"
-        if press.button("Plan", f"plan-{name}", type="tertiary",
+        if press_button("Plan", f"plan-{name}", type="tertiary",
                         help="How fast would it train with more workers, and where do they stop helping?"):  # fmt: skip
             asked = "plan"
-        if press.button("Duplicate", f"duplicate-{name}", page, type="tertiary",
+        if press_button("Duplicate", f"duplicate-{name}", page, type="tertiary",
                         help="Opens the form of a new experiment with this config."):  # fmt: skip
             asked = "duplicate"
         picked = st.menu_button("More", list(menu), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from scalebook.app.compare.services.comparison_drafts import ComparisonDraft
 from scalebook.app.search.services.search_setup import SavedSetup
-from scalebook.app.shared.services import drafts
-from scalebook.app.shared.services.drafts import SavedDraft
-from scalebook.app.shared.services.note_drafts import NoteDraft
+from scalebook.app.shared import drafts
+from scalebook.app.shared.drafts import NoteDraft, SavedDraft
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import record_folder
 from scalebook.training.jobs import queue

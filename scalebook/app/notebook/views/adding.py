@@ -5,7 +5,7 @@ import streamlit as st
 from scalebook.app import resources
 from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import claim, editing
-from scalebook.app.shared.views import note
+from scalebook.app.shared import notes
 from scalebook.training.notebook.store import Stored
 
 
@@ -14,7 +14,7 @@ def show(stored: Stored) -> None:
     editing.show_left(stored)
     with st.container(horizontal=True):
         if st.button("Add a note", icon=":material/add:", type="tertiary"):
-            note.add(stored, len(stored.notebook.cells))
+            notes.add(stored, len(stored.notebook.cells))
         if stored.notebook.experiments() and st.button(
             "Add a comparison", icon=":material/stacked_line_chart:", type="tertiary"
         ):

@@ -6,8 +6,8 @@ from scalebook.app.compare.views import claim, comparison
 from scalebook.app.notebook.views import experiment
 from scalebook.app.notebook.views.run_all import Standing
 from scalebook.app.search.views import search_cell
-from scalebook.app.shared.views import note
-from scalebook.app.shared.views.writing import write
+from scalebook.app.shared import notes
+from scalebook.app.shared.dialogs import write
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import BrokenCell, Cell, ClaimCell, ComparisonCell, ExperimentCell, SearchCell
 from scalebook.training.notebook.store import Stored
@@ -15,7 +15,7 @@ from scalebook.training.notebook.store import Stored
 
 def show(stored: Stored, index: int, cell: Cell, standing: Standing) -> None:
     """Draw cell `index` of the notebook, with all its buttons; `standing` takes in how it stands."""
-    note.show_new(stored, index)
+    notes.show_new(stored, index)
     if isinstance(cell, ExperimentCell):
         standing.seeds[cell.name] = experiment.show(stored, index, cell, standing.reader)
     elif isinstance(cell, ComparisonCell):
@@ -28,7 +28,7 @@ def show(stored: Stored, index: int, cell: Cell, standing: Standing) -> None:
     elif isinstance(cell, BrokenCell):
         _broken(stored, index, cell)
     else:
-        note.show(stored, index, cell)
+        notes.show(stored, index, cell)
 
 
 def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:

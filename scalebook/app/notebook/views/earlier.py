@@ -7,11 +7,11 @@ from typing import NoReturn
 import streamlit as st
 
 from scalebook.app import state
-from scalebook.app.shared.components import page_head, press
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.services.words import ago
-from scalebook.app.shared.views import dialogs, note
-from scalebook.app.shared.views.writing import attempt
+from scalebook.app.notebook.widgets import UNDO
+from scalebook.app.shared import dialogs, notebooks, notes
+from scalebook.app.shared.dialogs import attempt
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import ago
 from scalebook.training.notebook import history, store
 from scalebook.training.notebook.changes import changes
 from scalebook.training.notebook.history import PastState
@@ -24,7 +24,7 @@ MOST_TOLD = 3
 def undo_from(stored: Stored | None) -> str | None:
     """The stamp of the file that an undo would start from; None where there is no earlier state, or while a note is
     edited."""
-    if stored is None or note.opened_here(stored.path) is not None:
+    if stored is None or notes.opened_here(stored.path) is not None:
         return None
     return stored.stamp if history.previous(stored.path, stored.notebook.text.encode("utf-8")) is not None else None
 
@@ -36,7 +36,7 @@ def undo(stored: Stored) -> None:
         attempt(
             lambda: store.restore(stored, back), f"Undone: the notebook is back to its state of {ago(back.changed_s)}."
         )
-    state.clicks().settle(page_head.UNDO, done=False)
+    state.clicks().settle(UNDO, done=False)
     st.rerun()
 
 
@@ -60,7 +60,7 @@ def _draw(stored: Stored) -> None:
     st.caption("The changes that restoring it would make to the file. The present state stays in this list.")
     st.code(notebooks.difference(text, now, f"state {chosen.number}"), language="diff", height=320)
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if press.button("Restore this state", "earlier-return", type="primary"):
+        if press_button("Restore this state", "earlier-return", type="primary"):
             attempt(lambda: store.restore(stored, chosen), f"Restored the state of {ago(chosen.changed_s)}.")
             state.clicks().settle("earlier-return")
             dialogs.close()

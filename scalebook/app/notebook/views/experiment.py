@@ -10,10 +10,8 @@ from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs.services import experiments
 from scalebook.app.runs.services.experiments import LIVE, SeedView, plain_copy, simulated_copy
 from scalebook.app.runs.views import better
-from scalebook.app.shared.services import drafts
-from scalebook.app.shared.services.experiment_summary import summary
-from scalebook.app.shared.services.words import plural
-from scalebook.app.shared.views import deleting, placing
+from scalebook.app.shared import dialogs, drafts, notes
+from scalebook.app.shared.words import plural, summary
 from scalebook.training.claims import locks
 from scalebook.training.config import data_paths
 from scalebook.training.config.crowding import crowd_words
@@ -75,11 +73,11 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         state.clicks().settle(clicked)
         _leave(intent, stored.path.stem, cell, load.workers)
     elif intent == "delete":
-        deleting.confirm(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
+        dialogs.confirm_delete(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
     elif intent == "comparison":
         editing.ask([plans.new(stored, description, [cell.name], index + 1, editing.recorded(stored))])
     elif intent is not None:
-        placing.act(intent, stored, index)
+        notes.place(intent, stored, index)
         state.clicks().settle(clicked)
     if intent is not None:
         st.rerun()

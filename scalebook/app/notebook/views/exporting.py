@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from scalebook.app import resources
-from scalebook.app.shared.services import notebooks
+from scalebook.app.shared import notebooks
 from scalebook.training.export.gather import gather
 from scalebook.training.export.html_file import as_html
 from scalebook.training.notebook.store import Stored

@@ -5,8 +5,8 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.navigation import HELP, NOTEBOOK
 from scalebook.app.notebook.views import new_notebook, own_model
-from scalebook.app.shared.components import press
-from scalebook.app.shared.services.words import plural
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import plural
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.examples import copy_examples
 
@@ -30,7 +30,7 @@ def show() -> None:
             st.markdown(line)
         examples, new, own = st.columns(3, gap="medium", border=True)
         with examples:
-            added = press.button("Add the examples", ADD, icon=":material/library_books:", width="stretch")
+            added = press_button("Add the examples", ADD, icon=":material/library_books:", width="stretch")
             st.caption(EXAMPLES)
         with new:
             asked_new = st.button("New notebook", icon=":material/note_add:", type="primary", width="stretch")

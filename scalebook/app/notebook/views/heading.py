@@ -4,8 +4,8 @@ import streamlit as st
 
 from scalebook.app.navigation import COMPOSE
 from scalebook.app.notebook.views import earlier, managing, new_notebook, own_model
-from scalebook.app.shared.components.page_head import NotebookHead
-from scalebook.app.shared.services.notebooks import NotebookChoice
+from scalebook.app.notebook.widgets import NotebookHead
+from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.training.notebook.store import Stored
 
 

@@ -8,11 +8,10 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.navigation import NOTEBOOK
 from scalebook.app.notebook.services import renaming
-from scalebook.app.shared.components import press
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.services.words import ago
-from scalebook.app.shared.views import dialogs
-from scalebook.app.shared.views.writing import attempt, in_conflict
+from scalebook.app.shared import dialogs, notebooks
+from scalebook.app.shared.dialogs import attempt, in_conflict
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import ago
 from scalebook.training.notebook import lifecycle, store
 from scalebook.training.notebook.lifecycle import DeletedNotebook
 from scalebook.training.notebook.store import Stored
@@ -39,7 +38,7 @@ def _rename(stored: Stored) -> None:
     stem = st.text_input("File name, without .md", stored.path.stem, key="rename-file")
     st.caption("Its runs, searches, drafts and history move with it.")
     now = f"{stored.path.name} {stored.stamp}"
-    if not press.button("Rename", RENAME, now, type="primary", disabled=not (title.strip() and stem.strip())):
+    if not press_button("Rename", RENAME, now, type="primary", disabled=not (title.strip() and stem.strip())):
         return
     with st.spinner("Moving its runs …"):
         changed = attempt(lambda: _renamed(stored, title.strip(), stem.strip()), "Renamed.")
@@ -69,7 +68,7 @@ def _delete(stored: Stored) -> None:
         if st.button("Cancel", key="notebook-stays"):
             dialogs.close()
             st.rerun()
-        if press.button("Delete", DELETE, stored.stamp, type="primary"):
+        if press_button("Delete", DELETE, stored.stamp, type="primary"):
             attempt(lambda: _removed(stored), f"Deleted {stored.path.name}.")
             state.clicks().settle(DELETE, done=False)
             dialogs.close()
@@ -94,7 +93,7 @@ def _deleted() -> None:
     chosen = st.selectbox(
         "Notebook", gone, format_func=lambda notebook: f"{notebook.title} ({notebook.path.name}), {ago(notebook.at)}"
     )
-    if press.button("Restore", BRING_BACK, str(chosen.path), type="primary"):
+    if press_button("Restore", BRING_BACK, str(chosen.path), type="primary"):
         _bring_back(chosen)
 
 
@@ -102,7 +101,7 @@ def offer(wanted: str | None) -> None:
     """Where the notebook that is asked for has been deleted: a way to have it again."""
     known = (notebook for notebook in lifecycle.deleted(resources.workspace()) if notebook.path.stem == wanted)
     notebook = next(known, None)
-    if notebook is not None and press.button(
+    if notebook is not None and press_button(
         f"Restore {notebook.path.name}", f"{BRING_BACK}-here", str(notebook.path), icon=":material/undo:"
     ):
         _bring_back(notebook)

@@ -6,9 +6,8 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import NOTEBOOK
-from scalebook.app.shared.components import press
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.views import dialogs, note
+from scalebook.app.shared import dialogs, notebooks, notes
+from scalebook.app.shared.widgets import press_button
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook import store
 
@@ -26,7 +25,7 @@ def _draw() -> None:
         help="Also names the file.",
         max_chars=notebooks.LONGEST_TITLE,
     )
-    if press.button("Create", "create-notebook", title, type="primary", disabled=not title.strip()):
+    if press_button("Create", "create-notebook", title, type="primary", disabled=not title.strip()):
         try:
             stored = store.create(resources.workspace(), title.strip())
         except (ConfigError, FileExistsError) as error:
@@ -35,5 +34,5 @@ def _draw() -> None:
             return
         state.clicks().settle("create-notebook", done=False)
         dialogs.close()
-        note.begin(stored)
+        notes.begin(stored)
         st.switch_page(NOTEBOOK.script, query_params={"notebook": stored.path.stem})

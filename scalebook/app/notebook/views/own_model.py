@@ -7,8 +7,8 @@ from typing import NoReturn
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.shared.components import html, press
-from scalebook.app.shared.views import dialogs
+from scalebook.app.shared import dialogs, html
+from scalebook.app.shared.widgets import press_button
 from scalebook.training.config import found_modules
 from scalebook.training.config.found_modules import FoundModule
 from scalebook.training.config.naming_modules import name_module, write_template
@@ -47,7 +47,7 @@ def _draw() -> None:
     with left:
         name = st.text_input("File name, without .py", SUGGESTED, key="template-name").strip()
     with right:
-        wanted = press.button("Create file", TEMPLATE, name, type="primary" if not modules else "secondary",
+        wanted = press_button("Create file", TEMPLATE, name, type="primary" if not modules else "secondary",
                               disabled=not name, width="stretch")  # fmt: skip
     if wanted:
         words = f"Created {name}.py and added it to {SETTINGS}."
@@ -67,7 +67,7 @@ def _module(module: FoundModule, is_named: bool) -> None:
         with left:
             html.draw(_words(module))
         with right:
-            used = press.button(
+            used = press_button(
                 "In use" if is_named else "Use", key, module.name, width="stretch",
                 disabled=is_named or bool(module.problem),
             )  # fmt: skip

@@ -8,8 +8,8 @@ from scalebook.app import resources, state
 from scalebook.app.runs.services import experiments
 from scalebook.app.runs.services.experiments import LIVE, SeedView
 from scalebook.app.search.services import searches
-from scalebook.app.shared.components import press
-from scalebook.app.shared.services.words import plural
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import plural
 from scalebook.training.claims import locks
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.workload import workload
@@ -46,15 +46,15 @@ def show(stored: Stored, standing: Standing) -> None:
     stale = [name for name in idle if experiments.stale(by_cell[name])]
     rests = len(idle) == len(by_cell) and not standing.searching
     with st.container(horizontal=True, key="all-runs", gap="small"):
-        every = press.button(
+        every = press_button(
             "Run all", ALL, now, icon=":material/play_arrow:", type="tertiary", disabled=not idle,
             help="Runs every experiment that is not running, with all its seeds.",
         )  # fmt: skip
-        old = press.button(
+        old = press_button(
             "Run outdated and new", STALE, now, icon=":material/update:", type="tertiary", disabled=not stale,
             help="Runs only the seeds that have not finished with the present config and modules.",
         )  # fmt: skip
-        stop = press.button(
+        stop = press_button(
             "Stop all", STOP, now, icon=":material/stop:", type="tertiary", disabled=rests,
             help="Stops everything queued or running in this notebook, searches too.",
         )  # fmt: skip

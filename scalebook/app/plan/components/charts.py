@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import plotly.graph_objects as go
 
 from scalebook.app.plan.services import findings
-from scalebook.app.shared.components import charts
-from scalebook.app.shared.components.charts import PALETTE, Series
+from scalebook.app.shared import charts
+from scalebook.app.shared.charts import PALETTE, Series
 from scalebook.training.planning.answer import Answer, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planning.target import TargetAnswer
 

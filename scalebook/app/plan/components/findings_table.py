@@ -3,8 +3,9 @@
 import streamlit as st
 
 from scalebook.app.plan.services import findings
-from scalebook.app.shared.components import html, number_box
-from scalebook.app.shared.services.words import figure
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import number_box
+from scalebook.app.shared.words import figure
 from scalebook.training.durations import roughly
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.quantities import shown
@@ -19,7 +20,7 @@ HEAD = (
 
 def draw(answer: Answer, file: str) -> None:
     """The table; below it, what it can be downloaded as. The knee's row is bold."""
-    price = number_box.draw("Price per worker-hour", None, "price", empty="none", in_address=True,
+    price = number_box("Price per worker-hour", None, "price", empty="none", in_address=True,
                             hint="In any currency. Adds what a million samples cost.")  # fmt: skip
     if isinstance(price, str) or (price is not None and price < 0):
         st.error(f"price: {price} is not a price. Write a number, such as 2.5.", icon=":material/error:")

@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from scalebook.app.shared.components import number_box
+from scalebook.app.shared.widgets import number_box
 from scalebook.training.errors import ConfigError
 from scalebook.training.planning.links import NETWORKS, OWN, WORDS
 from scalebook.training.planning.question import WORKERS, numbers
@@ -82,7 +82,7 @@ def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
         "Also trains with up to 16 virtual workers, under the first rule, link and number of shards. Time to "
         "target = updates to target × seconds per update."
     )
-    target = number_box.draw("Target", None, "target", empty="none", hint=hint, in_address=True)
+    target = number_box("Target", None, "target", empty="none", hint=hint, in_address=True)
     if isinstance(target, str):
         raise ConfigError("target", f"{target!r} is not a number", "Write one, such as 0.95.")
     if target is None:

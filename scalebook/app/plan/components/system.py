@@ -4,7 +4,7 @@ import streamlit as st
 
 from scalebook.app.plan.services import systems
 from scalebook.app.plan.services.systems import FIELDS
-from scalebook.app.shared.components import html
+from scalebook.app.shared import html
 from scalebook.training.planning.profile import Profile
 from scalebook.training.planning.words import busy_words
 

@@ -10,8 +10,8 @@ from scalebook.app import resources, state
 from scalebook.app.navigation import NOTEBOOK
 from scalebook.app.plan.components import question, system
 from scalebook.app.plan.views import finding
-from scalebook.app.shared.components import html, page_head, press
-from scalebook.app.shared.services import notebooks
+from scalebook.app.shared import html, notebooks
+from scalebook.app.shared.widgets import page_title, press_button
 from scalebook.training.config.identity import config_hash
 from scalebook.training.config.validate import require
 from scalebook.training.errors import ConfigError
@@ -77,7 +77,7 @@ def _cell(notebook: str, name: str) -> ExperimentCell | None:
         label = " › ".join(part for part in (choice.title, name) if part)
         st.page_link(NOTEBOOK.script, label=label, icon=":material/arrow_back:",
                      query_params=NOTEBOOK.cell(choice.name, name))  # fmt: skip
-    page_head.title(f"Plan {name}" if name else "Plan", ABOUT, choice.title if choice else "")
+    page_title(f"Plan {name}" if name else "Plan", ABOUT, choice.title if choice else "")
     cell = stored.notebook.experiment(name) if stored and name else None
     if name and cell is None:
         st.warning(f"{notebook} has no experiment {name}: it has been renamed or deleted. Describe a system by hand.")
@@ -110,12 +110,12 @@ def _standing(asked: Asked, config: Mapping[str, Any] | None, name: str, was_wor
     label = "Plan" if answer is None else "Train to the target"
     with st.container(horizontal=True):
         idle = progress is None
-        if idle and missing and press.button(label, PLAY, type="primary", icon=":material/timeline:"):
+        if idle and missing and press_button(label, PLAY, type="primary", icon=":material/timeline:"):
             _start(asked, config, anew=False)
         known = measures and asked.profile() is not None
-        if idle and known and press.button("Measure again", ANEW, type="tertiary", icon=":material/refresh:"):
+        if idle and known and press_button("Measure again", ANEW, type="tertiary", icon=":material/refresh:"):
             _start(asked, config, anew=True)
-        if not idle and press.button("Stop", STOP, icon=":material/stop:"):
+        if not idle and press_button("Stop", STOP, icon=":material/stop:"):
             asked.stop()
             state.clicks().settle(STOP)
             st.rerun()

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.services.words import figure
+from scalebook.app.shared.words import figure
 from scalebook.training.durations import duration
 from scalebook.training.tracking import names
 

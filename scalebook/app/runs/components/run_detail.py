@@ -10,10 +10,10 @@ import streamlit as st
 from scalebook.app.runs.components import progress
 from scalebook.app.runs.services import run_query
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.components import chart_view, charts, code, html, style
-from scalebook.app.shared.components.axis_choice import CurveLook
-from scalebook.app.shared.components.charts import Series
-from scalebook.app.shared.services.words import ago, figure, sentence
+from scalebook.app.shared import charts, html, style
+from scalebook.app.shared.charts import CurveLook, Series
+from scalebook.app.shared.widgets import code_block
+from scalebook.app.shared.words import ago, figure, sentence
 from scalebook.training.durations import duration
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own, sign
@@ -100,7 +100,7 @@ def _failure(view: RunView) -> None:
         words = f"**{view.failure[:1].upper()}{view.failure[1:]}:** {sentence(view.cause)}"
     st.error(f"{words}\n\n{view.advice}" if view.advice else words, icon=":material/error:")
     if view.frame:
-        code.draw(view.frame)
+        code_block(view.frame)
 
 
 def figures(view: RunView) -> None:
@@ -173,7 +173,7 @@ def _chart(series: Sequence[Series], look: CurveLook, title: str, key: str, what
         dark=style.dark(),
         height=height,
     )
-    chart_view.draw(drawn, key, f"{what} against {look.axis}")
+    charts.draw(drawn, key, f"{what} against {look.axis}")
 
 
 def metrics_choice(offered: Sequence[str]) -> tuple[list[str], bool]:

@@ -8,8 +8,9 @@ import streamlit as st
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services.run_files import MOST_BYTES, RunFile
 from scalebook.app.runs.services.runs import RunView, parted
-from scalebook.app.shared.components import code, html
-from scalebook.app.shared.services.words import ago, figure, plural, spoken
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import code_block
+from scalebook.app.shared.words import ago, figure, plural, spoken
 from scalebook.training.durations import duration
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
@@ -19,7 +20,7 @@ MOST_LINES = 1000
 
 
 def config(text: str) -> None:
-    code.draw(text or "# not recorded", "yaml")
+    code_block(text or "# not recorded", "yaml")
 
 
 def log_box(whole: Callable[[], bytes] | None, name: str) -> str:
@@ -42,15 +43,15 @@ def log(text: str, failed: bool) -> None:
     before, rest = parted(text) if failed else ("", text)
     if before:
         with st.expander(f"Earlier output: {plural(before.count(chr(10)), 'line')}"):
-            code.draw(before, height=HEIGHT)
+            code_block(before, height=HEIGHT)
     with st.container(height=HEIGHT, autoscroll=not failed, border=False, key="log-end"):
-        code.draw(rest or "nothing written yet")
+        code_block(rest or "nothing written yet")
 
 
 def other_log(machine: str, text: str) -> None:
     """Of another machine of the run."""
     with st.expander(f"Log of {machine}"):
-        code.draw(text or "nothing written yet", height=HEIGHT)
+        code_block(text or "nothing written yet", height=HEIGHT)
 
 
 def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
@@ -60,7 +61,7 @@ def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
     if lines:
         wide = len(str(lines[-1][0]))
         shown = "\n".join(f"{number:>{wide}}  {line}" for number, line in lines[-MOST_LINES:])
-        code.draw(shown, height=HEIGHT)
+        code_block(shown, height=HEIGHT)
 
 
 def files(listed: Sequence[RunFile]) -> None:

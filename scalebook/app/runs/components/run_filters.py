@@ -8,7 +8,7 @@ import streamlit as st
 
 from scalebook.app.runs.services import run_query
 from scalebook.app.runs.services.run_query import FACETS, PARAMETER, RunQuery, ValueRange
-from scalebook.app.shared.components import number_box
+from scalebook.app.shared.widgets import number_box, number_text
 from scalebook.training.tracking.reading import RunRecord
 
 ANY: Final = "any state"
@@ -70,7 +70,7 @@ class ListView:
 
 
 def _end(value: float | None) -> list[str]:
-    return [] if value is None else [number_box.shown(value)]
+    return [] if value is None else [number_text(value)]
 
 
 def known(address: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
@@ -137,8 +137,8 @@ def _of_each(
             chosen[name] = _several(parameter, f"{IS}{name}", words, asked)
             continue
         with st.container(horizontal=True, vertical_alignment="bottom"):
-            low = number_box.draw(f"{plain(name)} from", None, f"{FROM}{name}", empty="any", in_address=True)
-            high = number_box.draw("to", None, f"{TO}{name}", empty="any", in_address=True)
+            low = number_box(f"{plain(name)} from", None, f"{FROM}{name}", empty="any", in_address=True)
+            high = number_box("to", None, f"{TO}{name}", empty="any", in_address=True)
         for end in (low, high):
             if isinstance(end, str):
                 st.error(f"{plain(end)} is not a number.")

@@ -11,8 +11,9 @@ from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services import run_query
 from scalebook.app.runs.services.run_query import FACETS, RunGroup
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.components import number_column, style
-from scalebook.app.shared.services.words import ago
+from scalebook.app.shared import style
+from scalebook.app.shared.components import number_column
+from scalebook.app.shared.words import ago
 from scalebook.training.notebook.labels import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own

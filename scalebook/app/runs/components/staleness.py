@@ -5,8 +5,8 @@ from html import escape
 
 import streamlit as st
 
-from scalebook.app.shared.components import bars, html
-from scalebook.app.shared.components.charts import PALETTE
+from scalebook.app.shared import charts, html
+from scalebook.app.shared.charts import PALETTE
 from scalebook.training.ps.coordination.measures import PushRecord
 
 LABELS = 16
@@ -31,9 +31,9 @@ def histogram(counts: Sequence[Sequence[int]]) -> str:
     totals = [sum(row[i] for row in counts) for i in range(used)]
     every = -(-used // LABELS)  # ceil
     columns = "".join(_column(i, counts, totals, labelled=i % every == 0) for i in range(used))
-    names = [(f"worker {worker}", bars.colour(worker)) for worker in range(len(counts))]
+    names = [(f"worker {worker}", charts.worker_colour(worker)) for worker in range(len(counts))]
     return (
-        (bars.legend(names) if len(counts) > 1 else "")
+        (charts.legend(names) if len(counts) > 1 else "")
         + f'<div class="sb-hist">{columns}</div>'
         + '<div class="sb-hist-title">staleness: updates by others between pull and push</div>'
     )
@@ -44,7 +44,7 @@ def _column(i: int, counts: Sequence[Sequence[int]], totals: Sequence[int], *, l
     name = f"{i}+" if i == len(counts[0]) - 1 else str(i)
     whose = [f"worker {worker}" for worker in range(len(counts))] if len(counts) > 1 else ["all"]
     parts = "".join(
-        f'<i style="flex:{row[i]};background:{bars.colour(worker)}" title="{whose[worker]}: {row[i]:,}"></i>'
+        f'<i style="flex:{row[i]};background:{charts.worker_colour(worker)}" title="{whose[worker]}: {row[i]:,}"></i>'
         for worker, row in enumerate(counts)
         if row[i]
     )

@@ -7,9 +7,9 @@ import streamlit as st
 
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs.services.devices import DeviceState, ElsewhereState, HeldBy
-from scalebook.app.shared.components import chart_view, charts, html, style
-from scalebook.app.shared.components.charts import Series
-from scalebook.app.shared.services.words import figure
+from scalebook.app.shared import charts, html, style
+from scalebook.app.shared.charts import Series
+from scalebook.app.shared.words import figure
 from scalebook.training.jobs.usage import Usage
 
 HEIGHT = 240
@@ -43,7 +43,7 @@ def over_time(samples: Sequence[Usage]) -> None:
         drawn = charts.lines(lines, x_title="seconds", title=title, dark=style.dark(), height=HEIGHT)
         drawn.update_yaxes(rangemode="tozero")
         with columns[i % 2]:
-            chart_view.draw(drawn, f"usage-{title}", f"{title} against seconds")
+            charts.draw(drawn, f"usage-{title}", f"{title} against seconds")
     if uuids and len(by_worker) < len(BY_WORKER):
         unknown = [title for title in BY_WORKER if not any(drawn.startswith(title) for drawn, _ in by_worker)]
         st.caption(

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from scalebook.app.shared.components import bars, chart_view, charts, html, style
-from scalebook.app.shared.components.charts import Series
-from scalebook.app.shared.services.words import ago, figure
+from scalebook.app.shared import charts, html, style
+from scalebook.app.shared.charts import Series
+from scalebook.app.shared.words import ago, figure
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.planning.quantities import shown
 from scalebook.training.ps.coordination.measures import Pushes, PushRecord
@@ -23,7 +23,7 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
     known = [(name, dict(shares)) for name, shares in rows if shares]
     if known:
         st.header("Where the time went")
-        html.draw(bars.time_split(known[: 1 + MOST_BARS]))
+        html.draw(charts.time_split(known[: 1 + MOST_BARS]))
         _rest(len(known) - 1, MOST_BARS)
 
 
@@ -32,7 +32,9 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulate
     if any(curve.values for curve in curves):
         st.header("Throughput by worker")
         numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
-        series = [Series(f"worker {worker}", *curve.on(axis), bars.colour(worker)) for worker, curve in numbered]
+        series = [
+            Series(f"worker {worker}", *curve.on(axis), charts.worker_colour(worker)) for worker, curve in numbered
+        ]
         drawn = charts.lines(
             series,
             x_title=x_title,
@@ -41,7 +43,7 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulate
             height=HEIGHT,
         )
         drawn.update_yaxes(rangemode="tozero")
-        chart_view.draw(drawn, "throughput", f"samples/s of each worker by {axis}")
+        charts.draw(drawn, "throughput", f"samples/s of each worker by {axis}")
 
 
 def pushes(record: PushRecord) -> None:

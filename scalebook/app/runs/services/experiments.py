@@ -7,8 +7,8 @@ from pathlib import Path
 
 from scalebook.app.runs.services import runs
 from scalebook.app.runs.services.runs import Reasons, RunView
-from scalebook.app.shared.services import form, notebooks
-from scalebook.app.shared.services.drafts import SavedDraft
+from scalebook.app.shared import form, notebooks
+from scalebook.app.shared.drafts import SavedDraft
 from scalebook.training.config.description import Description
 from scalebook.training.jobs import queue
 from scalebook.training.notebook.cells import ExperimentCell

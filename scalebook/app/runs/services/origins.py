@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.services.notebooks import NotebookChoice
+from scalebook.app.shared import notebooks
+from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.training.notebook.cells import Note
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.tracking import names

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.services.words import plain
+from scalebook.app.shared import notebooks
+from scalebook.app.shared.words import plain
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.errors import ConfigError

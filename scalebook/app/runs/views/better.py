@@ -7,7 +7,7 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.runs.services.turning import turn
-from scalebook.app.shared.components import better
+from scalebook.app.shared.widgets import turn_better
 from scalebook.training.tracking import directions, names
 
 
@@ -19,7 +19,7 @@ def show(views: Sequence[RunView], key: str) -> None:
     if not views or not all(view.ended for view in views):
         return
     told = directions.of_runs(main, None, [view.record.tags for view in views])
-    if goal := better.draw(main, told, key, said=True):
+    if goal := turn_better(main, told, key, said=True):
         turn(resources.reader(), [view.record for view in views], main, goal)
         resources.look_at_all_runs_anew()
         state.clicks().settle(key)

@@ -10,9 +10,9 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.runs.services import remarks, run_query
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.components import press
-from scalebook.app.shared.services.words import plural
-from scalebook.app.shared.views import dialogs
+from scalebook.app.shared import dialogs
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import plural
 from scalebook.training.errors import ConfigError
 from scalebook.training.tracking.reading import RunRecord
 
@@ -57,7 +57,7 @@ def _draw_tags(records: Sequence[RunRecord]) -> None:
     )  # fmt: skip
     st.caption("Saved to MLflow. Notes and other tags stay.")
     shown = " ".join(record.id for record in records)
-    if press.button("Save", SAVE_ALL, shown, type="primary", disabled=not (added or removed)):
+    if press_button("Save", SAVE_ALL, shown, type="primary", disabled=not (added or removed)):
         _save(SAVE_ALL, lambda: _retag(records, added, removed))
 
 
@@ -68,7 +68,7 @@ def _draw(record: RunRecord) -> None:
                           placeholder="Type a word, or key=value")  # fmt: skip
     note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=remarks.LONGEST_VALUE)
     st.caption("Saved to MLflow. The list of runs can be filtered by them.")
-    if press.button("Save", SAVE, record.id, type="primary"):
+    if press_button("Save", SAVE, record.id, type="primary"):
         _save(SAVE, lambda: _write(record, note or "", tags))
 
 

@@ -9,9 +9,9 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.runs.services import removing
 from scalebook.app.runs.services.runs import RunView
-from scalebook.app.shared.components import press
-from scalebook.app.shared.services.words import plural
-from scalebook.app.shared.views import dialogs
+from scalebook.app.shared import dialogs
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import plural
 
 DELETE = "delete-runs"
 NAMED = 8
@@ -36,7 +36,7 @@ def _draw(views: Sequence[RunView]) -> None:
         if st.button("Cancel", key="keep-runs"):
             dialogs.close()
             st.rerun()
-        if press.button("Delete", DELETE, " ".join(view.id for view in views), type="primary"):
+        if press_button("Delete", DELETE, " ".join(view.id for view in views), type="primary"):
             ended = [view.id for view in views if view.ended]
             done, refused = removing.delete_runs(resources.workspace(), resources.reader(), ended)
             state.clicks().settle(DELETE)

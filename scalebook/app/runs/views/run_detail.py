@@ -14,9 +14,9 @@ from scalebook.app.runs.services.origins import origin
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.runs.services.worker_files import with_workers
 from scalebook.app.runs.views import better, remarks, run_files
-from scalebook.app.shared.components import axis_choice, charts, html, page_head
-from scalebook.app.shared.components.axis_choice import CurveLook
-from scalebook.app.shared.services import drafts, links
+from scalebook.app.shared import charts, drafts, html, links
+from scalebook.app.shared.charts import CurveLook
+from scalebook.app.shared.widgets import call_page, page_title
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue, usage
 from scalebook.training.tracking import names
@@ -37,14 +37,14 @@ def show(run_id: str) -> None:
     try:
         view = _load(run_id)
     except KeyError:
-        page_head.title("No such run", f"{resources.workspace().tracking_uri()} has no run with the id {run_id}.")
+        page_title("No such run", f"{resources.workspace().tracking_uri()} has no run with the id {run_id}.")
         return
-    page_head.called(view.title)
+    call_page(view.title)
     _head(view)
     _siblings(view)
     remarks.show(view.record)
     below_head = st.container()
-    look = axis_choice.draw([view.is_simulated])
+    look = charts.choose_axis([view.is_simulated])
     live = not view.ended
     st.fragment(_standing, run_every=EVERY_S if live else None)(run_id, live)
     st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, look)

@@ -16,8 +16,9 @@ from scalebook.app.runs.components.run_filters import ListView
 from scalebook.app.runs.services import devices, run_query, runs, saved_views
 from scalebook.app.runs.services.runs import RunView
 from scalebook.app.runs.views import remarks, removing
-from scalebook.app.shared.components import broken, html, page_head, press
-from scalebook.app.shared.services.words import plural
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import page_title, press_button, show_broken
+from scalebook.app.shared.words import plural
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.folder import JobFolder
@@ -46,13 +47,13 @@ def show() -> None:
         state.set_widget(key, value)
     title, filters = st.columns([1, 4], vertical_alignment="bottom")
     with title:
-        page_head.title("Runs")
+        page_title("Runs")
     with filters, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
         shown = run_filters.draw(records, runs.STATES, _asked(), resources.parameter_names(), resources.parameter)
         _views(shown)
     wanted = run_query.named(shown.named())
     records = run_query.with_parameters(records, {name: resources.parameter(name) for name in wanted})
-    broken.draw(resources.broken_records())
+    show_broken(resources.broken_records())
     living = _living()
     _devices()
     st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living])
@@ -153,7 +154,7 @@ def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
         for word, icon, way, end in MOVES:
             key = f"{way}-{view.id}"
             now = " ".join(waiting)
-            if press.button(
+            if press_button(
                 "", key, now, icon=f":material/{icon}:", type="tertiary", disabled=waiting[end] == view.id,
                 help=f"{word} {view.title}",
             ):  # fmt: skip

@@ -7,8 +7,8 @@ import streamlit as st
 
 from scalebook.app.search.charts import looks
 from scalebook.app.search.services import search_view
-from scalebook.app.shared.components import html
-from scalebook.app.shared.services.words import sentence
+from scalebook.app.shared import html
+from scalebook.app.shared.words import sentence
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.folder import SearchProgress
 from scalebook.training.search.study.trials import TrialRecord

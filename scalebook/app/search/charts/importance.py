@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from scalebook.app.search.charts import looks
-from scalebook.app.shared.components import charts
-from scalebook.app.shared.services.words import spoken
+from scalebook.app.shared import charts
+from scalebook.app.shared.words import spoken
 
 READING = (
     "How much each dimension decides whether a trial is among the best tenth (PED-ANOVA; the shares add up to "

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from scalebook.app.shared.components import charts
+from scalebook.app.shared import charts
 from scalebook.training.search.map.landscape import COLOURS
 from scalebook.training.search.map.shades import STOPS, Shades, colour_at
 

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from scalebook.app.search.charts import looks
 from scalebook.app.search.services import search_view
-from scalebook.app.shared.components import charts
+from scalebook.app.shared import charts
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.map.landscape import KINDS, kind, range_of, value
 from scalebook.training.search.study.trials import TrialRecord

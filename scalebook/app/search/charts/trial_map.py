@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 
 from scalebook.app.search.charts import looks
 from scalebook.app.search.services import search_view
-from scalebook.app.shared.components import charts
-from scalebook.app.shared.services.words import spoken
+from scalebook.app.shared import charts
+from scalebook.app.shared.words import spoken
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.map.landscape import KINDS, Landscape, landscape, panels, range_of, value
 from scalebook.training.search.map.scales import Scale, scale

@@ -9,7 +9,7 @@ import streamlit as st
 
 from scalebook.app.search.services import search_view
 from scalebook.app.search.services.search_view import TrialRow
-from scalebook.app.shared.components import style
+from scalebook.app.shared import style
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking.own_metrics import SIGN, WORDS

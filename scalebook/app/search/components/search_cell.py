@@ -7,13 +7,13 @@ from typing import Any, Literal
 import streamlit as st
 
 from scalebook.app.search.services.searches import Best, SearchView, budget_words, scaling_words, space_words
-from scalebook.app.shared.components import cell_menu, html, press
-from scalebook.app.shared.components import problems as problem_list
-from scalebook.app.shared.services.words import plural, sentence
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import CellIntent, cell_menu, press_button, show_problems
+from scalebook.app.shared.words import plural, sentence
 from scalebook.training.durations import duration
 from scalebook.training.errors import Problem
 
-Intent = Literal["run", "stop", "resume", "open", "edit"] | cell_menu.Intent
+Intent = Literal["run", "stop", "resume", "open", "edit"] | CellIntent
 
 
 def draw(
@@ -32,7 +32,7 @@ def draw(
     """
     intent = _head(name, search, stale, any(one.severity == "error" for one in problems), page)
     html.draw(summary(body, f"of {body['experiment']}" if body.get("experiment") else ""))
-    problem_list.draw(problems)
+    show_problems(problems)
     if search is not None:
         if search.live:
             progress(search)
@@ -51,22 +51,22 @@ def _head(name: str, search: SearchView | None, stale: str, blocked: bool, page:
         html.draw(html.name(name, chips))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         intent = _main_button(name, search, stale, blocked, f"{page} {search.id} {search.state}" if search else page)
-        if search and press.button("Open", f"open-{name}", icon=":material/open_in_full:"):
+        if search and press_button("Open", f"open-{name}", icon=":material/open_in_full:"):
             intent = "open"
-        if press.button("Edit", f"edit-{name}", type="tertiary"):
+        if press_button("Edit", f"edit-{name}", type="tertiary"):
             intent = "edit"
-        return cell_menu.draw(name) or intent
+        return cell_menu(name) or intent
 
 
 def _main_button(name: str, search: SearchView | None, stale: str, blocked: bool, now: str) -> Intent | None:
     """Stop while it lives, Resume where it can go on, else Run."""
     if search is not None and search.live:
         stopping = search.state == "stopping"
-        return "stop" if press.button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=stopping) else None
+        return "stop" if press_button("Stop", f"stop-{name}", now, icon=":material/stop:", disabled=stopping) else None
     if search is not None and search.state in ("interrupted", "stopped", "failed") and not stale:
-        return "resume" if press.button("Resume", f"resume-{name}", now, icon=":material/resume:") else None
+        return "resume" if press_button("Resume", f"resume-{name}", now, icon=":material/resume:") else None
     done = search is not None and search.complete and not stale
-    pressed = press.button(
+    pressed = press_button(
         "Run",
         f"run-{name}",
         now,

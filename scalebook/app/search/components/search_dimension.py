@@ -7,8 +7,9 @@ from typing import Any, Final
 import streamlit as st
 
 from scalebook.app.search.services.search_fields import KINDS, Row, SearchField, first_row, kind_of
-from scalebook.app.shared.components import html, number_box
-from scalebook.app.shared.services.words import plain
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import number_box
+from scalebook.app.shared.words import plain
 from scalebook.training.config.search.space import Kind
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
@@ -84,7 +85,7 @@ def _ends(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
                 ends.append(st.selectbox(label, POWERS, POWERS.index(value), key=f"{key}.{end}",
                                           format_func="{:,}".format, label_visibility="collapsed"))  # fmt: skip
             else:
-                ends.append(number_box.draw(label, value, f"{key}.{end}", whole=whole, hidden=True))
+                ends.append(number_box(label, value, f"{key}.{end}", whole=whole, hidden=True))
     return ends
 
 
@@ -125,10 +126,10 @@ def _rule(row: Row, key: str) -> None:
         return
     row["rule"] = rule
     with per_column:
-        row["per"] = number_box.draw("Reference batch", row.get("per", 256), f"{key}.per", whole=True,
+        row["per"] = number_box("Reference batch", row.get("per", 256), f"{key}.per", whole=True,
                                      hint="Batch size that the rate is given for.")  # fmt: skip
     with warmup_column:
-        epochs = number_box.draw("Warm-up, epochs", row.get("warmup_epochs", 0), f"{key}.warmup", empty="none",
+        epochs = number_box("Warm-up, epochs", row.get("warmup_epochs", 0), f"{key}.warmup", empty="none",
                                  hint="Epochs over which the rate rises to its scaled value.")  # fmt: skip
     if epochs or "warmup_epochs" in row:
         row["warmup_epochs"] = epochs

@@ -10,7 +10,8 @@ import streamlit as st
 from scalebook.app.search.components import search_dimension
 from scalebook.app.search.services.search_fields import SearchField, first_row
 from scalebook.app.search.services.search_setup import Body, goal_of, objectives, with_objectives
-from scalebook.app.shared.components import better, html, number_box
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import choose_better, number_box
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Field
 from scalebook.training.config.search.keys import PRUNERS, SAMPLERS, MethodChoice
@@ -185,7 +186,7 @@ def _objectives(body: Body, offered: Offered, key: str) -> None:
                              accept_new_options=True, placeholder="Choose one, or type its name",
                              help="The metric to optimize. Or type another name.") or ""  # fmt: skip
         if first and first not in AMOUNTS:
-            told[first] = better.choose(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
+            told[first] = choose_better(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
     with middle:
         others = [NOTHING, *(name for name in options if name != first)]
         second = names[1] if len(names) > 1 and names[1] != first else NOTHING
@@ -194,12 +195,12 @@ def _objectives(body: Body, offered: Offered, key: str) -> None:
                              help="With two objectives the search looks for the Pareto front: points that no other "
                                   "point beats in both.")  # fmt: skip
         if other != NOTHING and other not in AMOUNTS:
-            told[other] = better.choose(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
+            told[other] = choose_better(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
     body["objective"] = with_objectives([first] if other == NOTHING else [first, other], told, offered.config)
     with right:
         target = body.get("target")
         hint = "A value of the metric. Seconds, samples and updates then count until it is reached."
-        body["target"] = number_box.draw("Target", target, f"{key}.target", empty="none", hint=hint)
+        body["target"] = number_box("Target", target, f"{key}.target", empty="none", hint=hint)
 
 
 def _sampler(body: Body, key: str) -> None:
@@ -226,7 +227,7 @@ def _budget(body: Body, key: str) -> None:
                 "Runs per point, each with the next seed. Three give an interval.")  # fmt: skip
     with minutes:
         hint = "No new trial starts after this time."
-        body["minutes"] = number_box.draw(
+        body["minutes"] = number_box(
             "Time limit, minutes", body.get("minutes"), f"{key}.minutes", empty="no limit", hint=hint
         )
     kind_column, amount_column = st.columns([2, 1], vertical_alignment="bottom")
@@ -238,7 +239,7 @@ def _budget(body: Body, key: str) -> None:
     with amount_column:
         if kind == SECONDS:
             before = body.get("seconds_per_trial") or USUAL_S
-            said = number_box.draw("Seconds", before, f"{key}.seconds", whole=True, empty=f"{USUAL_S} (default)")
+            said = number_box("Seconds", before, f"{key}.seconds", whole=True, empty=f"{USUAL_S} (default)")
             body["seconds_per_trial"] = USUAL_S if said is None else said
         else:
             body["seconds_per_trial"] = None
@@ -247,7 +248,7 @@ def _budget(body: Body, key: str) -> None:
 def _number(body: Body, name: str, label: str, key: str, default: int | None, hint: str) -> None:
     """A whole number at `name`; the default where it is left empty."""
     empty = "no limit" if default is None else f"{default} (default)"
-    said = number_box.draw(label, body.get(name, default), f"{key}.{name}", whole=True, hint=hint, empty=empty)
+    said = number_box(label, body.get(name, default), f"{key}.{name}", whole=True, hint=hint, empty=empty)
     body[name] = default if said is None else said
 
 

@@ -7,8 +7,9 @@ import streamlit as st
 
 from scalebook.app.search.components import search_cell
 from scalebook.app.search.services.searches import SearchView
-from scalebook.app.shared.components import html, number_box, press
-from scalebook.app.shared.services.words import ago
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import number_box, press_button
+from scalebook.app.shared.words import ago
 from scalebook.training.config.description import Field
 from scalebook.training.config.fields import check_value, shown
 from scalebook.training.config.search.space import Dimension
@@ -55,15 +56,15 @@ def buttons(
         intent: Intent | None = None
         given: Given = None
         now = f"{search.id}.{version}.{search.state}"
-        if search.live and press.button(
+        if search.live and press_button(
             "Stop", KEYS["stop"], now, icon=":material/stop:", disabled=search.state == "stopping"
         ):
             intent = "stop"
-        if search.state in ENDED_EARLY and press.button("Resume", KEYS["resume"], now, icon=":material/resume:"):
+        if search.state in ENDED_EARLY and press_button("Resume", KEYS["resume"], now, icon=":material/resume:"):
             intent = "resume"
         if spec is not None:
             with st.popover("Add trials", icon=":material/add:", key=f"trials-{version}"):
-                more = number_box.draw("More trials", MORE_TRIALS, f"more-trials-{version}", whole=True)
+                more = number_box("More trials", MORE_TRIALS, f"more-trials-{version}", whole=True)
                 wrong = check_value("trials", more, Field("trials", "int", required=True, minimum=1))
                 if _given("Add", KEYS["add trials"], now, [wrong] if wrong else []) and isinstance(more, int):
                     intent, given = "add trials", more
@@ -80,7 +81,7 @@ def _given(label: str, key: str, now: str, wrong: Sequence[Problem]) -> bool:
     """The button below a small form, off while anything in it is wrong, which is said."""
     for problem in wrong:
         st.error(str(problem))
-    return press.button(label, key, now, type="primary", disabled=bool(wrong)) and not wrong
+    return press_button(label, key, now, type="primary", disabled=bool(wrong)) and not wrong
 
 
 def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> tuple[dict[str, Any], list[Problem]]:
@@ -103,9 +104,7 @@ def _value(dimension: Dimension, start: Any, key: str) -> Any:
         index = values.index(start) if start in values else 0
         return st.selectbox(dimension.name, values, index, format_func=dimension.label, key=key, help=hint)
     if dimension.kind == "int":
-        return number_box.draw(
-            dimension.name, int(dimension.low if start is None else start), key, whole=True, hint=hint
-        )
+        return number_box(dimension.name, int(dimension.low if start is None else start), key, whole=True, hint=hint)
     middle = (
         (dimension.low * dimension.high) ** 0.5
         if dimension.kind == "log_uniform"
@@ -113,4 +112,4 @@ def _value(dimension: Dimension, start: Any, key: str) -> Any:
     )
     value = float(f"{middle if start is None else start:.3g}")
     value = min(max(value, float(dimension.low)), float(dimension.high))
-    return number_box.draw(dimension.name, value, key, hint=hint)
+    return number_box(dimension.name, value, key, hint=hint)

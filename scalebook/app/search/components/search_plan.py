@@ -7,7 +7,8 @@ import streamlit as st
 
 from scalebook.app import state
 from scalebook.app.search.services.search_setup import Example
-from scalebook.app.shared.components import code, html, press
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import code_block, press_button
 
 Intent = Literal["start", "save"]
 
@@ -18,11 +19,11 @@ KEYS: Final[dict[Intent, str]] = {"start": "search-start", "save": "search-save"
 def buttons(blocked: bool, shown: str) -> Intent | None:
     """Start search and Save; a click that comes with a mistake is told to be none. `shown`: see `state.Clicks`."""
     with st.container(horizontal=True, vertical_alignment="center", key="search-buttons"):
-        start = press.button(
+        start = press_button(
             "Start search", KEYS["start"], shown, type="primary", icon=":material/play_arrow:", disabled=blocked,
             help="Adds the search to the notebook, below its experiment, and starts it. Ctrl+Enter",
         )  # fmt: skip
-        save = press.button(
+        save = press_button(
             "Save", KEYS["save"], shown, icon=":material/save:", disabled=blocked,
             help="Adds the search to the notebook; run it from there. Ctrl+S",
         )  # fmt: skip
@@ -66,6 +67,6 @@ def examples(listed: Sequence[Example]) -> None:
 def text(cell: str, command: str) -> None:
     """The cell as it would be written, and how to run it without a browser."""
     html.draw('<div class="sb-eyebrow">Notebook cell</div>')
-    code.draw(cell, "yaml", wrap=True)
+    code_block(cell, "yaml", wrap=True)
     html.draw('<div class="sb-eyebrow">Run from the command line</div>')
-    code.draw(command, wrap=True)
+    code_block(command, wrap=True)

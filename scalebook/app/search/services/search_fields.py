@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.app.shared.services.words import plain
+from scalebook.app.shared.words import plain
 from scalebook.training.config import paths
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Description, Field

@@ -6,8 +6,8 @@ from statistics import median
 from typing import Any, Final
 
 from scalebook.app.runs.services import runs
-from scalebook.app.shared.services.drafts import Draft
-from scalebook.app.shared.services.words import plural
+from scalebook.app.shared.drafts import Draft
+from scalebook.app.shared.words import plural
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import Cost
 from scalebook.training.config.search.definition import SearchSpec

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from scalebook.app.shared.services.experiment_summary import interval
-from scalebook.app.shared.services.words import figure, plural
+from scalebook.app.shared.words import figure, interval, plural
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.cost import trials_wanted
 from scalebook.training.config.search.keys import ALL

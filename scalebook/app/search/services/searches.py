@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scalebook.app.search.services import search_view
 from scalebook.app.search.services.search_setup import Body, objectives
-from scalebook.app.shared.services.words import figure, plain, plural, spoken
+from scalebook.app.shared.words import figure, plain, plural, spoken
 from scalebook.training.claims import locks
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Description

@@ -9,9 +9,9 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.runs.services.removing import delete_search
 from scalebook.app.search.services.searches import SearchView
-from scalebook.app.shared.components import press
-from scalebook.app.shared.services.words import ago
-from scalebook.app.shared.views import dialogs
+from scalebook.app.shared import dialogs
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import ago
 from scalebook.training.errors import ConfigError
 
 DELETE = "delete-chosen-searches"
@@ -32,7 +32,7 @@ def _draw(ended: Sequence[SearchView]) -> None:
         if st.button("Cancel", key="keep-searches"):
             dialogs.close()
             st.rerun()
-        if press.button("Delete", DELETE, " ".join(words), type="primary", disabled=not chosen):
+        if press_button("Delete", DELETE, " ".join(words), type="primary", disabled=not chosen):
             refused = _delete([view for view in ended if view.id in chosen], trials)
             state.clicks().settle(DELETE, done=False)
             resources.look_at_all_runs_anew()

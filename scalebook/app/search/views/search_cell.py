@@ -11,9 +11,9 @@ from scalebook.app.navigation import SEARCH
 from scalebook.app.search.components import search_cell
 from scalebook.app.search.services import search_setup, searches
 from scalebook.app.search.services.searches import Best, SearchView
-from scalebook.app.shared.components import better
-from scalebook.app.shared.views import deleting, placing
-from scalebook.app.shared.views.writing import write
+from scalebook.app.shared import dialogs, notes
+from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.widgets import turn_better
 from scalebook.training.config import data_paths
 from scalebook.training.config.search.definition import read_search, search_problems
 from scalebook.training.errors import ConfigError
@@ -62,7 +62,7 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
         return
     clicked = f"{intent}-{cell.name}"
     if intent == "delete":
-        deleting.confirm(stored, index, "search", cell.name, "Its trials stay in MLflow and on the Search page.")
+        dialogs.confirm_delete(stored, index, "search", cell.name, "Its trials stay in MLflow and on the Search page.")
     if intent == "edit":
         state.clicks().settle(clicked)
         st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
@@ -78,7 +78,7 @@ def turned(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
     has been turned."""
     for name in search_setup.without_goal(cell.body):
         key = f"better-{cell.name}-{name}"
-        if goal := better.draw(name, search_setup.better(name, config, ()), key, stored.stamp):
+        if goal := turn_better(name, search_setup.better(name, config, ()), key, stored.stamp):
             body = search_setup.turned(cell.body, name, goal)
             done = write(stored, partial(edit.put_search, name=cell.name, body=body))
             state.clicks().settle(key, done=done is not None)
@@ -105,7 +105,7 @@ def _act(intent: str, stored: Stored, index: int, cell: SearchCell, search: Sear
         launch.stop(search.folder)
         state.say(f"Asked {cell.name} to stop.", ":material/stop:")
     else:
-        placing.act(intent, stored, index)
+        notes.place(intent, stored, index)
     return True
 
 

@@ -10,10 +10,10 @@ from scalebook.app.navigation import NOTEBOOK, SEARCH
 from scalebook.app.search.services import searches
 from scalebook.app.search.services.searches import SearchView
 from scalebook.app.search.views import removing
-from scalebook.app.shared.components import broken, html, page_head
-from scalebook.app.shared.services import notebooks
-from scalebook.app.shared.services.words import ago
-from scalebook.app.shared.views import last_notebook
+from scalebook.app.shared import html, notebooks
+from scalebook.app.shared.frame import last_notebook
+from scalebook.app.shared.widgets import page_title, show_broken
+from scalebook.app.shared.words import ago
 
 EVERY_S = 2.0
 MOST = 100
@@ -24,15 +24,15 @@ def show() -> None:
     """Heading, New search, table."""
     title, buttons = st.columns([1, 1], vertical_alignment="bottom")
     with title:
-        page_head.title("Searches")
-    choice = last_notebook.pick(None)
+        page_title("Searches")
+    choice = last_notebook(None)
     with buttons, st.container(horizontal=True, horizontal_alignment="right"):
         ended = [view for view in searches.views(resources.workspace(), MOST) if not view.live]
         if ended and st.button("Delete searches", key="delete-searches", icon=":material/delete:"):
             removing.ask(ended)
         if st.button("New search", type="primary", icon=":material/add:", disabled=choice is None) and choice:
             st.switch_page(SEARCH.script, query_params={"notebook": choice.name})
-    broken.draw(resources.broken_records())
+    show_broken(resources.broken_records())
     views = searches.views(resources.workspace(), MOST)
     if not views:
         html.empty("No search yet", "Press New search, or Search on an experiment, to try many batch sizes and "

@@ -15,8 +15,8 @@ from scalebook.app.search.charts import (
 )
 from scalebook.app.search.charts.head import Intent
 from scalebook.app.search.services import search_view
-from scalebook.app.shared.components import chart_view, html, style
-from scalebook.app.shared.services.words import spoken
+from scalebook.app.shared import charts, html, style
+from scalebook.app.shared.words import spoken
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.search.folder import ENDED, SearchFolder, SearchProgress
 from scalebook.training.search.map import landscape
@@ -78,7 +78,7 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
         _picked(
             "search-progress",
             records,
-            chart_view.pick(drawn, "search-progress", "the best value so far, trial by trial"),
+            charts.pick(drawn, "search-progress", "the best value so far, trial by trial"),
         )
         st.caption(progress.READING)
     elif was_live:
@@ -119,7 +119,7 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
     _picked(
         "search-map",
         records,
-        chart_view.pick(drawn, "search-map", f"{spec.objectives[objective].name} over {x} and {y}"),
+        charts.pick(drawn, "search-map", f"{spec.objectives[objective].name} over {x} and {y}"),
     )
     st.caption(trial_map.reading(spec, x, y, by))
 
@@ -151,7 +151,7 @@ def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
         html.empty("No curve yet", "Curves start with a trial's first validation.")
         return
     alt = f"{spec.objectives[0].name} of every trial against samples"
-    _picked("search-curves", records, chart_view.pick(drawn, "search-curves", alt))
+    _picked("search-curves", records, charts.pick(drawn, "search-curves", alt))
     st.caption(learning_curves.READING_DARK if style.dark() else learning_curves.READING)
 
 
@@ -160,7 +160,7 @@ def _parallel(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished trial becomes a line.")
         return
-    chart_view.draw(drawn, "search-parallel", "a line for each trial through its value in every dimension")
+    charts.draw(drawn, "search-parallel", "a line for each trial through its value in every dimension")
     st.caption(parallel.READING)
 
 
@@ -175,7 +175,7 @@ def _importance(folder: SearchFolder, records: list[TrialRecord], spec: SearchSp
             else "All finished trials have the same values in these dimensions.",
         )
         return
-    chart_view.draw(importance.draw(shares, style.dark()), "search-importance", "share of each dimension")
+    charts.draw(importance.draw(shares, style.dark()), "search-importance", "share of each dimension")
     st.caption(importance.READING)
 
 
@@ -184,7 +184,7 @@ def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished trial becomes a dot.")
         return
-    _picked("search-pareto", records, chart_view.pick(drawn, "search-pareto", "two objectives against each other"))
+    _picked("search-pareto", records, charts.pick(drawn, "search-pareto", "two objectives against each other"))
     st.caption(pareto.reading(spec))
 
 

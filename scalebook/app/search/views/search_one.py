@@ -11,11 +11,11 @@ from scalebook.app.search.components.search_head import Intent
 from scalebook.app.search.services import search_setup, search_view, searches
 from scalebook.app.search.services.searches import SearchView
 from scalebook.app.search.views import search_cell, search_live
-from scalebook.app.shared.components import page_head
-from scalebook.app.shared.services import drafts, links, notebooks
-from scalebook.app.shared.services.drafts import SavedDraft
-from scalebook.app.shared.services.experiment_summary import summary
-from scalebook.app.shared.views.writing import write
+from scalebook.app.shared import drafts, links, notebooks
+from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.drafts import SavedDraft
+from scalebook.app.shared.widgets import call_page, page_title
+from scalebook.app.shared.words import summary
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.search.point import resolve
 from scalebook.training.errors import ConfigError
@@ -30,9 +30,9 @@ def show(search_id: str) -> None:
     """The whole view; says so where there is no such search."""
     search = searches.find(resources.workspace(), search_id)
     if search is None:
-        page_head.title("No such search", f"{resources.workspace().root} has no search with the id {search_id}.")
+        page_title("No such search", f"{resources.workspace().root} has no search with the id {search_id}.")
         return
-    page_head.called(search.name, "Search")
+    call_page(search.name, "Search")
     _links(search)
     left, right = st.columns([2, 3], vertical_alignment="center")
     with left:

@@ -15,12 +15,11 @@ from scalebook.app.search.components import search_form, search_plan
 from scalebook.app.search.services import search_setup, searches
 from scalebook.app.search.services.search_fields import search_fields
 from scalebook.app.search.services.search_setup import Body, SavedSetup
-from scalebook.app.shared.components import draft_label, html, page_head
-from scalebook.app.shared.components import problems as problem_list
-from scalebook.app.shared.services import drafts, notebooks
-from scalebook.app.shared.services.notebooks import NotebookChoice
-from scalebook.app.shared.views import what_it_logs
-from scalebook.app.shared.views.writing import write
+from scalebook.app.shared import drafts, html, notebooks
+from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.notebooks import NotebookChoice
+from scalebook.app.shared.what_it_logs import what_it_logs
+from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import SearchDraft
 from scalebook.training.claims import locks
 from scalebook.training.config.description import Description
@@ -120,13 +119,13 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
     with back:
         back_to = NOTEBOOK.cell(choice.name, cell or draft.source[2])
         st.page_link(NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params=back_to)
-        page_head.title(f"Edit {cell}" if cell else "New search", within=choice.title)
+        page_title(f"Edit {cell}" if cell else "New search", within=choice.title)
     with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         step = search_form.steps(draft.step, f"search.{draft.version}")
         if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
             _start_over(draft)
     if draft.left_at is not None:
-        draft_label.line(draft.left_at, "this search")
+        draft_line(draft.left_at, "this search")
     return step
 
 
@@ -153,7 +152,7 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     key = f"search.{draft.version}"
     if draft.step == 2:
         config = _config(draft.body)
-        what_it_logs.show({str(draft.body.get("experiment", "")): config or {}}, _runs(choice, draft.body), key)
+        what_it_logs({str(draft.body.get("experiment", "")): config or {}}, _runs(choice, draft.body), key)
         offered, spec = _offered(choice, draft.body, description), _spec(draft.body, config, description)
         said_ = search_form.second(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_simulated)
         body, name = search_setup.tidy(said_), draft.name
@@ -258,7 +257,7 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     intent = search_plan.buttons(blocked, str(draft.version))
     if spec is not None:
         _about(choice, body, spec, description, machine)
-    problem_list.draw(problems)
+    show_problems(problems)
     if spec is not None:
         search_plan.examples(search_setup.examples(spec, description))
     search_plan.text(*_texts(choice, name, body, problems))

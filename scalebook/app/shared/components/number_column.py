@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from scalebook.app.shared.services.words import figure
+from scalebook.app.shared.words import figure
 
 DIGIT_PX: Final = 7.2
 """A digit, 14 px high; letters of a head are narrower on the whole."""

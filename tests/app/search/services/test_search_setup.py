@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from scalebook.app.search.services import search_setup
-from scalebook.app.shared.services import notebooks
+from scalebook.app.shared import notebooks
 from scalebook.training.config.search.cost import Cost
 from scalebook.training.config.search.definition import read_search
 from scalebook.training.config.search.space import Dimension
