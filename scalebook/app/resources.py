@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from scalebook.app.runs.services import artifacts, push_record, worker_files
-from scalebook.app.runs.services.kept_reader import KeptReader, NotebookRuns
-from scalebook.app.runs.services.runs import RunView
+from scalebook.app.runs import records as run_records
+from scalebook.app.runs.data import RunView
+from scalebook.app.runs.records import KeptReader, NotebookRuns
 from scalebook.app.search.services import search_view
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
@@ -240,50 +240,50 @@ def pushes(view: RunView) -> PushRecord | None:
 
     From the job's folder where it is here, which is up to date while the run lives; else from the store.
     """
-    if view.job is not None and (record := push_record.in_folder(view.job.path)) is not None:
+    if view.job is not None and (record := run_records.pushes_in_folder(view.job.path)) is not None:
         return record
     return _ended_pushes(workspace().tracking_uri(), view.id) if view.ended else None
 
 
 @st.cache_resource(max_entries=1000, show_spinner=False)
 def _ended_pushes(tracking_uri: str, run_id: str) -> PushRecord | None:
-    return push_record.in_store(_reader(tracking_uri), run_id)
+    return run_records.pushes_in_store(_reader(tracking_uri), run_id)
 
 
 def worker_figures(view: RunView) -> WorkerFigures:
     """Of each of its workers; from the job's folder where it is here, else from the store. Nothing of one process."""
     if view.workers < 2:
         return WorkerFigures()
-    if view.job is not None and (state := worker_files.state_of(view.job.path)) is not None:
+    if view.job is not None and (state := run_records.workers_state(view.job.path)) is not None:
         return _living_figures(view.job.path, *state)
     return _ended_figures(workspace().tracking_uri(), view.id) if view.ended else WorkerFigures()
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)
 def _living_figures(folder: Path, changed_ns: int, size: int) -> WorkerFigures:
-    return worker_files.in_folder(folder)
+    return run_records.workers_in_folder(folder)
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
 def _ended_figures(tracking_uri: str, run_id: str) -> WorkerFigures:
-    return worker_files.in_store(_reader(tracking_uri), run_id)
+    return run_records.workers_in_store(_reader(tracking_uri), run_id)
 
 
 def samples_picture(record: RunRecord) -> bytes | None:
     """What a generative model drew, as PNG."""
     if record.ended is None:
-        return artifacts.samples_picture(reader(), record.id)
+        return run_records.samples_picture(reader(), record.id)
     return _ended_picture(workspace().tracking_uri(), record.id)
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)
 def _ended_picture(tracking_uri: str, run_id: str) -> bytes | None:
-    return artifacts.samples_picture(_reader(tracking_uri), run_id)
+    return run_records.samples_picture(_reader(tracking_uri), run_id)
 
 
 @st.cache_resource(max_entries=500, show_spinner=False)
 def _config_text(tracking_uri: str, run_id: str) -> str:
-    return artifacts.config_text(_reader(tracking_uri), run_id)
+    return run_records.config_text(_reader(tracking_uri), run_id)
 
 
 def config_text(record: RunRecord) -> str:

@@ -15,8 +15,7 @@ from scalebook.app.notebook.views import (
     run_all,
 )
 from scalebook.app.notebook.widgets import notebook_head
-from scalebook.app.shared import dialogs, html, notebooks, notes
-from scalebook.app.shared.frame import keep_last, last_notebook, watch
+from scalebook.app.shared import dialogs, frame, html, notebooks, notes
 from scalebook.app.shared.widgets import call_page
 from scalebook.training.notebook import lifecycle
 from scalebook.training.notebook.cells import Note
@@ -24,10 +23,10 @@ from scalebook.training.notebook.cells import Note
 workspace = resources.workspace()
 choices = notebooks.choices(workspace)
 wanted = st.query_params.get("notebook")
-chosen = last_notebook(wanted)
+chosen = frame.last_notebook(wanted)
 if chosen is not None:
     call_page(chosen.title)
-    keep_last(chosen)
+    frame.keep_last(chosen)
 
 stored, problem = notebooks.load(chosen) if chosen else (None, "")
 opened = notes.opened_here(chosen.path) if chosen else None
@@ -68,4 +67,4 @@ if stored is not None:
 if cell_wanted := st.query_params.get("cell"):
     stand_at(cell_wanted)
 dialogs.show()
-watch(chosen.path if chosen else None)
+frame.watch(chosen.path if chosen else None)

@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from scalebook.app.runs.views import run_detail, run_list
-from scalebook.app.shared import dialogs
-from scalebook.app.shared.frame import watch
+from scalebook.app.one_run import page as one_run
+from scalebook.app.runs import page as run_list
+from scalebook.app.shared import dialogs, frame
 
 run_id = st.query_params.get("run")
 if run_id:
-    run_detail.show(run_id)
+    one_run.show(run_id)
 else:
     run_list.show()
-    watch()
+    frame.watch()
 dialogs.show()

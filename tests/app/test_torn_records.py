@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.app.runs.services import push_record, runs
+from scalebook.app.runs import data as runs
+from scalebook.app.runs import records as run_records
 from scalebook.app.search.services import searches
 from scalebook.app.search.services.search_setup import SavedSetup
 from scalebook.app.serving.addresses import Addresses
@@ -269,8 +270,8 @@ def _pages(workspace: Workspace) -> None:
     for name in (WELL, HURT, ALIVE):
         view = runs.view(workspace, RunRecord(name, name[0], "0", "RUNNING", 1.0, None))
         assert view.cause + view.advice + view.failure + str(view.seconds)
-        push_record.in_folder(workspace.jobs / name)
-    assert push_record.in_folder(workspace.jobs / WELL) is not None
+        run_records.pushes_in_folder(workspace.jobs / name)
+    assert run_records.pushes_in_folder(workspace.jobs / WELL) is not None
     shown = {one.id: one for one in searches.views(workspace, 10)}
     assert (shown[WELL].state, shown[WELL].trials) == ("finished", 3)
     for one in shown.values():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from scalebook.app.runs.services import worker_files
+from scalebook.app.runs import records as run_records
 from scalebook.app.serving.ports import answers
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.notebook import store
@@ -86,7 +86,7 @@ def test_a_blank_form_becomes_a_run_with_progress_curves_and_what_each_worker_do
     assert min(applied) > 0
     assert names.DROPPED not in found.metrics  # it is 0
     assert 0 < found.metrics[names.STALENESS_MEAN] < 60
-    assert worker_files.in_store(reader, run).last["worker_1/perf/compute_share"] > 0
+    assert run_records.workers_in_store(reader, run).last["worker_1/perf/compute_share"] > 0
 
 
 def test_reloading_and_another_tab_show_the_same(page: Page, served: Served) -> None:

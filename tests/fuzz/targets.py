@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any, Final
 
 from scalebook.app.navigation import PLACES
-from scalebook.app.runs.services import runs
-from scalebook.app.runs.services.kept_reader import KeptReader
-from scalebook.app.runs.services.run_query import RunQuery, groups, shown
+from scalebook.app.runs import data as runs
+from scalebook.app.runs.records import KeptReader
+from scalebook.app.runs.run_query import RunQuery, groups, shown
 from scalebook.app.search.services import searches
 from scalebook.app.shared import notebooks
 from scalebook.training.__main__ import main

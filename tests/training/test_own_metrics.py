@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.app.runs.services.turning import turn
+from scalebook.app.runs.remarks import turn
 from scalebook.training.claims.evidence import Witness
 from scalebook.training.claims.judging import judge_all
 from scalebook.training.claims.table import text

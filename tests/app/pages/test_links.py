@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.app.runs.services import removing, run_files, runs
+from scalebook.app.one_run.data import files, found_in
+from scalebook.app.runs import data as runs
 from scalebook.app.shared import notebooks
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
@@ -70,7 +71,7 @@ def test_nor_is_a_file_of_a_run(open_page: Open, workspace: Workspace, outside: 
             "".join(codes(open_page("runs", run=job.id, files=tab))) for tab in ("Config", "Log")
         )
     assert SECRET.encode() not in written(job.path / name)
-    assert run_files.found_in(job.log, SECRET)[0] == []
+    assert found_in(job.log, SECRET)[0] == []
 
 
 def test_nor_a_folder_of_a_run_or_its_artifacts(workspace: Workspace, outside: Path) -> None:
@@ -80,13 +81,13 @@ def test_nor_a_folder_of_a_run_or_its_artifacts(workspace: Workspace, outside: P
     place.mkdir(exist_ok=True)
     shutil.rmtree(place / "artifacts", ignore_errors=True)
     (place / "artifacts").symlink_to(outside)
-    assert run_files.files(reader, job.id, job) == []
+    assert files(reader, job.id, job) == []
     job.path.rename(outside / "job")
     job.path.symlink_to(outside / "job")
     assert runs.view(workspace, reader.run(job.id)).job is None
     assert queue.all_jobs(workspace) == []
     trust(workspace)
-    assert {"secret.md", "x.ckpt"} <= {found.name for found in run_files.files(reader, job.id, job)}
+    assert {"secret.md", "x.ckpt"} <= {found.name for found in files(reader, job.id, job)}
     assert runs.view(workspace, reader.run(job.id)).job == job
 
 
@@ -101,7 +102,7 @@ def test_a_stranger_s_store_has_nothing_deleted_that_is_no_run(workspace: Worksp
     reader = RunReader(workspace.tracking_uri())
     (listed,) = reader.listed(10)
     assert (listed.id, runs.view(workspace, listed).job) == (evil, None)
-    removing.delete_runs(workspace, reader, [evil, "..", ".", ""])
+    runs.delete_runs(workspace, reader, [evil, "..", ".", ""])
     assert (outside / "secret.md").exists()
     assert (job.path.exists(), workspace.hidden.exists()) == (True, True)
 

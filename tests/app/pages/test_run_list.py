@@ -12,9 +12,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.navigation import RUNS
-from scalebook.app.runs.components import run_table
-from scalebook.app.runs.services import remarks, run_query, runs, saved_views
-from scalebook.app.runs.views import run_list
+from scalebook.app.runs import data as runs
+from scalebook.app.runs import run_query
+from scalebook.app.runs.remarks import write_remarks
+from scalebook.app.runs.table import as_csv
 from scalebook.training.tracking import names, notes
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.tracking.starting import open_store
@@ -48,7 +49,7 @@ def test_the_list_is_a_file_with_names_not_addresses(open_page: Open, workspace:
     jobs = [record(workspace, cell="a", seed=seed) for seed in (1, 2)]
     assert open_page("runs").download_button(key="runs-csv").label == "CSV"
     views = runs.views(workspace, RunReader(workspace.tracking_uri()).runs(), dict)
-    table = pd.read_csv(StringIO(run_table.as_csv(views, [names.UPDATES])))
+    table = pd.read_csv(StringIO(as_csv(views, [names.UPDATES])))
     assert list(table["Run"]) == ["a · seed 2", "a · seed 1"]
     assert list(table["id"]) == [job.id for job in reversed(jobs)]
     assert list(table["State"]) == ["finished"] * 2
@@ -109,7 +110,7 @@ def test_what_a_plan_measured_is_apart_and_marked(open_page: Open, workspace: Wo
 
 
 def test_pages_of_a_long_list(open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_list, "PER_PAGE", 2)
+    monkeypatch.setattr("scalebook.app.runs.page.PER_PAGE", 2)
     for number in range(3):
         record(workspace, cell=f"c{number}")
     app = open_page("runs")
@@ -165,7 +166,7 @@ def test_tags_of_several_runs_are_added_and_removed_by_one_confirmation(open_pag
     first, second, third = (record(workspace, cell=cell) for cell in "abc")
     for job in (first, second):
         tag(workspace, job.id, old="", kind="small")
-    remarks.write(
+    write_remarks(
         RunReader(workspace.tracking_uri()), RunReader(workspace.tracking_uri()).run(first.id), "Kept", ["old"]
     )
     app = open_page("runs")
@@ -283,7 +284,7 @@ def test_a_view_is_saved_opened_by_name_and_by_its_address_and_deleted(open_page
     app.text_input(key="to params.model.width").set_value("2000").run()
     app.text_input(key="view-name").set_value("Small [ones](http://x)").run()
     app.button(key="view-save").click().run()
-    (view,) = saved_views.all_views(workspace)
+    (view,) = run_query.saved_views(workspace)
     assert view.parameters == {"by": ["params.model.width"], "to params.model.width": ["2000"],
                                "columns": ["val loss"], "sort": ["params.model.width"]}  # fmt: skip
     other = open_page("runs", find="c2", columns="AUC é")
@@ -296,12 +297,12 @@ def test_a_view_is_saved_opened_by_name_and_by_its_address_and_deleted(open_page
     linked.switch_page(RUNS.script)
     assert rows(linked.run()) == ["c0 · seed 1", "c1 · seed 1"]
     other.button(key=f"delete view {view.name}").click().run()
-    assert saved_views.all_views(workspace) == []
+    assert run_query.saved_views(workspace) == []
 
 
 def test_a_views_file_that_is_broken_is_said_and_the_list_is_shown(open_page: Open, workspace: Workspace) -> None:
     record(workspace, cell="a")
-    saved_views.file_of(workspace).write_text("{")
+    run_query.views_file(workspace).write_text("{")
     app = open_page("runs")
     assert rows(app) == ["a · seed 1"]
     assert "views.json" in app.error[0].value

@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from scalebook.app.shared.components import number_column
-from scalebook.app.shared.components.number_column import DIGIT_PX, ROOM_PX, fitting, shown
+from scalebook.app.runs.table import DIGIT_PX, ROOM_PX, fitting, number_column, number_shown
 
 
 @pytest.mark.parametrize(
@@ -12,7 +11,7 @@ from scalebook.app.shared.components.number_column import DIGIT_PX, ROOM_PX, fit
      ("%.5g", 123456.7, "123460"), ("%d", 1234567890.0, "1234567890"), ("%.4e", 1.797e300, "1.7970e+300")],
 )  # fmt: skip
 def test_a_figure_is_as_long_as_in_the_browser(format: str, value: float, text: str) -> None:
-    assert shown(format, value) == text
+    assert number_shown(format, value) == text
 
 
 @pytest.mark.parametrize(
@@ -27,17 +26,17 @@ def test_a_format_holds_the_digits(values: list[float], format: str) -> None:
 @pytest.mark.parametrize("value", [1234567890.0, -3.82444e-05, 0.0001819731234, 1.7e12, 123456.789])
 def test_no_figure_is_wider_than_its_column(value: float) -> None:
     for format in ("", "%.4f", "%.0f", "%.12g"):
-        config, values = number_column.draw("lr", [0.5, None, value], format=format)
+        config, values = number_column("lr", [0.5, None, value], format=format)
         assert values == [0.5, None, value]
-        assert config["width"] >= len(shown(config["type_config"]["format"], value)) * DIGIT_PX + ROOM_PX - 1
+        assert config["width"] >= len(number_shown(config["type_config"]["format"], value)) * DIGIT_PX + ROOM_PX - 1
 
 
 def test_fixed_places_that_would_say_nothing_are_not_kept() -> None:
-    assert number_column.draw("Best", [2.0, 1.5], format="%.4f")[0]["type_config"]["format"] == "%.4f"
-    assert number_column.draw("Best", [2.0, 1e-6], format="%.4f")[0]["type_config"]["format"] == "%.4e"
+    assert number_column("Best", [2.0, 1.5], format="%.4f")[0]["type_config"]["format"] == "%.4f"
+    assert number_column("Best", [2.0, 1e-6], format="%.4f")[0]["type_config"]["format"] == "%.4e"
 
 
 def test_what_is_no_number_is_said() -> None:
-    config, values = number_column.draw("score", [0.25, math.nan, None, math.inf, -math.inf])
+    config, values = number_column("score", [0.25, math.nan, None, math.inf, -math.inf])
     assert values == ["0.25", "NaN", "", "∞", "−∞"]
     assert (config["type_config"]["type"], config["alignment"]) == ("text", "right")

@@ -57,7 +57,7 @@ def test_where_nothing_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> No
 
 MODULES = (
     "scalebook.training.commands.cluster", "scalebook.training.supervisor.supervise",
-    "scalebook.training.jobs.waiting", "scalebook.app.runs.services.devices", "scalebook.training.runner",
+    "scalebook.training.jobs.waiting", "scalebook.app.runs.data", "scalebook.training.runner",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from scalebook.app.compare.components import comparison
 from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
 from scalebook.app.navigation import RUNS
-from scalebook.app.runs.services import runs
+from scalebook.app.runs import data as runs
 from scalebook.app.shared import charts, html, links
 from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import number_box, page_title, press_button, turn_better

@@ -7,9 +7,8 @@ from typing import Literal
 import streamlit as st
 
 from scalebook.app.navigation import RUNS
-from scalebook.app.runs.components import progress
-from scalebook.app.runs.services.experiments import SeedView, state
-from scalebook.app.runs.services.runs import RunView
+from scalebook.app.runs.data import RunView, SeedView, experiment_state
+from scalebook.app.runs.widgets import progress_bar
 from scalebook.app.shared import html
 from scalebook.app.shared.widgets import CELL_PLACES, CellIntent, confirmed_anyway, press_button, show_problems
 from scalebook.app.shared.words import ExperimentSummary, figure, interval, plural, sentence
@@ -50,7 +49,7 @@ def draw(
     shown = [seed for seed in seeds if seed.run is not None]
     for seed in shown:
         if seed.run is not None and not seed.run.ended:
-            progress.draw(seed.run, f"seed {seed.seed}: " if len(shown) > 1 else "")
+            progress_bar(seed.run, f"seed {seed.seed}: " if len(shown) > 1 else "")
     if shown:
         html.draw(results(shown))
     for seed in shown:
@@ -63,7 +62,7 @@ def draw(
 
 
 def _head(name: str, seeds: Sequence[SeedView], blocked: bool, page: str, menu: Mapping[str, Intent]) -> Intent | None:
-    word = state(seeds)
+    word = experiment_state(seeds)
     live = word in ("running", "waiting", "stopping")
     chips = html.chip(word, "not run yet" if word == "new" else None)
     if changed := [seed.changed for seed in seeds if seed.stale]:

@@ -7,9 +7,9 @@ from scalebook.app.compare.services import plans
 from scalebook.app.compare.views import editing
 from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
 from scalebook.app.notebook.components import experiment_cell
-from scalebook.app.runs.services import experiments
-from scalebook.app.runs.services.experiments import LIVE, SeedView, plain_copy, simulated_copy
-from scalebook.app.runs.views import better
+from scalebook.app.runs import data as runs
+from scalebook.app.runs.data import LIVE, SeedView, plain_copy, simulated_copy
+from scalebook.app.runs.remarks import offer_turn
 from scalebook.app.shared import dialogs, drafts, notes
 from scalebook.app.shared.words import plural, summary
 from scalebook.training.claims import locks
@@ -34,7 +34,7 @@ def show(stored: Stored, index: int, cell: ExperimentCell, reader: RunReader) ->
     Returns what it shows. `reader` is for this drawing of the page alone.
     """
     seeds = _seeds(stored, cell, reader)
-    live = experiments.state(seeds) in LIVE
+    live = runs.experiment_state(seeds) in LIVE
     with st.container(border=True, key=f"cell-experiment-{cell.name}"):
         st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, seeds if not live else None, live)
     return seeds
@@ -43,30 +43,30 @@ def show(stored: Stored, index: int, cell: ExperimentCell, reader: RunReader) ->
 def _seeds(stored: Stored, cell: ExperimentCell, reader: RunReader | None = None) -> list[SeedView]:
     """As the store has them now, or as `reader` has read them."""
     workspace, reader = resources.workspace(), reader or resources.reader()
-    return experiments.seeds(workspace, reader, stored, cell, resources.description(), resources.waiting_reasons)
+    return runs.seeds(workspace, reader, stored, cell, resources.description(), resources.waiting_reasons)
 
 
 def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView] | None, was_live: bool) -> None:
     if seeds is None:
         seeds = _seeds(stored, cell)
-    if was_live and experiments.state(seeds) not in LIVE:
+    if was_live and runs.experiment_state(seeds) not in LIVE:
         st.rerun()  # the page stops looking every second, and comparisons take the result in
     description = resources.description()
     load = workload(cell.config, description)
     lacking = gpu_problems(load, machines_of(resources.workspace()))
     problems = [problem for problem in [*validate(cell.config, description), *lacking] if problem.severity == "error"]
     line = summary(cell.config, description, cell.remark)
-    live = experiments.state(seeds) in LIVE
+    live = runs.experiment_state(seeds) in LIVE
     crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
     real_server = load.strategy == "AsyncPS" and not load.is_simulated and not problems
     told = [*problems, *data_paths.problems(cell.config, description)]
     intent = experiment_cell.draw(cell.name, cell.repeats, line, seeds, told, stored.stamp, crowd, real_server)
-    better.show([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
+    offer_turn([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
         state.clicks().settle(clicked, done=_run(stored, cell))
     elif intent == "stop":
-        asked = experiments.stop(seeds)
+        asked = runs.stop_seeds(seeds)
         state.clicks().settle(clicked)
         state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
     elif intent in ("edit", "search", "plan", "duplicate", "simulate"):
@@ -98,7 +98,7 @@ def _leave(intent: str, notebook: str, cell: ExperimentCell, workers: int) -> No
 
 def _run(stored: Stored, cell: ExperimentCell) -> bool:
     """Submit its runs, unless they are under way already, by another click or in another tab. Whether it has been."""
-    if experiments.state(_seeds(stored, cell)) in LIVE:
+    if runs.experiment_state(_seeds(stored, cell)) in LIVE:
         state.say(f"{cell.name} is already queued or running.", ":material/info:")
         return True
     try:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.runs.services import experiments
-from scalebook.app.runs.services.experiments import LIVE, SeedView
+from scalebook.app.runs import data as runs
+from scalebook.app.runs.data import LIVE, SeedView
 from scalebook.app.search.services import searches
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import plural
@@ -42,8 +42,8 @@ def show(stored: Stored, standing: Standing) -> None:
         return
     ids = (seed.run.id if seed.run else "none" for seeds in by_cell.values() for seed in seeds)
     now = " ".join([stored.stamp, *ids, *standing.searching])
-    idle = [name for name, seeds in by_cell.items() if experiments.state(seeds) not in LIVE]
-    stale = [name for name in idle if experiments.stale(by_cell[name])]
+    idle = [name for name, seeds in by_cell.items() if runs.experiment_state(seeds) not in LIVE]
+    stale = [name for name in idle if runs.stale_seeds(by_cell[name])]
     rests = len(idle) == len(by_cell) and not standing.searching
     with st.container(horizontal=True, key="all-runs", gap="small"):
         every = press_button(
@@ -82,8 +82,8 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
     """How many runs, none where some wait or run; ConfigError also for what has to be confirmed in its cell."""
     workspace, description = resources.workspace(), resources.description()
     views = _seeds(stored, cell)
-    seeds = experiments.stale(views) if only_stale else [seed.seed for seed in views]
-    if experiments.state(views) in LIVE or not seeds:
+    seeds = runs.stale_seeds(views) if only_stale else [seed.seed for seed in views]
+    if runs.experiment_state(views) in LIVE or not seeds:
         return 0
     if crowd := crowd_words(workload(cell.config, description), len(this_machine().cores)):
         raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, then run it there.")
@@ -100,7 +100,7 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
 
 
 def _stop(stored: Stored) -> None:
-    asked = sum(experiments.stop(_seeds(stored, cell)) for cell in stored.notebook.experiments())
+    asked = sum(runs.stop_seeds(_seeds(stored, cell)) for cell in stored.notebook.experiments())
     words = [plural(asked, "run")] if asked else []
     going = [
         searches.of_cell(resources.workspace(), stored.path.name, cell.name) for cell in stored.notebook.searches()
@@ -116,6 +116,6 @@ def _stop(stored: Stored) -> None:
 
 def _seeds(stored: Stored, cell: ExperimentCell) -> list[SeedView]:
     """As they stand by now."""
-    return experiments.seeds(
+    return runs.seeds(
         resources.workspace(), resources.reader(), stored, cell, resources.description(), resources.waiting_reasons
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from scalebook.app.runs.services import runs
+from scalebook.app.runs import data as runs
 from scalebook.app.shared.drafts import Draft
 from scalebook.app.shared.words import plural
 from scalebook.training.config.description import Description

@@ -7,7 +7,7 @@ from typing import NoReturn
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.runs.services.removing import delete_search
+from scalebook.app.runs.data import delete_search
 from scalebook.app.search.services.searches import SearchView
 from scalebook.app.shared import dialogs
 from scalebook.app.shared.widgets import press_button

@@ -3,12 +3,13 @@ from typing import Any
 
 import pytest
 
-from scalebook.app.runs.services.kept_reader import KeptReader, NotebookRuns
+from scalebook.app.runs import records as run_records
+from scalebook.app.runs.records import KeptReader, NotebookRuns
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunRecord
+from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.tracking.starting import open_store
 from scalebook.training.workspace import Workspace
-from tests.app.recorded import record
+from tests.app.recorded import record, write_pushes
 from tests.prepared import Prepared
 
 
@@ -64,3 +65,26 @@ def test_the_cells_of_a_notebook_are_answered_by_one_reading(
     assert asked == ["first-steps.md"]
     assert [record.notebook for record in once.runs(notebook="other.md")] == ["other.md"]
     assert asked == ["first-steps.md", "other.md"]
+
+
+def test_the_same_from_the_folder_and_from_the_store(tmp_path: Path, prepared: Prepared) -> None:
+    workspace = prepared.into(Workspace(tmp_path))
+    job = record(workspace)
+    found = run_records.pushes_in_folder(job.path)
+    assert found is not None
+    assert found.counts == [[60, 120, 0, 0, 30], [0, 180, 0, 0, 30]]
+    assert run_records.pushes_in_store(RunReader(workspace.tracking_uri()), job.id) == found
+
+
+def test_a_run_without_one_has_none(tmp_path: Path, prepared: Prepared) -> None:
+    job = record(prepared.into(Workspace(tmp_path)), state="waiting")
+    assert run_records.pushes_in_folder(job.path) is None
+    assert run_records.pushes_in_store(RunReader(Workspace(tmp_path).tracking_uri()), job.id) is None
+
+
+def test_a_record_of_staleness_alone_is_read_too(tmp_path: Path) -> None:
+    write_pushes(tmp_path, 1, 2)
+    (tmp_path / names.PUSHES_JSON).unlink()
+    found = run_records.pushes_in_folder(tmp_path)
+    assert found is not None
+    assert (len(found.counts), found.shares(), found.by_worker(), found.parts) == (2, {}, [], 0)

@@ -1,4 +1,4 @@
-"""What the list of runs shows: which runs, in which order, with which columns. All of it stands in the address."""
+"""What the list of runs consists of, but for its table: filters, the progress of a run, who holds which devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,117 @@ from typing import Final
 
 import streamlit as st
 
-from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import FACETS, PARAMETER, RunQuery, ValueRange
+from scalebook.app.navigation import RUNS
+from scalebook.app.runs import run_query
+from scalebook.app.runs.data import DeviceState, ElsewhereState, HeldBy, RunView
+from scalebook.app.runs.run_query import FACETS, PARAMETER, RunQuery, ValueRange
+from scalebook.app.shared import html
 from scalebook.app.shared.widgets import number_box, number_text
+from scalebook.app.shared.words import figure
+from scalebook.training.durations import duration
+from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
+
+
+def progress_bar(view: RunView, prefix: str = "") -> None:
+    """The bar of a run that has not ended, with `prefix` before its words. Nothing for an ended one."""
+    if not view.ended:
+        st.progress(fraction(view), text=prefix + progress_words(view))
+
+
+def fraction(view: RunView) -> float:
+    """The share of the run's budget that is used up, 0 to 1; 0 where it has no end or the run has not begun."""
+    share = view.progress.fraction if view.progress else None
+    return min(max(share or 0.0, 0.0), 1.0)
+
+
+def progress_words(view: RunView) -> str:
+    """`training, 42 %, 12 s left · epoch 3 · 1,240 updates · 65 updates/s`; of a waiting run, why it waits."""
+    progress = view.progress
+    if view.state == "waiting":
+        return view.reason or "waits for the supervisor to start it"
+    if view.state == "stopping":
+        return "stopping: it ends after this update, or is killed after a few seconds"
+    if progress is None:
+        return " · ".join(["starting", *([view.reason] if view.reason else [])])
+    parts: list[str] = [progress.phase]
+    if progress.fraction is not None:
+        parts[0] += f", {progress.fraction:.0%}"
+    if progress.left_s is not None:
+        parts[0] += f", {duration(progress.left_s)} left"
+    if progress.updates:
+        parts.append(f"epoch {progress.epoch_under_way}")
+        parts.append(f"{progress.updates:,} updates")
+        if (rate := view.metrics.get(names.UPDATES_PER_SECOND)) is not None:
+            parts.append(f"{figure(rate, 3)} updates/{'virtual ' if view.is_simulated else ''}s")
+    return " · ".join([*parts, *([view.reason] if view.reason else [])])
+
+
+FULL_C = 85.0
+"""A GPU is called hot from here on."""
+
+
+def devices(state: DeviceState) -> None:
+    """A row for each run that holds devices, and what is free; then a row for each GPU."""
+    rows = [[_who(holder), html.text(_numbers(holder.cores)), html.text(_gpus(holder))] for holder in state.held]
+    rows.append([html.text("free", "dim"), html.text(_numbers(state.free_cores) or "–"),
+                 html.text(_numbers(state.free_gpus) or "–")])  # fmt: skip
+    html.draw(html.table(["Held by", "Cores", *(["GPUs"] if state.gpus else [])],
+                         rows if state.gpus else [row[:2] for row in rows]))  # fmt: skip
+    if state.elsewhere:
+        html.draw(html.table(["Machine", "Held by", "Cores", "GPUs"], _elsewhere_rows(state.elsewhere)))
+    st.caption(f"Memory: {figure(state.memory_used_mb / 1000, 3)} of {figure(state.memory_mb / 1000, 3)} GB in use.")
+    if state.about_gpus:
+        st.caption(state.about_gpus)
+    if state.gpus:
+        gpu_rows = [
+            [
+                html.text(f"{gpu.index} · {gpu.name}"),
+                html.number(f"{gpu.busy:.0%}" if gpu.busy is not None else ""),
+                html.number(f"{_gb(gpu.used_mb)} of {_gb(gpu.memory_mb)}"),
+                html.number("" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}"
+                            + (" (hot)" if gpu.temperature_c >= FULL_C else "")),
+            ]
+            for gpu in state.gpus
+        ]  # fmt: skip
+        html.draw(html.table(["GPU", "busy", "memory, GB", "temperature, °C"], gpu_rows, numeric=range(1, 4)))
+
+
+def _elsewhere_rows(machines: Sequence[ElsewhereState]) -> list[list[html.Cell]]:
+    """The machines of the cluster: a row for each run there, and what is free."""
+    rows = []
+    for machine in machines:
+        name = html.text(machine.name)
+        rows += [
+            [name, _who(holder), html.text(_numbers(holder.cores)), html.text(_numbers(holder.gpus) or "–")]
+            for holder in machine.held
+        ]
+        if machine.words:
+            rows.append([name, html.text(machine.words, "dim"), html.text("–"), html.text("–")])
+        else:
+            free = [html.text(_numbers(numbers) or "–") for numbers in (machine.free_cores, machine.free_gpus)]
+            rows.append([name, html.text("free", "dim"), *free])
+    return rows
+
+
+def _who(holder: HeldBy) -> html.Cell:
+    return html.link(holder.name, RUNS.url(run=holder.run_id))
+
+
+def _gpus(holder: HeldBy) -> str:
+    """`1 (25 %)` of a GPU that it leaves room on."""
+    share = f" ({holder.share:.0%})" if holder.share < 1 else ""
+    return f"{_numbers(holder.gpus)}{share}" if holder.gpus else "–"
+
+
+def _gb(memory_mb: float | None) -> str:
+    """ "–" where a GPU does not tell, or has none of its own."""
+    return f"{memory_mb / 1024:.1f}" if memory_mb is not None else "–"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(str(number) for number in numbers)
+
 
 ANY: Final = "any state"
 NO_GROUP: Final = "none"
@@ -73,13 +180,13 @@ def _end(value: float | None) -> list[str]:
     return [] if value is None else [number_text(value)]
 
 
-def known(address: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+def known_keys(address: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
     """What of an address that may say anything is of this list."""
     ways = (FROM, TO, IS)
     return {key: values for key, values in address.items() if key in KEYS or key.startswith(ways)}
 
 
-def draw(
+def filters(
     records: Sequence[RunRecord],
     states: Sequence[str],
     asked: Mapping[str, Sequence[str]],
@@ -137,16 +244,16 @@ def _of_each(
             chosen[name] = _several(parameter, f"{IS}{name}", words, asked)
             continue
         with st.container(horizontal=True, vertical_alignment="bottom"):
-            low = number_box(f"{plain(name)} from", None, f"{FROM}{name}", empty="any", in_address=True)
+            low = number_box(f"{plain_label(name)} from", None, f"{FROM}{name}", empty="any", in_address=True)
             high = number_box("to", None, f"{TO}{name}", empty="any", in_address=True)
         for end in (low, high):
             if isinstance(end, str):
-                st.error(f"{plain(end)} is not a number.")
+                st.error(f"{plain_label(end)} is not a number.")
         ranges[name] = ValueRange(*(None if end is None or isinstance(end, str) else float(end) for end in (low, high)))
     return ranges, chosen
 
 
-def plain(text: str) -> str:
+def plain_label(text: str) -> str:
     """In a label, which is Markdown."""
     return "".join(f"\\{letter}" if letter in r"\`*_[]()<>:$~#!|" else letter for letter in text)
 
@@ -156,4 +263,4 @@ def _several(
 ) -> list[str]:
     values = list(dict.fromkeys([*offered, *asked.get(key, ())]))
     placeholder = "none" if key == "columns" else "any"
-    return st.multiselect(plain(label), values, key=key, bind="query-params", placeholder=placeholder, help=words)
+    return st.multiselect(plain_label(label), values, key=key, bind="query-params", placeholder=placeholder, help=words)

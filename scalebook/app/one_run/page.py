@@ -1,30 +1,32 @@
 """One run, drawn every second or two while it lives."""
 
+from functools import partial
 from html import escape
+from typing import Any
 
 import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import COMPOSE, NOTEBOOK, RUNS, SEARCH
-from scalebook.app.runs.components import run_detail, staleness, workers
-from scalebook.app.runs.components import usage as usage_charts
-from scalebook.app.runs.services import runs, since
-from scalebook.app.runs.services.experiments import copy_of
-from scalebook.app.runs.services.origins import origin
-from scalebook.app.runs.services.runs import RunView
-from scalebook.app.runs.services.worker_files import with_workers
-from scalebook.app.runs.views import better, remarks, run_files
+from scalebook.app.one_run import data, widgets, workers
+from scalebook.app.one_run.data import origin
+from scalebook.app.runs import data as runs
+from scalebook.app.runs.data import RunView, copy_of
+from scalebook.app.runs.records import with_workers
+from scalebook.app.runs.remarks import offer_turn, show_remarks
 from scalebook.app.shared import charts, drafts, html, links
 from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import call_page, page_title
 from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
+from scalebook.training.files.reading import written
 from scalebook.training.jobs import queue, usage
+from scalebook.training.jobs.parts import part_folders
 from scalebook.training.tracking import names
 
 EVERY_S = 1.0
 CURVES_EVERY_S = 2.0
 """A chart that has changed is built anew (80 ms of the browser's time, and it blinks), so these change more rarely."""
-
 DESCRIBED_EVERY_S = 1.0
 LINES = len(charts.PALETTE)  # workers whose throughput is drawn
 FEW = 4
@@ -42,7 +44,7 @@ def show(run_id: str) -> None:
     call_page(view.title)
     _head(view)
     _siblings(view)
-    remarks.show(view.record)
+    show_remarks(view.record)
     below_head = st.container()
     look = charts.choose_axis([view.is_simulated])
     live = not view.ended
@@ -50,7 +52,7 @@ def show(run_id: str) -> None:
     st.fragment(_curves, run_every=CURVES_EVERY_S if live else None)(run_id, look)
     st.fragment(_workers, run_every=EVERY_S if live else None)(run_id)
     st.fragment(_usage, run_every=CURVES_EVERY_S if live else None)(run_id)
-    st.fragment(run_files.show, run_every=CURVES_EVERY_S if live else None)(run_id)
+    st.fragment(_tabs, run_every=CURVES_EVERY_S if live else None)(run_id)
     described = resources.description_at_hand() is not None
     with below_head:
         st.fragment(_stale, run_every=None if described else DESCRIBED_EVERY_S)(run_id, described)
@@ -66,10 +68,10 @@ def _head(view: RunView) -> None:
     _back(view)
     left, right = st.columns([3, 2], vertical_alignment="center")
     with left:
-        run_detail.head(view)
+        widgets.head(view)
     address = resources.mlflow_address()
     with right:
-        intent = run_detail.buttons(view, links.run(address, view.record.experiment_id, view.id) if address else None)
+        intent = widgets.buttons(view, links.run(address, view.record.experiment_id, view.id) if address else None)
     if intent == "stop" and view.job:
         queue.stop(view.job)
         st.rerun()
@@ -131,16 +133,16 @@ def _standing(run_id: str, was_live: bool) -> None:
     if was_live and view.ended:
         st.rerun()
     with st.container(key="live-standing"):
-        run_detail.standing(view)
-        run_detail.figures(view)
-        better.show([view], f"better-{view.id}")
+        widgets.standing(view)
+        widgets.figures(view)
+        offer_turn([view], f"better-{view.id}")
 
 
 def _curves(run_id: str, look: CurveLook) -> None:
     """What the model logs, or what was chosen, then how fast each worker is."""
     view = _load(run_id)
     with st.container(key="live-curves"):
-        chosen, in_one = run_detail.metrics_choice(runs.all_metrics(view.record))
+        chosen, in_one = widgets.metrics_choice(runs.all_metrics(view.record))
         metrics = chosen or _main_metrics(view)
         all_rates = runs.rates(view.record)
         rates = all_rates[:LINES]
@@ -150,9 +152,9 @@ def _curves(run_id: str, look: CurveLook) -> None:
         curves += [figures.curve(run_id, metric) for metric in asked if metric in figures.last]
         own = [curve for curve in curves if curve.metric in metrics]
         if own and in_one:
-            run_detail.together(own, look, view.record.tags)
+            widgets.together(own, look, view.record.tags)
         elif own:
-            run_detail.curves(own, look, not view.ended, view.record.tags)
+            widgets.curves(own, look, not view.ended, view.record.tags)
         elif not view.ended:
             st.caption("Curves start after a few updates or the first validation.")
         workers.throughput(
@@ -187,19 +189,19 @@ def _workers(run_id: str) -> None:
         workers.time_split(split)
     with right:
         if pushes is not None:
-            staleness.draw(pushes)
+            workers.staleness(pushes)
     if pushes is not None:
         with left if view.workers <= FEW else right:
             workers.pushes(pushes)
             workers.comings(pushes, view.ended)
     with right:
-        run_detail.samples(resources.samples_picture(record))
+        widgets.samples(resources.samples_picture(record))
 
 
 def _usage(run_id: str) -> None:
     job = _load(run_id).job
     with st.container(key="live-usage"):
-        usage_charts.over_time(usage.read(job) if job else [])
+        workers.usage_over_time(usage.read(job) if job else [])
 
 
 def _stale(run_id: str, was_described: bool) -> None:
@@ -210,10 +212,76 @@ def _stale(run_id: str, was_described: bool) -> None:
     if not was_described:
         st.rerun()
     view = _load(run_id)
-    cell = since.cell_of(resources.workspace(), view.record)
-    ran = run_files.config_of(view)
+    cell = data.cell_of(resources.workspace(), view.record)
+    ran = config_of(view)
     if cell is None or ran is None:
         return
-    changes = since.changes(view.record, ran, cell, description)
+    changes = data.changes_since(view.record, ran, cell, description)
     if changes is not None:
-        run_detail.stale(changes)
+        widgets.stale(changes)
+
+
+MOST_CONFIG = 2**24  # bytes
+TABS = ("Config", "Log", "Files", "Other runs", "Environment")
+
+
+def _tabs(run_id: str) -> None:
+    """The tabs; of a failed run the log is in front."""
+    view = runs.view(resources.workspace(), resources.reader().run(run_id), resources.waiting_reasons)
+    draws = (_config, _log, _file_list, _others, _environment)
+    with st.container(key="live-files"):
+        front = "Log" if view.state == "failed" else "Config"
+        tabs = st.tabs(TABS, default=front, key="files", bind="query-params")
+    for tab, draw in zip(tabs, draws, strict=True):
+        if tab.open:
+            with tab:
+                draw(view)
+
+
+def _config(view: RunView) -> None:
+    widgets.config(config_text(view))
+
+
+def _file_list(view: RunView) -> None:
+    widgets.files(data.files(resources.reader(), view.id, view.job))
+
+
+def _others(view: RunView) -> None:
+    others = runs.views(
+        resources.workspace(), data.other_runs(resources.reader(), view.record), resources.waiting_reasons
+    )
+    widgets.others(others, view.id, view.record.tags.get(names.TAG_CONFIG_HASH, ""))
+
+
+def _environment(view: RunView) -> None:
+    widgets.environment(view.record)
+
+
+def _log(view: RunView) -> None:
+    job, failed = view.job, view.state == "failed"
+    looked_for = widgets.log_box(
+        partial(written, job.log, data.MOST_BYTES) if job and job.log.exists() else None, f"{view.title}-log"
+    )
+    if looked_for and job:
+        widgets.log_lines(*data.found_in(job.log, looked_for))
+    else:
+        widgets.log(job.tail() if job else "", failed)
+    for machine, part in (part_folders(job) if job else {}).items():
+        widgets.other_log(machine, part.tail())
+
+
+def config_text(view: RunView) -> str:
+    """The config that ran, of the job's folder or the store; "" where neither has it."""
+    job = view.job
+    if job and job.config.exists():
+        return written(job.config, MOST_CONFIG).decode("utf-8", "replace")
+    return resources.config_text(view.record)
+
+
+def config_of(view: RunView) -> dict[str, Any] | None:
+    """The same, read; None where it cannot be."""
+    try:
+        config = yaml.load(config_text(view))
+    except ConfigError:
+        return None
+    return config if isinstance(config, dict) else None

@@ -1,11 +1,20 @@
+import json
 import math
+import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
-from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import RunQuery, ValueRange
+import pytest
+
+from scalebook.app.runs import run_query
+from scalebook.app.runs.run_query import RunQuery, ValueRange
+from scalebook.app.runs.widgets import ListView, known_keys
+from scalebook.training.errors import ConfigError
+from scalebook.training.files.records import Broken
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunRecord
+from scalebook.training.workspace import Workspace
 
 
 def run(number: int, status: str = "FINISHED", loss: float | None = None, **tags: str) -> RunRecord:
@@ -116,3 +125,87 @@ def test_infinity_is_read_as_it_was_logged() -> None:
 def test_groups_have_means_of_parameters() -> None:
     (group,) = run_query.groups([run for run in with_parameters() if run.id in "43"], "notebook", ["params.width"])
     assert group.columns == {"params.width": 544.0}
+
+
+VIEW = ListView(
+    RunQuery("a b", {"state": ["failed"], "model": ["MLP"], "rate": ["0.1", "0.2"]}, ["good", "kind=big"], True,
+             "params.lr", False, True, {"val loss": ValueRange(high=0.5), "params.width": ValueRange(1e-07, 64.0)},
+             {"params.kind": ["relu", "gelu & co"]}),
+    "notebook",
+    ["métrique/é", "params.lr"],
+)  # fmt: skip
+
+
+def test_a_view_is_kept_under_its_name_replaced_and_deleted(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    assert run_query.saved_views(workspace) == []
+    run_query.save_view(workspace, " my   view ", {"find": ["x"]})
+    run_query.save_view(workspace, "Another", VIEW.address())
+    run_query.save_view(workspace, "my view", {"columns": ["a", "b"]})
+    assert [view.name for view in run_query.saved_views(workspace)] == ["Another", "my view"]
+    assert run_query.saved_views(workspace)[1].parameters == {"columns": ["a", "b"]}
+    run_query.delete_view(workspace, "Another")
+    assert [view.name for view in run_query.saved_views(workspace)] == ["my view"]
+    assert [path.name for path in workspace.hidden.iterdir() if path.is_file()] == ["views.json"], "nothing beside it"
+
+
+def test_an_address_says_all_of_a_view(tmp_path: Path) -> None:
+    run_query.save_view(Workspace(tmp_path), "all", VIEW.address())
+    (view,) = run_query.saved_views(Workspace(tmp_path))
+    assert view.parameters == {
+        "find": ["a b"], "state": ["failed"], "model": ["MLP"], "rate": ["0.1", "0.2"], "tag": ["good", "kind=big"],
+        "trials": ["true"], "tests": ["true"], "by": ["val loss", "params.width", "params.kind"],
+        "from params.width": ["1e-07"], "to val loss": ["0.5"], "to params.width": ["64"],
+        "is params.kind": ["relu", "gelu & co"], "columns": ["métrique/é", "params.lr"], "group": ["notebook"],
+        "sort": ["params.lr"], "down": ["false"],
+    }  # fmt: skip
+    assert known_keys(view.parameters) == view.parameters
+    assert ListView(RunQuery(), "", []).address() == {}
+    assert VIEW.said() == (
+        "state failed, model MLP, rate 0.1 or 0.2, tag good or kind=big, name a b, params.kind relu or gelu & co, "
+        "val loss at most 0.5, params.width 1e-07 to 64"
+    )
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a" * 61, "bell\x07", "zero\u200bwidth"])
+def test_a_name_that_nobody_can_read_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="view: needs a name of 1 to 60 letters"):
+        run_query.save_view(Workspace(tmp_path), name, {})
+
+
+def test_there_are_not_more_than_can_be_looked_through(tmp_path: Path) -> None:
+    for number in range(run_query.MOST_VIEWS):
+        run_query.save_view(Workspace(tmp_path), str(number), {})
+    run_query.save_view(Workspace(tmp_path), "7", {"find": ["again"]})
+    with pytest.raises(ConfigError, match="more than 100"):
+        run_query.save_view(Workspace(tmp_path), "one more", {})
+
+
+def test_a_strangers_file_is_read_with_care(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path).create()
+    told = [("fine", "find=x&state=gone&group=__class__&sort=../../x&down=maybe&trials=1"), ("", "find=x"),
+            ("\x1b[31mred", ""), ("long", "find=" + "x" * 9000), ("many", "&".join(["a=1"] * 200)),
+            ("fine", "find=twice")]  # fmt: skip
+    content = {"version": 1, "views": [{"name": name, "address": address, "more": 1} for name, address in told]}
+    run_query.views_file(workspace).write_text(json.dumps(content))
+    (view,) = run_query.saved_views(workspace)
+    assert (view.name, view.parameters) == ("fine", {"find": ["twice"]})
+    assert known_keys({"find": ["x"], "run": ["id"], "embed": ["true"]}) == {"find": ["x"]}
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"views": 3}', '{"version": 99, "views": []}', "[" * 100_000])
+def test_a_file_that_is_none_of_ours_is_not_replaced(content: str, tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path).create()
+    run_query.views_file(workspace).write_text(content)
+    with pytest.raises(Broken):
+        run_query.save_view(workspace, "mine", {})
+    assert run_query.views_file(workspace).read_text() == content
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path).create()
+    elsewhere = tmp_path / "elsewhere.json"
+    elsewhere.write_text('{"views": [{"name": "a", "address": ""}]}')
+    os.symlink(elsewhere, run_query.views_file(workspace))
+    with pytest.raises(Broken, match="a link"):
+        run_query.saved_views(workspace)

@@ -1,21 +1,27 @@
-"""Which runs a list shows and in which order: filters, groups, columns. Plain functions over records in memory."""
+"""Which runs the list shows and in which order: filters, groups, columns, over records in memory; and views with a
+name.
+"""
 
 import math
 import statistics
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import parse_qs, urlencode
 
 from scalebook.training.config.workload import strategy_words
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import records
 from scalebook.training.tracking import directions, names, notes
 from scalebook.training.tracking.reading import RunRecord
+from scalebook.training.workspace import Workspace
 
 LONGEST_TEXT: Final = 200
 """Characters of what is looked for."""
-
 OURS: Final = ("mlflow.", "scalebook.")
 """How tags begin that no person has given."""
 
@@ -45,7 +51,6 @@ FACETS: Final[Mapping[str, Callable[[RunRecord], str]]] = {
     "rate": _rate,
 }
 """What runs are filtered and grouped by; "" where a run has none of it. The batch is that of a worker."""
-
 ORDERS: Final[Mapping[str, Callable[[RunRecord], float | str | None]]] = {
     "started": lambda record: record.started,
     "name": lambda record: record.name.lower(),
@@ -58,7 +63,6 @@ ORDERS: Final[Mapping[str, Callable[[RunRecord], float | str | None]]] = {
     "time": lambda record: record.ended - record.started if record.ended else None,
 }
 """What runs are sorted by; beside these, any metric or parameter."""
-
 PARAMETER: Final = "params."
 """How a parameter is written where metrics are named too, as in MLflow's own filters: `params.lr`."""
 MOST_VALUES: Final = 200
@@ -273,3 +277,73 @@ def tags(record: RunRecord) -> list[str]:
     """What people have said of it: `good`, or `key=value` of a tag that has a value."""
     given = ((key, value) for key, value in sorted(record.tags.items()) if not key.startswith(OURS))
     return [f"{key}={value}" if value else key for key, value in given]
+
+
+MOST_VIEWS: Final = 100
+LONGEST_NAME: Final = 60
+LONGEST_ADDRESS: Final = 8000
+_LOCK = threading.Lock()  # of this server, between reading and replacing
+
+
+@dataclass(frozen=True)
+class SavedView:
+    """`address`: of the list, such as `columns=params.lr&model=MLP`."""
+
+    name: str
+    address: str
+
+    @property
+    def parameters(self) -> dict[str, list[str]]:
+        return parse_qs(self.address)
+
+
+@dataclass(frozen=True)
+class SavedViews:
+    views: list[SavedView] = field(default_factory=list)
+
+
+def views_file(workspace: Workspace) -> Path:
+    return workspace.hidden / "views.json"
+
+
+def saved_views(workspace: Workspace) -> list[SavedView]:
+    """By name; without what cannot be one. Raises Broken where the file is none of ours."""
+    kept = records.load(views_file(workspace), SavedViews) or SavedViews()
+    views = {view.name: view for view in kept.views if not view_problem(view)}
+    return sorted(views.values(), key=lambda view: view.name.lower())[:MOST_VIEWS]
+
+
+def save_view(workspace: Workspace, name: str, parameters: dict[str, list[str]]) -> None:
+    """Keep a view, in place of one of the same name. ConfigError where it cannot be, or the file is broken."""
+    view = SavedView(" ".join(name.split()), urlencode(parameters, doseq=True))
+    if why := view_problem(view):
+        raise ConfigError("view", why, "Choose another name." if view.name == "" or len(view.name) > LONGEST_NAME
+                          else "Leave something out.")  # fmt: skip
+    with _LOCK:
+        others = [one for one in saved_views(workspace) if one.name != view.name]
+        if len(others) >= MOST_VIEWS:
+            raise ConfigError("view", f"would be one of more than {MOST_VIEWS}", "Delete one first.")
+        _write_views(workspace, [*others, view])
+
+
+def delete_view(workspace: Workspace, name: str) -> None:
+    with _LOCK:
+        _write_views(workspace, [one for one in saved_views(workspace) if one.name != name])
+
+
+def _write_views(workspace: Workspace, views: list[SavedView]) -> None:
+    workspace.create()
+    records.save(views_file(workspace), SavedViews(views))
+
+
+def view_problem(view: SavedView) -> str:
+    """Why it is no view, "" where it is one: the file may be a stranger's."""
+    if not view.name.strip() or not view.name.isprintable() or len(view.name) > LONGEST_NAME:
+        return f"needs a name of 1 to {LONGEST_NAME} letters"
+    if len(view.address) > LONGEST_ADDRESS:
+        return f"has an address of more than {LONGEST_ADDRESS:,} letters"
+    try:
+        parse_qs(view.address, max_num_fields=MOST_VIEWS)
+    except ValueError:
+        return f"says more than {MOST_VIEWS} things"
+    return ""

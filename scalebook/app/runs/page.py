@@ -1,22 +1,21 @@
-"""All runs of the workspace: the living ones on top, live; then the table with filter and pages."""
+"""The list of all runs: the living ones on top, live; then the table with filter and pages."""
 
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from html import escape
+from typing import NoReturn
 from urllib.parse import urlencode
 
 import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import COMPARE, RUNS
-from scalebook.app.runs.components import progress, run_filters, run_table, usage
-from scalebook.app.runs.components.run_filters import ListView
-from scalebook.app.runs.services import devices, run_query, runs, saved_views
-from scalebook.app.runs.services.runs import RunView
-from scalebook.app.runs.views import remarks, removing
-from scalebook.app.shared import html
+from scalebook.app.runs import data, remarks, run_query, table, widgets
+from scalebook.app.runs.data import RunView
+from scalebook.app.runs.widgets import ListView
+from scalebook.app.shared import dialogs, html
 from scalebook.app.shared.widgets import page_title, press_button, show_broken
 from scalebook.app.shared.words import plural
 from scalebook.training.errors import ConfigError
@@ -49,7 +48,7 @@ def show() -> None:
     with title:
         page_title("Runs")
     with filters, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
-        shown = run_filters.draw(records, runs.STATES, _asked(), resources.parameter_names(), resources.parameter)
+        shown = widgets.filters(records, data.STATES, _asked(), resources.parameter_names(), resources.parameter)
         _views(shown)
     wanted = run_query.named(shown.named())
     records = run_query.with_parameters(records, {name: resources.parameter(name) for name in wanted})
@@ -70,7 +69,7 @@ def _asked() -> dict[str, list[str]]:
     """What address and widgets name, of runs that there are or not."""
     asked = {key: st.query_params.get_all(key) for key in st.query_params}
     names = [*asked.get("by", []), *(state.widget("by") or [])]
-    for key in (*run_filters.LISTS, *(f"{run_filters.IS}{name}" for name in names)):
+    for key in (*widgets.LISTS, *(f"{widgets.IS}{name}" for name in names)):
         asked[key] = [*asked.get(key, []), *(state.widget(key) or [])]
     asked["sort"] = [*asked.get("sort", []), *([state.widget("sort")] if state.widget("sort") else [])]
     return asked
@@ -81,26 +80,26 @@ def _views(shown: ListView) -> None:
     workspace = resources.workspace()
     with st.popover("Views", icon=":material/bookmark:"):
         try:
-            kept = saved_views.all_views(workspace)
+            kept = run_query.saved_views(workspace)
         except ConfigError as error:
             st.error(str(error))
             return
         for view in kept:
             with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-                address = f"{RUNS.url()}?{urlencode(run_filters.known(view.parameters), doseq=True)}"
+                address = f"{RUNS.url()}?{urlencode(widgets.known_keys(view.parameters), doseq=True)}"
                 html.draw(f'<table class="sb"><tr><td>{html.link(view.name, address).html}</td></tr></table>')
                 if st.button("", key=f"delete view {view.name}", icon=":material/delete:", type="tertiary",
-                             help=f"Delete the view {run_filters.plain(view.name)}"):  # fmt: skip
-                    saved_views.delete(workspace, view.name)
+                             help=f"Delete the view {widgets.plain_label(view.name)}"):  # fmt: skip
+                    run_query.delete_view(workspace, view.name)
                     st.rerun()
-        name = st.text_input("Save this view as", key="view-name", max_chars=saved_views.LONGEST_NAME)
+        name = st.text_input("Save this view as", key="view-name", max_chars=run_query.LONGEST_NAME)
         if st.button("Save", key="view-save", disabled=not (name or "").strip()):
             try:
-                saved_views.save(workspace, name or "", shown.address())
+                run_query.save_view(workspace, name or "", shown.address())
             except ConfigError as error:
                 st.error(str(error))
             else:
-                state.say(f"Saved the view {run_filters.plain(name or '')}.")
+                state.say(f"Saved the view {widgets.plain_label(name or '')}.")
                 st.rerun()
         st.caption("The address says all of a view too: copy it to pass it on.")
 
@@ -113,7 +112,7 @@ def _devices() -> None:
 
 
 def _show_devices() -> None:
-    usage.devices(devices.device_state(resources.workspace()))
+    widgets.devices(data.device_state(resources.workspace()))
 
 
 def _living() -> list[RunView]:
@@ -121,10 +120,10 @@ def _living() -> list[RunView]:
     workspace, reader = resources.workspace(), resources.reader()
     records = []
     for status, most in (("RUNNING", LIVE_SHOWN), ("SCHEDULED", MOST_WAITING)):
-        where = f"attributes.status = '{status}' and {runs.NO_SEARCH}"
+        where = f"attributes.status = '{status}' and {data.NO_SEARCH}"
         records += reader.runs(where=where, limit=most, order_by=OLDEST_FIRST)
-    views = runs.views(workspace, records, resources.waiting_reasons)
-    return runs.next_first([view for view in views if not view.ended])[:LIVE_SHOWN]
+    views = data.views(workspace, records, resources.waiting_reasons)
+    return data.next_first([view for view in views if not view.ended])[:LIVE_SHOWN]
 
 
 def _show_living(known: list[str]) -> None:
@@ -142,7 +141,7 @@ def _show_living(known: list[str]) -> None:
             with name:
                 st.page_link(RUNS.script, label=view.title, query_params={"run": view.id})
             with bar:
-                progress.draw(view)
+                widgets.progress_bar(view)
             with acts, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
                 if view.job:
                     _acts(view, view.job, waiting)
@@ -172,10 +171,10 @@ def _groups(records: Sequence[RunRecord], shown: ListView) -> None:
     groups = run_query.groups(records, shown.group, shown.columns)
     with st.container(key="groups"):
         key = f"groups-{shown.group}-{_digest(records)}"
-        opened = run_table.draw_groups(groups, shown.group, shown.columns, key)
+        opened = table.group_table(groups, shown.group, shown.columns, key)
     if opened is not None:
         value = opened.value if shown.group == "state" else [opened.value]
-        state.remember(OPENED, {shown.group: value, "group": run_filters.NO_GROUP})
+        state.remember(OPENED, {shown.group: value, "group": widgets.NO_GROUP})
         st.rerun()
     html.draw(f'<span class="sb-dim">{escape(_counted(records, shown))} Click a group to see its runs.</span>')
 
@@ -185,9 +184,9 @@ def _table(records: Sequence[RunRecord], shown: ListView) -> None:
     if (number - 1) * PER_PAGE >= len(records):
         number = 1  # beyond the last one
     workspace = resources.workspace()
-    views = runs.views(workspace, records[(number - 1) * PER_PAGE : number * PER_PAGE], resources.waiting_reasons)
+    views = data.views(workspace, records[(number - 1) * PER_PAGE : number * PER_PAGE], resources.waiting_reasons)
     bar = st.container(horizontal=True, vertical_alignment="center", key="table-actions")
-    ticked = run_table.draw(views, f"runs-{_digest([view.record for view in views])}", shown.columns)
+    ticked = table.run_table(views, f"runs-{_digest([view.record for view in views])}", shown.columns)
     with bar:
         _actions([view for view in views if view.id in ticked], _counted(records, shown))
         st.download_button("CSV", partial(_csv, records, shown.columns), "runs.csv", "text/csv", key="runs-csv",
@@ -197,7 +196,7 @@ def _table(records: Sequence[RunRecord], shown: ListView) -> None:
 
 
 def _csv(records: Sequence[RunRecord], columns: Sequence[str]) -> str:
-    return run_table.as_csv(runs.views(resources.workspace(), records, resources.waiting_reasons), columns)
+    return table.as_csv(data.views(resources.workspace(), records, resources.waiting_reasons), columns)
 
 
 def _page_number(shown: ListView) -> int:
@@ -205,7 +204,7 @@ def _page_number(shown: ListView) -> int:
     if state.recall(ASKED, shown) != shown:
         st.query_params.pop("page", None)
     state.remember(ASKED, shown)
-    return runs.page_number(st.query_params.get("page", "1"))
+    return data.page_number(st.query_params.get("page", "1"))
 
 
 def _digest(records: Sequence[RunRecord]) -> str:
@@ -227,7 +226,7 @@ def _actions(ticked: Sequence[RunView], counted: str) -> None:
     ):
         st.switch_page(COMPARE.script, query_params={"runs": ",".join(view.id for view in ticked)})
     if ticked and st.button(f"Delete {len(ticked)}", key="delete-ticked", icon=":material/delete:"):
-        removing.ask(ticked)
+        ask_delete(ticked)
     if ticked and st.button("Tags", key="tags-ticked", icon=":material/sell:"):
         remarks.ask_tags(ticked)
     words = f"{counted} Tick runs to compare, tag or delete them."
@@ -253,3 +252,37 @@ def _nothing(filtered: bool) -> None:
         html.empty("No matching run", "Clear the name, the state or the filter.")
     else:
         html.empty("No run yet", "Open a notebook and press Run on an experiment; its runs appear here and in MLflow.")
+
+
+DELETE = "delete-runs"
+NAMED = 8
+
+
+def ask_delete(views: Sequence[RunView]) -> NoReturn:
+    """Opens the dialog."""
+    dialogs.ask(f"Delete {plural(len(views), 'run')}?", partial(_delete_dialog, views))
+
+
+def _delete_dialog(views: Sequence[RunView]) -> None:
+    titles = [view.title for view in views]
+    more = [f"and {len(titles) - NAMED} more"] if len(titles) > NAMED else []
+    st.text("\n".join([*titles[:NAMED], *more]))
+    st.markdown(
+        "This removes their logs and checkpoints. MLflow keeps their entries among its deleted runs. "
+        "What they had locked of claims goes with them."
+    )
+    if any(not view.ended for view in views):
+        st.caption("Queued and running runs stay: stop them first.")
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Cancel", key="keep-runs"):
+            dialogs.close()
+            st.rerun()
+        if press_button("Delete", DELETE, " ".join(view.id for view in views), type="primary"):
+            ended = [view.id for view in views if view.ended]
+            done, refused = data.delete_runs(resources.workspace(), resources.reader(), ended)
+            state.clicks().settle(DELETE)
+            resources.look_at_all_runs_anew()
+            icon = ":material/error:" if refused else ":material/check:"
+            state.say(" ".join([f"Deleted {plural(done, 'run')}.", *refused]), icon)
+            dialogs.close()
+            st.rerun()

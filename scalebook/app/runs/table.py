@@ -1,19 +1,20 @@
 """Runs in rows: what they are, how they stand, what came out. A tick selects, a name is a link."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from decimal import Decimal
+from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
 
 from scalebook.app.navigation import RUNS
-from scalebook.app.runs.services import run_query
-from scalebook.app.runs.services.run_query import FACETS, RunGroup
-from scalebook.app.runs.services.runs import RunView
+from scalebook.app.runs import run_query
+from scalebook.app.runs.data import RunView
+from scalebook.app.runs.run_query import FACETS, RunGroup
 from scalebook.app.shared import style
-from scalebook.app.shared.components import number_column
-from scalebook.app.shared.words import ago
+from scalebook.app.shared.words import ago, figure
 from scalebook.training.notebook.labels import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS, is_own
@@ -27,15 +28,13 @@ COLOURS = {  # of a state's chip, on the light and on the dark ground
     "pruned": ("#ddd3f0", "#463474"),
     "stopped": ("#dfe2e0", "#3d4644"),
 }
-
-
 OPTIONAL = ("own", "remark", "staleness", "tags", "note")  # columns that are left out where no row has anything in them
 DIFFERING = ("notebook", "model", "metric", "batch", "lr")  # and those that are left out where all rows say the same
 EXACT = ".12g"  # of a parameter's number: what somebody wrote is not rounded
 CALLED = "called"  # of a run's address: what its link shows; see links.js
 
 
-def draw(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> list[str]:
+def run_table(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -> list[str]:
     """The table; the ids of the ticked runs, in its order. Its key must change with the set of rows, because a
     selection is kept by position.
 
@@ -85,7 +84,7 @@ def _one(values: Sequence[Any]) -> str:
     return said.pop() if len(said) == 1 else ""
 
 
-def draw_groups(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], key: str) -> RunGroup | None:
+def group_table(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], key: str) -> RunGroup | None:
     """A row for each group; returns the one whose name was clicked."""
     column = st.column_config
     cells: dict[str, list[Any]] = {
@@ -113,7 +112,7 @@ def draw_groups(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
         for name in columns
     ]
     for name, title, values, format_, words in figures:
-        config[name], cells[name] = number_column.draw(title, values, format=format_, help=words)
+        config[name], cells[name] = number_column(title, values, format=format_, help=words)
     event: Any = st.dataframe(
         pd.DataFrame(cells), key=key, hide_index=True, height="content", placeholder="–", on_select="rerun",
         selection_mode="single-cell", alt=f"runs by {facet}", column_config=config,
@@ -147,9 +146,9 @@ def _table(
     cells = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     config = _words_columns(style.dark())
     for name, (title, format_, words) in _numbers(_one(cells.get("metric", []))).items():
-        config[name], cells[name] = number_column.draw(title, cells.get(name, []), format=format_, help=words)
+        config[name], cells[name] = number_column(title, cells.get(name, []), format=format_, help=words)
     for name, (title, words) in WRITTEN.items():
-        config[name] = number_column.text(title, cells.get(name, []), help=words)
+        config[name] = text_column(title, cells.get(name, []), help=words)
     for name in columns:
         config[_own(name)], cells[_own(name)] = _own_column(name, cells.get(_own(name), []))
     return pd.DataFrame(cells), config
@@ -158,15 +157,15 @@ def _table(
 def _own_column(name: str, values: list[Any]) -> tuple[Any, list[Any]]:
     """Of a metric its last values; of a parameter what was written, as numbers where all of it are."""
     if not name.startswith(run_query.PARAMETER):
-        return number_column.draw(name, values, help="Last value.")
+        return number_column(name, values, help="Last value.")
     title = name.removeprefix(run_query.PARAMETER)
     numbers = [None if value is None else run_query.as_number(value) for value in values]
     if numbers.count(None) > values.count(None):
         return st.column_config.TextColumn(title, width="small"), values
     if any(number is not None and float(f"{number:{EXACT}}") != number for number in numbers):
         texts = ["" if value is None else str(value) for value in values]
-        return number_column.text(title, texts), texts
-    return number_column.draw(title, numbers, format=f"%{EXACT}")
+        return text_column(title, texts), texts
+    return number_column(title, numbers, format=f"%{EXACT}")
 
 
 def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
@@ -233,3 +232,68 @@ def _words_columns(dark: bool) -> dict[str, Any]:
         "tags": column.ListColumn("Tags", width="small"),
         "note": column.TextColumn("Note", width="medium"),
     }
+
+
+DIGIT_PX: Final = 7.2
+"""A digit, 14 px high; letters of a head are narrower on the whole."""
+ROOM_PX: Final = 20
+"""Left and right of what stands in a cell."""
+LEAST_PX: Final = 75
+MOST_HEAD_PX: Final = 190
+"""Of a column for the sake of its head, which is cut on the right."""
+SMALL: Final = 1e-4
+LARGE: Final = 1e7
+EXPONENT: Final = "%.4e"
+
+
+def number_column(
+    title: str, values: Sequence[float | None], *, format: str = "", help: str | None = None
+) -> tuple[Any, list[Any]]:
+    """The column's config, and what stands in it: the values, or as text where one of them is NaN or infinite, which a
+    column of numbers leaves empty. `format`: as `st.column_config.NumberColumn` has it, where that holds all digits."""
+    known = [float(one) for one in values if one is not None]
+    if not all(map(_is_finite, known)):
+        texts = ["" if one is None else f"{one:.5g}" if _is_finite(one) else figure(one) for one in values]
+        return text_column(title, texts, help=help), texts
+    chosen = format if format and _holds(format, known) else fitting(known)
+    width = _column_width(title, (number_shown(chosen, one) for one in known))
+    return st.column_config.NumberColumn(title, format=chosen, help=help, width=width), list(values)
+
+
+def _is_finite(value: float) -> bool:
+    return abs(value) < sys.float_info.max  # MLflow's infinity
+
+
+def text_column(title: str, values: Sequence[str], *, help: str | None = None) -> Any:
+    """A column of words that are numbers as somebody wrote them."""
+    return st.column_config.TextColumn(title, help=help, alignment="right", width=_column_width(title, values))
+
+
+def fitting(known: Sequence[float]) -> str:
+    """Five digits; whole numbers whole; powers of ten where a figure would be long."""
+    if all(one.is_integer() and abs(one) < 1e15 for one in known):
+        return "%d"
+    sizes = [abs(one) for one in known if one]
+    return EXPONENT if sizes and (min(sizes) < SMALL or max(sizes) >= LARGE) else "%.5g"
+
+
+def number_shown(format: str, value: float) -> str:
+    """As the browser writes it: JavaScript has no exponent from 0.000001 up to 1e21."""
+    if not format.endswith("g"):
+        return format % value
+    rounded = float(format % value)
+    return f"{Decimal(repr(rounded)):f}".removesuffix(".0") if 1e-6 <= abs(rounded) < 1e21 else f"{rounded:g}"
+
+
+def _holds(format: str, known: Sequence[float]) -> bool:
+    """Whether it says enough of each value; of fixed places also whether that is not long."""
+    if format.endswith("g"):
+        return True
+    places = int(format.strip("%.f") or 0)
+    return all(one == 0 or 10 ** min(0, 2 - places) <= abs(one) < LARGE for one in known)
+
+
+def _column_width(title: str, texts: Any) -> int:
+    longest = max((len(one) for one in texts), default=0)
+    head = min(MOST_HEAD_PX, round(len(title) * 6.6) + ROOM_PX)
+    return max(LEAST_PX, head, round(longest * DIGIT_PX) + ROOM_PX)

@@ -1,18 +1,33 @@
+import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scalebook.app.runs.components import progress
-from scalebook.app.runs.services import artifacts, run_query, runs
-from scalebook.app.runs.services.run_query import RunQuery
+from scalebook.app.runs import data as runs
+from scalebook.app.runs import records as run_records
+from scalebook.app.runs import run_query
+from scalebook.app.runs.data import ElsewhereState, HeldBy, device_state, simulated_copy
+from scalebook.app.runs.run_query import RunQuery
+from scalebook.app.runs.widgets import progress_words
+from scalebook.training.config.description import Description
+from scalebook.training.config.validate import validate
+from scalebook.training.config.workload import workload
+from scalebook.training.jobs.devices import Lent, Machine, this_machine
+from scalebook.training.jobs.executors.beginning import RayHandle
+from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, tell
 from scalebook.training.jobs.executors.local.executor import LocalHandle
 from scalebook.training.jobs.folder import JobFolder, Progress, Result, Started
+from scalebook.training.jobs.gpus import Gpu
+from scalebook.training.jobs.process import ProcessId
+from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.tracking import names
 from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.workspace import Workspace
-from tests.app.recorded import record
+from scalebook.training.workspace import SETTINGS, Workspace
+from tests.app.recorded import ASYNC, config, record
 from tests.prepared import Prepared
+from tests.training.benches import Bench, bench
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +84,7 @@ def test_a_living_run_has_one_set_of_figures() -> None:
     assert living.metrics["x"] == 1.0
     assert (living.metrics[names.UPDATES], living.metrics["val/loss"], living.last_word) == (120, 1.5, "latest")
     assert (living.metrics[names.UPDATES_PER_SECOND], living.metrics[names.SAMPLES_PER_SECOND]) == (30.0, 240.0)
-    assert progress.words(living) == "training, 50% · epoch 1 · 120 updates · 30.0 updates/s"
+    assert progress_words(living) == "training, 50% · epoch 1 · 120 updates · 30.0 updates/s"
     ended = runs.RunView(bare, "finished")
     assert (ended.metrics, ended.last_word) == (bare.metrics, "final")
 
@@ -128,8 +143,8 @@ def test_a_loss_that_the_model_logs_itself_has_one_chart() -> None:
 def test_artifacts_are_read_back_and_absent_ones_are_none(workspace: Workspace) -> None:
     reader = RunReader(workspace.tracking_uri())
     one = listed(workspace, state="finished")[0]
-    assert artifacts.samples_picture(reader, one.id) is None
-    assert "scalebook.training.models.PixelCNN" in artifacts.config_text(reader, one.id)
+    assert run_records.samples_picture(reader, one.id) is None
+    assert "scalebook.training.models.PixelCNN" in run_records.config_text(reader, one.id)
 
 
 def test_a_run_without_a_cell_is_called_as_mlflow_calls_it() -> None:
@@ -155,3 +170,41 @@ def test_a_run_without_a_cell_is_called_as_mlflow_calls_it() -> None:
 )
 def test_a_page_is_a_number_whatever_the_address_says(told: str, number: int) -> None:
     assert runs.page_number(told) == number
+
+
+@pytest.mark.parametrize("strategy", [ASYNC, "AsyncPS"])
+def test_more_workers_than_there_are_begin_from_an_experiment(description: Description, strategy: Any) -> None:
+    """As virtual ones, in a config that is right; the experiment stays as it is."""
+    body = config(workers=8, strategy=strategy)
+    cell = ExperimentCell("", "a", 3, copy.deepcopy(body))
+    draft = simulated_copy("first-steps", cell, 8)
+    assert (draft.notebook, draft.cell, draft.repeats) == ("first-steps", "", 3)
+    load = workload(draft.config, description)
+    assert (load.is_simulated, load.workers, load.processes) == (True, 32, 1)
+    assert [problem for problem in validate(draft.config, description) if problem.severity == "error"] == []
+    assert cell.config == body
+
+
+__all__ = ["bench"]
+
+
+def test_machines_of_a_cluster_are_told_by_name_with_who_holds_them(bench: Bench) -> None:
+    root = Path(bench.workspace.root)
+    assert device_state(bench.workspace).elsewhere == []
+    (root / SETTINGS).write_text('[cluster]\naddress = "auto"', encoding="utf-8")
+    workspace, job = Workspace(root), bench.job(name="far away")
+    desk = Desk(workspace).create()
+    b = Machine([0, 1, 2], [Gpu("GPU-a", "A", 1), Gpu("GPU-b", "A", 1)], "b")
+    desk.note(KnownMachines(ProcessId.of(), [b, Machine([0, 1], name="d")], {"c": "does not answer"}))
+    handle = RayHandle(ProcessId(7, 1, "boot"), "b", "agent", str(job.path))
+    assert job.claim(Started(handle, 1.0, [1], ["GPU-b"], machine="b", others=[Lent("d", [0])]))
+    tell(job.path, RemoteState(handle, alive=True))
+    state = device_state(workspace)
+    assert (state.held, state.free_cores) == ([], this_machine().cores)
+    assert state.elsewhere == [
+        ElsewhereState("b", [HeldBy(job.id, "far away", [1], [1])], [0, 2], [0]),
+        ElsewhereState("d", [HeldBy(job.id, "far away", [0], [])], [1], []),
+        ElsewhereState("c", [], [], [], "does not answer"),
+    ]
+    (desk.folder / "machines.json").unlink()
+    assert device_state(workspace).elsewhere == []
