@@ -4,12 +4,13 @@ import streamlit as st
 
 from scalebook.app import state
 from scalebook.app.navigation import NOTEBOOK, PLACES
-from scalebook.app.shared import frame, style
+from scalebook.app.shared import style
+from scalebook.app.shared.frame import ask_trust, watch_endings
 from scalebook.training.errors import ConfigError
 
 st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
 style.draw()
-frame.watch_endings()  # before the page: a place of its own, whatever the page draws, or stops drawing half-way
+watch_endings()  # before the page: a place of its own, whatever the page draws, or stops drawing half-way
 pages = [
     st.Page(
         place.script,
@@ -24,7 +25,7 @@ pages = [
 page = st.navigation(pages, position="top")
 state.visit(page.url_path)
 try:
-    frame.ask_trust()
+    ask_trust()
     page.run()
 except ConfigError as error:
     st.error(str(error), icon=":material/error:")

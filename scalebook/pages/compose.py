@@ -3,13 +3,14 @@
 import streamlit as st
 
 from scalebook.app import resources
-from scalebook.app.compose.views import compose, preload
+from scalebook.app.compose.views import compose
 from scalebook.app.navigation import NOTEBOOK
-from scalebook.app.shared import dialogs, frame, html
+from scalebook.app.shared import dialogs, html
+from scalebook.app.shared.frame import last_notebook, preload_charts
 from scalebook.app.shared.widgets import draft_line, page_title
 
 wanted = st.query_params.get("notebook")
-choice = frame.last_notebook(wanted)
+choice = last_notebook(wanted)
 if choice is None:
     missing = f"No notebook called {wanted}" if wanted else "No notebook to write to"
     html.empty(missing, "Open or create a notebook first, then press New experiment there.")
@@ -50,7 +51,7 @@ if mode != mode_wanted:
     compose.turn(draft, mode_wanted)
 with right, st.container(key="beside"):
     intent = compose.result(choice, edited, description)
-preload.charts()
+preload_charts()
 if intent:
     compose.finish(intent, choice, draft, edited, description)
 dialogs.show()

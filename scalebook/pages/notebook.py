@@ -15,7 +15,8 @@ from scalebook.app.notebook.views import (
     run_all,
 )
 from scalebook.app.notebook.widgets import notebook_head
-from scalebook.app.shared import dialogs, frame, html, notebooks, notes
+from scalebook.app.shared import dialogs, html, notebooks, notes
+from scalebook.app.shared.frame import keep_last, last_notebook, watch
 from scalebook.app.shared.widgets import call_page
 from scalebook.training.notebook import lifecycle
 from scalebook.training.notebook.cells import Note
@@ -23,10 +24,10 @@ from scalebook.training.notebook.cells import Note
 workspace = resources.workspace()
 choices = notebooks.choices(workspace)
 wanted = st.query_params.get("notebook")
-chosen = frame.last_notebook(wanted)
+chosen = last_notebook(wanted)
 if chosen is not None:
     call_page(chosen.title)
-    frame.keep_last(chosen)
+    keep_last(chosen)
 
 stored, problem = notebooks.load(chosen) if chosen else (None, "")
 opened = notes.opened_here(chosen.path) if chosen else None
@@ -67,4 +68,4 @@ if stored is not None:
 if cell_wanted := st.query_params.get("cell"):
     stand_at(cell_wanted)
 dialogs.show()
-frame.watch(chosen.path if chosen else None)
+watch(chosen.path if chosen else None)

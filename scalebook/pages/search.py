@@ -3,7 +3,8 @@
 import streamlit as st
 
 from scalebook.app.search.views import search_list, search_one, search_setup
-from scalebook.app.shared import dialogs, frame
+from scalebook.app.shared import dialogs
+from scalebook.app.shared.frame import watch
 
 asked = st.query_params
 view = "one" if "search" in asked else "setup" if "notebook" in asked else "list"
@@ -17,5 +18,5 @@ with places[view]:
     else:
         search_list.show()
 if view == "list":
-    frame.watch()
+    watch()
 dialogs.show()

@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from scalebook.app.runs import records as run_records
-from scalebook.app.serving.ports import answers
+from scalebook.app.serving.child import answers
 from scalebook.training.jobs.queue import all_jobs
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from scalebook.app.serving.ports import answers
+from scalebook.app.serving.child import answers
 from tests.ports import kernels_choice
 
 FRAME = """

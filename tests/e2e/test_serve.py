@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from scalebook.app.serving.addresses import Addresses
-from scalebook.app.serving.ports import LOOPBACK, answers
+from scalebook.app.serving.child import LOOPBACK, answers
 from scalebook.training.jobs import supervising
 from scalebook.training.jobs.process import alive
 from scalebook.training.workspace import Workspace

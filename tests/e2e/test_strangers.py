@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from scalebook.app.serving.ports import LOOPBACK
+from scalebook.app.serving.child import LOOPBACK
 from tests.e2e.conftest import REBOUND, Served
 
 TIMEOUT_MS = 30_000

@@ -1,7 +1,9 @@
 """One server that `scalebook ui` owns: a process in a session of its own, with a log, a health address and an end."""
 
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +13,45 @@ from pathlib import Path
 
 import psutil
 
-from scalebook.app.serving.ports import answers, free_port, is_free
 from scalebook.training.jobs.process import ProcessId, alive, writes_to
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_port(preferred: int, taken: frozenset[int] = frozenset(), tries: int = 100) -> int:
+    """The first port from `preferred` upwards that nothing listens on and that is not in `taken`.
+
+    Between this answer and its use another program may take the port: whoever uses it must look whether it is its own
+    server that listens there, and ask again if not. Raises OSError where all `tries` ports are taken.
+    """
+    for port in range(preferred, min(preferred + tries, 65536)):
+        if port not in taken and is_free(port):
+            return port
+    raise OSError(f"no free port between {preferred} and {preferred + tries - 1} on {LOOPBACK}")
+
+
+def is_free(port: int) -> bool:
+    """Whether nothing listens on it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def answers(port: int, path: str, timeout_s: float = 2.0) -> bool:
+    """Whether a server on `port` answers GET `path` with 200."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
 
 LEFTOVER_S = 5.0
 """So long a server of an owner that was killed may take to be gone."""

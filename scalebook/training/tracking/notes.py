@@ -1,7 +1,7 @@
 """MLflow's descriptions of runs and experiments: what a person wrote, and below it the way back to Scalebook's pages.
 
 Addresses and ports change from start to start, so a link names neither: it stays on the server that shows MLflow's
-pages, which sends on to where ours are served at that time (`app/serving/way_back.py`). Where another server shows
+pages, which sends on to where ours are served at that time (`app/serving/mlflow_server.py`). Where another server shows
 them there is no such way; the last sentence says so.
 """
 

@@ -12,7 +12,7 @@ from streamlit.proto.NewSession_pb2 import NewSession
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from scalebook.app.serving.ports import LOOPBACK
+from scalebook.app.serving.child import LOOPBACK
 
 ACCEPTED = 101
 STREAM = "/_stcore/stream"

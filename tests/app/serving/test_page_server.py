@@ -1,15 +1,25 @@
-"""What the server of the pages does before the first visit."""
-
 import gc
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from scalebook.app.serving.page_server import warm_up
+from scalebook.app.serving.child import LOOPBACK
+from scalebook.app.serving.page_server import page_settings, warm_up
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
+
+FILE = Path(__file__).parents[3] / ".streamlit" / "config.toml"
+
+
+def test_the_file_for_developers_agrees_with_the_code() -> None:
+    ours = page_settings(LOOPBACK, 8501)
+    told = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    flat = {f"{section}.{key}": value for section, keys in told.items() for key, value in keys.items()}
+    assert {"browser.gatherUsageStats", "server.address"} <= flat.keys()
+    assert flat == {key: ours[key] for key in flat}
 
 
 def test_no_garbage_is_looked_for_among_what_was_imported(

@@ -9,7 +9,6 @@ from typing import Any
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.compose.views import preload
 from scalebook.app.navigation import NOTEBOOK, SEARCH
 from scalebook.app.search.components import search_form, search_plan
 from scalebook.app.search.services import search_setup, searches
@@ -17,6 +16,7 @@ from scalebook.app.search.services.search_fields import search_fields
 from scalebook.app.search.services.search_setup import Body, SavedSetup
 from scalebook.app.shared import drafts, html, notebooks
 from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.frame import preload_charts
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.what_it_logs import what_it_logs
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
@@ -64,7 +64,7 @@ def show(notebook: str, cell: str, experiment: str) -> None:
         _go(draft, step)
     with right, st.container(key="beside"):
         intent = _plan(choice, draft, description)
-    preload.charts()
+    preload_charts()
     if intent:
         _finish(intent, choice, draft, description)
 

@@ -1,5 +1,3 @@
-"""The guard in front of a small server: every question that it asks, over real sockets."""
-
 import asyncio
 import re
 import threading
@@ -14,8 +12,8 @@ import pytest
 import uvicorn
 
 from scalebook.app.serving.access import Access
-from scalebook.app.serving.guard import Guard
-from scalebook.app.serving.ports import LOOPBACK, free_port
+from scalebook.app.serving.child import LOOPBACK, free_port
+from scalebook.app.serving.gateway import Guard
 from scalebook.training.workspace import Workspace
 from tests.app.serving.asking import ACCEPTED, Answer, ask, handshake
 

@@ -1,5 +1,3 @@
-"""From MLflow's server to the pages, wherever these are served now."""
-
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -7,7 +5,7 @@ from typing import Any
 import pytest
 
 from scalebook.app.serving.addresses import Addresses
-from scalebook.app.serving.way_back import WayBack
+from scalebook.app.serving.mlflow_server import WayBack
 from scalebook.training.tracking import names
 from scalebook.training.tracking.starting import create_run, experiment_id, open_store
 from scalebook.training.workspace import Workspace
