@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from scalebook.app.compare.views import compare_runs
+from scalebook.app.compare import page as compare_page
 from scalebook.app.shared import dialogs
 
-compare_runs.show([part for part in st.query_params.get("runs", "").split(",") if part])
+compare_page.show([part for part in st.query_params.get("runs", "").split(",") if part])
 dialogs.show()

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from scalebook.app.plan.views import plan
+from scalebook.app.plan import page as plan_page
 from scalebook.app.shared import dialogs
 
-plan.show(st.query_params.get("notebook", ""), st.query_params.get("cell", ""))
+plan_page.show(st.query_params.get("notebook", ""), st.query_params.get("cell", ""))
 dialogs.show()

@@ -1,1 +1,3 @@
-"""How a system would train with more workers: what it is made of, what is asked, what was found."""
+"""The page that plans with more workers. Begin with `page.show`; `data` reads a system and writes an answer as rows,
+`widgets` has the question, `answer_charts` the charts.
+"""

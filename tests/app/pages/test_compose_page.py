@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.app.plan.services.systems import from_fields
+from scalebook.app.plan.data import from_fields
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.identity import config_hash
 from scalebook.training.notebook import store

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scalebook.app.plan.services.systems import FIELDS, from_fields
+from scalebook.app.plan.data import FIELDS, from_fields
 from scalebook.training.files import records
 from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.asked import Asked, PlanRequest

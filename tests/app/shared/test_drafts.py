@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.app.compare.services.comparison_drafts import ComparisonDraft
+from scalebook.app.compare.data import ComparisonDraft
 from scalebook.app.search.services.search_setup import SavedSetup
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import Draft, Left, NoteDraft, SavedDraft

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from scalebook.app.compare.views import claim, comparison
+from scalebook.app.compare.cells import show_claim, show_comparison
 from scalebook.app.notebook.views import experiment
 from scalebook.app.notebook.views.run_all import Standing
 from scalebook.app.search.views import search_cell
@@ -19,9 +19,9 @@ def show(stored: Stored, index: int, cell: Cell, standing: Standing) -> None:
     if isinstance(cell, ExperimentCell):
         standing.seeds[cell.name] = experiment.show(stored, index, cell, standing.reader)
     elif isinstance(cell, ComparisonCell):
-        comparison.show(stored, index, cell, standing.reader)
+        show_comparison(stored, index, cell, standing.reader)
     elif isinstance(cell, ClaimCell):
-        claim.show(stored, index, cell)
+        show_claim(stored, index, cell)
     elif isinstance(cell, SearchCell):
         if search_cell.show(stored, index, cell):
             standing.searching.append(cell.name)

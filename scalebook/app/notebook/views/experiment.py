@@ -3,8 +3,8 @@
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.compare.services import plans
-from scalebook.app.compare.views import editing
+from scalebook.app.compare import data as comparisons
+from scalebook.app.compare.cells import ask_comparison, recorded
 from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
 from scalebook.app.notebook.components import experiment_cell
 from scalebook.app.runs import data as runs
@@ -75,7 +75,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     elif intent == "delete":
         dialogs.confirm_delete(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
     elif intent == "comparison":
-        editing.ask([plans.new(stored, description, [cell.name], index + 1, editing.recorded(stored))])
+        ask_comparison([comparisons.new_comparison(stored, description, [cell.name], index + 1, recorded(stored))])
     elif intent is not None:
         notes.place(intent, stored, index)
         state.clicks().settle(clicked)

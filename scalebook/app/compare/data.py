@@ -1,25 +1,180 @@
-"""Claims that are being set up: what the form begins with, what it makes of what was chosen, what is wrong with it."""
+"""Comparisons and claims that are being set up: what one begins with, what it may name, what is wrong with it; and
+comparisons that were begun and not saved."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
-from scalebook.app.compare.services import plans
-from scalebook.app.shared import notebooks
+from scalebook.app.shared import drafts, notebooks
+from scalebook.app.shared.drafts import Draft
 from scalebook.training.config.description import Description
+from scalebook.training.config.identity import config_hash
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import yaml
 from scalebook.training.files.flow import flow
 from scalebook.training.notebook import edit
-from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
+from scalebook.training.notebook.cells import ClaimCell, ComparisonCell, Notebook, Side
 from scalebook.training.notebook.claim_body import KEYS, OF, SHARED, read_claim
 from scalebook.training.notebook.claim_check import claim_problems
+from scalebook.training.notebook.offered import offered as offered_for
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.directions import Direction, Goal
 from scalebook.training.tracking.reading import RunRecord
+from scalebook.training.workspace import Workspace
 
-SUGGESTED: Final = "claim"
+SUGGESTED = "comparison"
+Tags = Mapping[str, Sequence[Mapping[str, str]]]
+"""Of the runs that say what they log, by the cell that they are of."""
+
+
+def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Direction:
+    """What is better of a metric, by what runs and configs of these experiments and searches say. A search is of its
+    experiment too."""
+    nb = stored.notebook
+    configs: list[Mapping[str, object]] = []
+    runs: list[Mapping[str, str]] = []
+    for name in sides:
+        experiment, search = nb.experiment(name), nb.search(name)
+        runs += tags.get(name, ())
+        if search is not None:
+            own = search.body.get("config")
+            configs += [own] if isinstance(own, Mapping) else []
+            experiment = nb.experiment(search.experiment or "")
+            runs += tags.get(search.experiment or "", ())
+        configs += [experiment.config] if experiment is not None else []
+    return directions.of_runs(metric, None, runs, configs)
+
+
+def tags_of(runs: Sequence[RunRecord]) -> dict[str, list[Mapping[str, str]]]:
+    """By cell."""
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for run in runs:
+        found.setdefault(run.cell or "", []).append(run.tags)
+    return found
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """A comparison before it is saved into the notebook `stored`, as that was seen."""
+
+    stored: Stored
+    cell: ComparisonCell
+    """What the form begins with."""
+    metrics: list[str]
+    """To choose from; a person may write another one."""
+    at: int | None = None
+    """Before which cell a new one is put; None: at the end."""
+    editing: str = ""
+    """The name that it has so far, "" for a new one."""
+    left_out: list[str] = field(default_factory=list)
+    """Names of the chosen runs that are of no experiment of this notebook."""
+    of_runs: str = ""
+    """Of a new one that was begun from chosen runs: their experiments. Another choice is another draft."""
+    left_at: float | None = None
+    """When it was left, in seconds since the epoch, where it begins with a draft."""
+    tags: Tags = field(default_factory=dict)
+
+    def better(self, now: Sequence[str], metric: str) -> Direction:
+        """What is better of a metric of the experiments `now`, where the cell says nothing of it."""
+        return better(self.stored, self.tags, now, metric)
+
+    @property
+    def offered(self) -> list[str]:
+        """The experiments that can be chosen; those that it names and are gone stand behind."""
+        return list(dict.fromkeys([*(cell.name for cell in self.stored.notebook.experiments()), *self.cell.runs]))
+
+    def problems(self, now: ComparisonCell) -> list[Problem]:
+        """Mistakes in `now` because of which it cannot be saved."""
+        problems = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
+        if not now.runs:
+            problems.append(Problem("Experiments", "is empty", "Choose at least one."))
+        if not now.metric and not self.editing:
+            problems.append(Problem("Metric", "is empty", "Choose one."))
+        if not now.x:
+            problems.append(Problem("X axis", "is empty", "Choose at least one."))
+        return problems
+
+    def put(self, notebook: Notebook, now: ComparisonCell) -> Notebook:
+        """The notebook with `now` in place of what was edited, or as a new cell."""
+        if self.editing and now.name != self.editing:
+            notebook = edit.rename_comparison(notebook, self.editing, now.name)
+        return edit.put_comparison(notebook, now, self.at)
+
+
+def new_comparison(
+    stored: Stored,
+    description: Description,
+    chosen: Sequence[str] = (),
+    at: int | None = None,
+    recorded: Sequence[RunRecord] = (),
+) -> ComparisonPlan:
+    """A new one of the experiments `chosen`; of all, where none is. `recorded` are runs of the notebook."""
+    runs = list(chosen) or [cell.name for cell in stored.notebook.experiments()]
+    known = offered_metrics(stored.notebook, description, recorded)
+    metric = offered_metrics(stored.notebook, description, recorded, runs)[0]
+    name = edit.unique_name(stored.notebook, SUGGESTED)
+    cell = ComparisonCell("", name, runs, metric)
+    return ComparisonPlan(stored, cell, known, at, tags=tags_of(recorded))
+
+
+def comparison_of(
+    stored: Stored, cell: ComparisonCell, description: Description, recorded: Sequence[RunRecord] = ()
+) -> ComparisonPlan:
+    """The plan for editing a comparison that the notebook has."""
+    known = offered_metrics(stored.notebook, description, recorded)
+    return ComparisonPlan(stored, cell, known, editing=cell.name, tags=tags_of(recorded))
+
+
+def of_runs(
+    workspace: Workspace, runs: Sequence[RunRecord], shown: ComparisonCell, offered: list[str], description: Description
+) -> list[ComparisonPlan]:
+    """New ones of the experiments that the runs are of, one for each notebook that has any; the fullest first.
+
+    `shown` is what the page shows, without names; `offered` are its metrics.
+    """
+    plans = []
+    for name in dict.fromkeys(run.notebook for run in runs if run.notebook):
+        choice = notebooks.pick(workspace, Path(name).stem)
+        try:
+            stored = notebooks.read(choice.path) if choice else None
+        except ConfigError:
+            continue  # its own page says what is wrong with it
+        if stored is None:
+            continue
+        of = {run.id: _experiment(run, name, stored.notebook, description) for run in runs}
+        chosen = list(dict.fromkeys(name for name in of.values() if name))
+        if chosen:
+            cell = replace(shown, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
+            left = [run.name or run.id[:8] for run in runs if not of[run.id]]
+            told: dict[str, list[Mapping[str, str]]] = {}
+            for run in runs:
+                told.setdefault(of[run.id], []).append(run.tags)
+            plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen), tags=told))
+    return sorted(plans, key=lambda plan: len(plan.left_out))
+
+
+def _experiment(run: RunRecord, notebook: str, nb: Notebook, description: Description) -> str:
+    """The experiment of `nb` that a run is of: its own, or one of the same config that has been renamed; "" if none."""
+    if run.notebook != notebook:
+        return ""
+    if run.cell and nb.experiment(run.cell):
+        return run.cell
+    hashed = run.tags.get(names.TAG_CONFIG_HASH)
+    return next((cell.name for cell in nb.experiments() if config_hash(cell.config, description) == hashed), "")
+
+
+def offered_metrics(
+    nb: Notebook, description: Description, runs: Sequence[RunRecord] = (), experiments: Sequence[str] = ()
+) -> list[str]:
+    """What these experiments (all, where none is named) have logged or are known to log, and the training loss."""
+    cells = [cell for cell in nb.experiments() if not experiments or cell.name in experiments]
+    told = {cell.name for cell in cells}
+    return offered_for([cell.config for cell in cells], [run for run in runs if run.cell in told], description)
+
+
+SUGGESTED_CLAIM: Final = "claim"
 FIELDS: Final[Mapping[str, str]] = {
     "name": "Name", "runs": "Claim about", "against": "Compared with", "search": "Search",
     "figure": "Figure", "metric": "Metric", "target": "Target", "at_least": "At least", "at_most": "At most",
@@ -44,13 +199,13 @@ class ClaimPlan:
     editing: str = ""
     """The name that it has so far, "" for a new one."""
     searches: Sequence[str] = field(default_factory=tuple)
-    tags: plans.Tags = field(default_factory=dict)
+    tags: Tags = field(default_factory=dict)
 
     def better(self, sides: Sequence[Any], search: str, metric: str) -> Direction:
         """What is better of a metric of these sides, where the claim says nothing of it. Parts are of `search`."""
         named = [side for side in sides if isinstance(side, str)]
         parts = [search] if any(isinstance(side, Mapping) for side in sides) else []
-        return plans.better(self.stored, self.tags, [*named, *parts], metric)
+        return better(self.stored, self.tags, [*named, *parts], metric)
 
     @property
     def sides(self) -> list[str]:
@@ -141,29 +296,29 @@ class ClaimPlan:
         return edit.put_claim(notebook, name, self.body(said))
 
 
-def new(stored: Stored, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
+def new_claim(stored: Stored, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
     """A new one: the last experiment, compared with the first of the same model, where there is another."""
     nb = stored.notebook
     *before, last = nb.experiments()
     alike = [cell.name for cell in before if cell.config.get("model") == last.config.get("model")]
-    metrics = plans.metrics(nb, description, recorded)
-    metric = plans.metrics(nb, description, recorded, [last.name])[0]
+    metrics = offered_metrics(nb, description, recorded)
+    metric = offered_metrics(nb, description, recorded, [last.name])[0]
     written: dict[str, Any] = {"runs": [last.name], "figure": "samples", "metric": metric}
     if alike:
         written["against"] = alike[0]
     return ClaimPlan(
-        stored, edit.unique_name(nb, SUGGESTED), written, metrics, searches=_searches(nb), tags=plans.tags_of(recorded)
+        stored, edit.unique_name(nb, SUGGESTED_CLAIM), written, metrics, searches=_searches(nb), tags=tags_of(recorded)
     )
 
 
-def of_cell(stored: Stored, cell: ClaimCell, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
+def claim_of(
+    stored: Stored, cell: ClaimCell, description: Description, recorded: Sequence[RunRecord] = ()
+) -> ClaimPlan:
     """For editing a claim that the notebook has."""
-    known = plans.metrics(stored.notebook, description, recorded)
+    known = offered_metrics(stored.notebook, description, recorded)
     metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *known]))
     written = edit.values_of(cell)
-    return ClaimPlan(
-        stored, cell.name, written, metrics, cell.name, _searches(stored.notebook), plans.tags_of(recorded)
-    )
+    return ClaimPlan(stored, cell.name, written, metrics, cell.name, _searches(stored.notebook), tags_of(recorded))
 
 
 def side_text(side: Any) -> str:
@@ -239,3 +394,50 @@ def _ratios(said: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The two ratios of what the form says, by key; empty for a plain claim."""
     found = {"runs": (said.get("runs") or [None])[0], "against": said.get("against")}
     return found if any(_is_ratio(side) for side in found.values()) else {}
+
+
+@dataclass(frozen=True)
+class ComparisonDraft(Draft):
+    """What the form said last. `editing` is the comparison that it was opened from, "" for a new one; `of_runs` tells
+    new ones apart that were begun from chosen runs."""
+
+    KIND = "comparison-draft"
+    editing: str
+    of_runs: str
+    cell: ComparisonCell
+    at: int | None = None
+
+    @property
+    def which(self) -> str:
+        return f"{self.editing}\n{self.of_runs}"
+
+
+def _draft_of(plan: ComparisonPlan) -> ComparisonDraft:
+    return ComparisonDraft(plan.stored.path.stem, plan.editing, plan.of_runs, replace(plan.cell, source=""), plan.at)
+
+
+def save_draft(workspace: Workspace, plan: ComparisonPlan, now: ComparisonCell) -> None:
+    """Where it says something else than it was begun with or left with."""
+    mine = _draft_of(plan)
+    left = drafts.load(workspace, ComparisonDraft, mine.notebook, mine.which)
+    if now != (left.draft.cell if left else plan.cell):
+        drafts.save(workspace, replace(mine, cell=replace(now, source="")))
+
+
+def resumed(workspace: Workspace, plan: ComparisonPlan) -> ComparisonPlan:
+    """`plan` with what was left of it."""
+    mine = _draft_of(plan)
+    left = drafts.load(workspace, ComparisonDraft, mine.notebook, mine.which)
+    if left is None:
+        return plan
+    return replace(plan, cell=replace(left.draft.cell, source=plan.cell.source), left_at=left.written_s)
+
+
+def discard_draft(workspace: Workspace, plan: ComparisonPlan) -> None:
+    drafts.discard(workspace, ComparisonDraft, plan.stored.path.stem, _draft_of(plan).which)
+
+
+def cell_of(draft: ComparisonDraft, notebook: Notebook) -> ComparisonCell | None:
+    """The cell that it was opened from; None of a new one, and where that is gone."""
+    cells = (cell for cell in notebook.cells if isinstance(cell, ComparisonCell))
+    return next((cell for cell in cells if draft.editing and cell.name == draft.editing), None)

@@ -1,15 +1,38 @@
+import csv
+from dataclasses import replace
+
 import pytest
 
-from scalebook.app.plan.services import systems
-from scalebook.app.plan.services.systems import FIELDS, TEMPLATE
+from scalebook.app.plan.data import FIELDS, TEMPLATE, as_csv, curve_names, facts, from_fields, from_text
 from scalebook.training.errors import ConfigError
 from scalebook.training.ps.policy.clock import Distribution
+from tests.app.plan.planned import answer
+
+
+def test_names_say_what_differs() -> None:
+    curve = answer().curves[0]
+    assert curve_names([curve]) == ["async"]
+    other = replace(curve, shards=2, network="10gbe")
+    assert curve_names([curve, other]) == [
+        "async · 1 shard · the profile's own links", "async · 2 shards · 10 Gbit/s Ethernet",
+    ]  # fmt: skip
+
+
+def test_csv_has_a_line_for_each_point() -> None:
+    found = answer()
+    rows = list(csv.DictReader(as_csv(found).splitlines()))
+    assert [(row["rule"], row["workers"]) for row in rows] == [
+        (curve.rule, str(point.workers)) for curve in found.curves for point in curve.points
+    ]
+    assert rows[3]["samples_per_s"] == "400"
+    assert float(rows[3]["speedup"]) == float(f"{400 / found.curves[0].one_per_s:.6g}")
+
 
 TYPED = {field.key: field.default for field in FIELDS}
 
 
 def test_form_and_template_say_the_same() -> None:
-    form, text = systems.from_fields(TYPED), systems.from_text(TEMPLATE)
+    form, text = from_fields(TYPED), from_text(TEMPLATE)
     assert form.gradient_s == text.gradient_s == Distribution("gamma", 0.18, 0.1)
     assert (form.batch_size, form.push_bytes, form.pull_bytes, form.server_s) == (32, 1e8, 1e8, 0.03)
     assert form.server_s == text.server_s
@@ -17,10 +40,10 @@ def test_form_and_template_say_the_same() -> None:
 
 
 def test_what_is_empty_has_no_limit_and_no_spread() -> None:
-    profile = systems.from_fields({**TYPED, "spread": "", "bandwidth": " ", "latency": "", "gradient": "0.2"})
+    profile = from_fields({**TYPED, "spread": "", "bandwidth": " ", "latency": "", "gradient": "0.2"})
     assert profile.gradient_s == 0.2
     assert profile.network.link.bandwidth is None
-    assert dict(systems.facts(profile)) == {
+    assert dict(facts(profile)) == {
         "time per gradient": "200 ms", "samples per gradient": "32", "a push": "100 MB", "a pull": "100 MB",
         "server time per push": "30 ms", "link": "no limit",
     }  # fmt: skip
@@ -39,7 +62,7 @@ def test_what_is_empty_has_no_limit_and_no_spread() -> None:
 )
 def test_mistakes_in_the_form_name_key_and_remedy(key: str, typed: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        systems.from_fields({**TYPED, key: typed})
+        from_fields({**TYPED, key: typed})
     assert str(raised.value).startswith(said)
 
 
@@ -53,5 +76,5 @@ def test_mistakes_in_the_form_name_key_and_remedy(key: str, typed: str, said: st
 )
 def test_mistakes_in_yaml_name_place_and_remedy(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        systems.from_text(text)
+        from_text(text)
     assert said in str(raised.value)

@@ -1,4 +1,4 @@
-"""Runs side by side: which ones, by which metric, against which axis."""
+"""Runs side by side: curves on one axis, a table, what differs in their configs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,9 +6,7 @@ from typing import Any
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.compare.components import comparison
-from scalebook.app.compare.services import plans
-from scalebook.app.compare.views import editing
+from scalebook.app.compare import cells, data, widgets
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs import data as runs
 from scalebook.app.shared import charts, html, links
@@ -100,9 +98,9 @@ def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str
     """The button that makes a cell of a notebook from what the page shows."""
     if press_button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
         state.clicks().settle(SAVE, done=False)
-        possible = plans.of_runs(resources.workspace(), records, shown, metrics, resources.description())
+        possible = data.of_runs(resources.workspace(), records, shown, metrics, resources.description())
         if possible:
-            editing.ask(possible, leads_there=True)
+            cells.ask_comparison(possible, leads_there=True)
         state.say("None of these runs belongs to an experiment in a notebook.", ":material/error:")
         st.rerun()
 
@@ -167,13 +165,15 @@ def _body(
         for i, metric in enumerate(metrics)
     ]
     for i, shown in enumerate(by_metric):
-        comparison.curves(shown, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing)
-    comparison.table(by_metric[0])
+        widgets.comparison_curves(
+            shown, look.axis, look.log_y, f"compare-{i}" if i else "compare", smoothing=look.smoothing
+        )
+    widgets.comparison_table(by_metric[0])
     if goal := turn_better(metrics[0], by_metric[0].direction, TURN, metrics[0], said=True):
         state.clicks().settle(TURN)
         st.query_params["better"] = f"{goal}:{metrics[0]}"
         st.rerun()
-    comparison.why(by_metric[0])
-    comparison.measured(by_metric[0].rows)
+    widgets.why(by_metric[0])
+    widgets.measured(by_metric[0].rows)
     st.header("Config differences")
-    comparison.differences(by_metric[0].differences, [row.experiment for row in by_metric[0].rows])
+    widgets.differences(by_metric[0].differences, [row.experiment for row in by_metric[0].rows])

@@ -1,4 +1,4 @@
-from scalebook.app.compare.components.comparison import rate, resolution, shown, to_target, winner
+from scalebook.app.compare.widgets import rate, resolution, shown, to_target, winner
 from scalebook.training.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison

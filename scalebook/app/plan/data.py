@@ -1,11 +1,15 @@
-"""A system as it is written by hand: the fields of a form, or YAML; both make a profile."""
+"""What Plan asks and answers, as plain data: a system that is written by hand, and an answer as rows and CSV."""
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
+from scalebook.training.planning.answer import Answer, Curve, Point
+from scalebook.training.planning.links import WORDS
 from scalebook.training.planning.profile import Profile, mean, read_profile
 from scalebook.training.planning.quantities import shown
 from scalebook.training.ps.policy.clock import Distribution
@@ -113,3 +117,42 @@ def _number(text: str, key: str, example: str) -> float:
     except ValueError:
         raise ConfigError(key, f"is {text!r}, not a number", f"Write one, as {example}.") from None
     return int(value) if value.is_integer() else value
+
+
+COLUMNS: Final = (
+    "workers", "updates_per_s", "samples_per_s", "speedup", "compute", "communicate", "idle", "staleness",
+    "staleness_p95", "dropped", "server_busy", "in_busy", "out_busy", "memory",
+)  # fmt: skip
+
+
+def curve_names(curves: Sequence[Curve]) -> list[str]:
+    """What tells each curve from the others: its rule, and what else differs."""
+    several_shards = len({curve.shards for curve in curves}) > 1
+    several_networks = len({curve.network for curve in curves}) > 1
+    return [
+        " · ".join(
+            [
+                f"{curve.rule} (the config's)" if curve.own else curve.rule,
+                *([f"{curve.shards} shard{'s' * (curve.shards > 1)}"] if several_shards else []),
+                *([WORDS[curve.network]] if several_networks else []),
+            ]
+        )
+        for curve in curves
+    ]
+
+
+def speedup(curve: Curve, point: Point) -> float:
+    """Samples a second, in those of one worker."""
+    return point.samples_per_s / curve.one_per_s
+
+
+def as_csv(answer: Answer) -> str:
+    """A line for each number of workers of each curve."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["rule", "shards", "network", *COLUMNS])
+    for curve in answer.curves:
+        for point in curve.points:
+            values = {**vars(point), "speedup": speedup(curve, point)}
+            writer.writerow([curve.rule, curve.shards, curve.network, *(f"{values[name]:.6g}" for name in COLUMNS)])
+    return text.getvalue()

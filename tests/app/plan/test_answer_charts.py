@@ -1,12 +1,12 @@
 import pytest
 
-from scalebook.app.plan.components import charts
+from scalebook.app.plan import answer_charts
 from tests.app.plan.planned import answer, reached
 
 
 def test_samples_have_the_ideal_line_the_range_and_the_knees() -> None:
     found = answer()
-    figure = charts.samples(found, dark=False)
+    figure = answer_charts.samples(found, dark=False)
     by_name = {trace.name: trace for trace in figure.data if trace.name}
     assert list(by_name["async"].x) == [1, 2, 4, 8, 16, 32, 64]
     assert list(by_name["ideal"].y) == [found.curves[0].one_per_s * count for count in (1, 2, 4, 8, 16, 32, 64)]
@@ -24,20 +24,20 @@ def test_samples_have_the_ideal_line_the_range_and_the_knees() -> None:
 
 def test_updates_are_ideal_with_one_gradient_each() -> None:
     found = answer()
-    ideal = next(trace for trace in charts.updates(found, dark=True).data if trace.name == "ideal")
+    ideal = next(trace for trace in answer_charts.updates(found, dark=True).data if trace.name == "ideal")
     assert ideal.y[0] == pytest.approx(found.curves[0].points[0].updates_per_s)
 
 
 def test_staleness_has_its_95th_percentile_and_idle_is_a_share() -> None:
     found = answer()
-    names = [trace.name for trace in charts.staleness(found, dark=False).data if trace.name]
+    names = [trace.name for trace in answer_charts.staleness(found, dark=False).data if trace.name]
     assert names == ["async", "sync", "async, p95", "sync, p95"]
-    idle = next(trace for trace in charts.idle(found, dark=False).data if trace.name == "sync")
+    idle = next(trace for trace in answer_charts.idle(found, dark=False).data if trace.name == "sync")
     assert list(idle.y) == [1 - point.compute for point in found.curves[1].points]
 
 
 def test_the_time_to_a_target_stands_beside_its_two_factors() -> None:
-    needed, each, whole = charts.target(reached(), ("updates", "seconds of one", "seconds"), dark=False)
+    needed, each, whole = answer_charts.target(reached(), ("updates", "seconds of one", "seconds"), dark=False)
     assert list(needed.data[0].x) == [1, 2], "where all seeds reached it"
     assert list(needed.data[0].y) == [100, 125]
     assert list(each.data[0].y) == pytest.approx([1 / 10, 1 / 19])

@@ -1,4 +1,4 @@
-"""Planning: a system and a question make an answer, which a process of its own plays."""
+"""Planning with more workers, of an experiment or of a system written by hand: the question, and what was found."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -8,17 +8,20 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import NOTEBOOK
-from scalebook.app.plan.components import question, system
-from scalebook.app.plan.views import finding
-from scalebook.app.shared import html, notebooks
+from scalebook.app.plan import answer_charts, data, widgets
+from scalebook.app.shared import charts, html, notebooks, style
 from scalebook.app.shared.widgets import page_title, press_button
+from scalebook.app.shared.words import plural
 from scalebook.training.config.identity import config_hash
 from scalebook.training.config.validate import require
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.offered import offered
+from scalebook.training.planning.answer import Answer
 from scalebook.training.planning.asked import Asked, PlanRequest, measured
 from scalebook.training.planning.profile import Profile, as_mapping
+from scalebook.training.planning.target import TargetAnswer, target_words
+from scalebook.training.planning.words import accuracy, compared, sentences
 
 MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
 PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"
@@ -40,7 +43,7 @@ def show(notebook: str, name: str) -> None:
             profile = _system(cell)
         with right:
             st.header("Question")
-            asking = question.draw(
+            asking = widgets.ask_question(
                 {key: st.query_params.get_all(key) for key in ("rules", "shards")},
                 _metrics(notebook, cell),
                 trains=profile is None,
@@ -90,12 +93,12 @@ def _system(cell: ExperimentCell | None) -> Profile | None:
     kind = st.segmented_control("System from", kinds, default=kinds[0], required=True, key="system",
                                 bind="query-params", label_visibility="collapsed")  # fmt: skip
     if cell is None or kind in (FORM, YAML):
-        return system.text() if kind == YAML else system.fields()
+        return widgets.system_text() if kind == YAML else widgets.system_fields()
     found = measured(resources.workspace(), config_hash(cell.config, resources.description()))
     if found is None:
         html.empty("Not measured yet", f"Plan first measures {cell.name} on this machine, in less than 30 s.")
     else:
-        system.facts(found)
+        widgets.system_facts(found)
     return None
 
 
@@ -124,9 +127,9 @@ def _standing(asked: Asked, config: Mapping[str, Any] | None, name: str, was_wor
     elif failure is not None:
         st.error(f"{failure.key}: {failure.message}. {failure.remedy}", icon=":material/error:")
     if progress is None and answer is not None:
-        finding.show(answer, name)
+        _show_finding(answer, name)
         if reached is not None:
-            finding.show_target(reached, answer)
+            _show_target(reached, answer)
     elif progress is None and failure is None:
         html.empty("No plan yet", "Press Plan for the answer in words, charts and a table.")
 
@@ -144,3 +147,42 @@ def _start(asked: Asked, config: Mapping[str, Any] | None, *, anew: bool) -> Non
         state.say(str(error), ":material/error:")
     state.clicks().settle(key)
     st.rerun()
+
+
+def _show_finding(answer: Answer, file: str) -> None:
+    """`file`: what a download is called."""
+    st.header("Answer")
+    dark = style.dark()
+    if best := compared(answer):
+        st.markdown("\n".join(f"- {line}" for line in best))
+    charts.draw(answer_charts.samples(answer, dark), "plan-samples", "samples a second against workers")
+    st.header("Each strategy")
+    for curve, name in zip(answer.curves, data.curve_names(answer.curves), strict=True):
+        lines = sentences(curve, answer.elastic, answer.config_workers)
+        st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
+    with st.expander("How accurate?"):
+        st.markdown("\n".join(f"- {line}" for line in accuracy(answer)))
+    st.header("By number of workers")
+    left, right = st.columns(2)
+    with left:
+        charts.draw(answer_charts.idle(answer, dark), "plan-idle", "share of time without computing against workers")
+    with right:
+        charts.draw(answer_charts.updates(answer, dark), "plan-updates", "updates a second against workers")
+        charts.draw(answer_charts.staleness(answer, dark), "plan-staleness", "mean and p95 staleness against workers")
+    st.caption(answer_charts.READING)
+    st.header("All figures")
+    widgets.findings_table(answer, file)
+
+
+def _show_target(found: TargetAnswer, answer: Answer) -> None:
+    """How long until the target, and both factors of it."""
+    st.header(f"Time to {found.metric} {found.target:g}")
+    st.markdown(target_words(found, answer.curves[0].reliability))
+    titles = ("updates to the target", "seconds per update", "seconds to the target")
+    for i, (column, figure) in enumerate(
+        zip(st.columns(3), answer_charts.target(found, titles, style.dark()), strict=True)
+    ):
+        with column:
+            charts.draw(figure, f"plan-target-{i}", f"{titles[i]} against workers")
+    widgets.target_table(found)
+    st.caption(f"Under {found.rule}, at the config's own learning rate; {plural(found.seeds, 'seed')}.")

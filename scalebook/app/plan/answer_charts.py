@@ -1,10 +1,10 @@
-"""What was found, against the number of workers."""
+"""The charts of an answer: what becomes of each strategy as workers are added."""
 
 from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
-from scalebook.app.plan.services import findings
+from scalebook.app.plan import data
 from scalebook.app.shared import charts
 from scalebook.app.shared.charts import PALETTE, Series
 from scalebook.training.planning.answer import Answer, Curve, Knee, Point, Range, Reliability
@@ -44,7 +44,9 @@ def idle(answer: Answer, dark: bool) -> go.Figure:
 def staleness(answer: Answer, dark: bool) -> go.Figure:
     """The mean, with the range of its prediction; dashed the 95th percentile."""
     figure = _lines(answer, "staleness", dark, lambda point: point.staleness, lambda known: known.staleness)
-    for curve, name, colour in zip(answer.curves, findings.names(answer.curves), _colours(answer.curves), strict=True):
+    for curve, name, colour in zip(
+        answer.curves, data.curve_names(answer.curves), _colours(answer.curves), strict=True
+    ):
         figure.add_trace(
             go.Scatter(
                 x=[point.workers for point in curve.points],
@@ -99,7 +101,9 @@ def _lines(
 ) -> go.Figure:
     """A line for each curve, with the band that measurements of its kind have had around predictions."""
     series = []
-    for curve, name, colour in zip(answer.curves, findings.names(answer.curves), _colours(answer.curves), strict=True):
+    for curve, name, colour in zip(
+        answer.curves, data.curve_names(answer.curves), _colours(answer.curves), strict=True
+    ):
         y = [value(point) for point in curve.points]
         known = within(curve.reliability)
         low, high = zip(*(known.likely(at) for at in y), strict=True) if known and y else ((), ())
@@ -107,7 +111,7 @@ def _lines(
     figure = charts.lines(series, x_title="workers", y_title=title, dark=dark, height=HEIGHT)
     _by_workers(figure, _workers(answer.curves))
     figure.update_traces(showlegend=True, selector={"mode": "lines+markers"})
-    for curve, name in zip(answer.curves, findings.names(answer.curves), strict=True):
+    for curve, name in zip(answer.curves, data.curve_names(answer.curves), strict=True):
         if curve.own:
             figure.update_traces(line={"width": OWN_WIDTH}, selector={"mode": "lines+markers", "name": name})
     return figure
