@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.app.notebook.views import own_model
+from scalebook.app.notebook.managing import SUGGESTED
 from scalebook.training.jobs import supervising
 from scalebook.training.notebook.examples import EXAMPLES
 from scalebook.training.trust import trusted
@@ -67,8 +67,8 @@ def test_a_module_of_the_folder_is_named_and_not_run_before_it_is_trusted(
 
 def test_a_template_is_written_and_a_taken_name_refused_in_the_dialog(open_page: Open, tmp_path: Path) -> None:
     app = press(press(open_page(), "Use my own model"), "Create file")
-    assert (tmp_path / f"{own_model.SUGGESTED}.py").exists()
-    assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == f'modules = ["{own_model.SUGGESTED}"]\n'
+    assert (tmp_path / f"{SUGGESTED}.py").exists()
+    assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == f'modules = ["{SUGGESTED}"]\n'
     app = press(press(app, "Use my own model"), "Create file")
     assert "my_model is there already. Choose another name" in app.error[0].value
 

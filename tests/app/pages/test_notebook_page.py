@@ -2,7 +2,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.navigation import NOTEBOOK, RUNS
-from scalebook.app.notebook.views import exporting
+from scalebook.app.notebook import page as notebook_page
 from scalebook.training.config.catalogue import describe
 from scalebook.training.config.identity import config_hash
 from scalebook.training.jobs import queue
@@ -217,7 +217,7 @@ def test_export_downloads_the_notebook_as_it_is_by_then(open_page: Open, workspa
     button = app.download_button(key="notebook-export")
     assert (button.label, button.proto.deferred_file_id != "") == ("Export", True)
     path = workspace.root / "first-steps.md"
-    make = exporting.maker(store.read(path))
+    make = notebook_page.maker(store.read(path))
     assert make is not None
     path.write_text(TEXT.replace("Does staleness hurt?", "Since then *edited*."), encoding="utf-8")
     text = make()

@@ -35,7 +35,7 @@ class ClockSource:
         return isinstance(clock, Mapping) and all(clock.get(key) == value for key, value in self.clock.items())
 
 
-def sources(
+def clock_sources(
     workspace: Workspace, notebook: Notebook, config: Mapping[str, Any], runs: Sequence[RunRecord],
     description: Description,
 ) -> list[ClockSource]:  # fmt: skip
@@ -47,10 +47,10 @@ def sources(
             if profile is not None:
                 found.append(ClockSource(f"As Plan measured {cell.name}", _of_profile(profile), is_measured=True))
     timed = [run for run in runs if _has_timings(workspace, run)]
-    return [*found, *(of_run(run.id, run.title) for run in timed[:MOST_RUNS])]
+    return [*found, *(clock_of_run(run.id, run.title) for run in timed[:MOST_RUNS])]
 
 
-def of_run(run: str, title: str = "") -> ClockSource:
+def clock_of_run(run: str, title: str = "") -> ClockSource:
     """A run by its id; gradients take what its workers' took, and pushes what its servers needed."""
     recorded = {"kind": RECORDED, "run": run}
     label = f"As recorded in {title} ({run[:8]})" if title else f"As recorded in {run[:8]}"
@@ -69,9 +69,9 @@ def _has_timings(workspace: Workspace, run: RunRecord) -> bool:
     return (job.path / names.TIMINGS_JSON).is_file() and job.state() in ENDED
 
 
-def chosen(config: Mapping[str, Any], known: Sequence[ClockSource]) -> ClockSource | None:
+def chosen_source(config: Mapping[str, Any], known: Sequence[ClockSource]) -> ClockSource | None:
     """The one that the config's clock is of; a run that is not among `known` too; None of a clock of its own."""
     clock = form.get(config, form.CLOCK)
     found = next((source for source in known if source.is_of(clock)), None)
     run = form.recorded_run(config)
-    return found or (of_run(run) if run and of_run(run).is_of(clock) else None)
+    return found or (clock_of_run(run) if run and clock_of_run(run).is_of(clock) else None)

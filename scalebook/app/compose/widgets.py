@@ -1,27 +1,105 @@
-"""The form of an experiment: draws a config with the fields that the description names, returns the config it says now.
-
-Problems belong beside their field, but are known only when all fields have been read: each field leaves a slot behind,
-which `show_problems` fills.
-"""
+"""The form of an experiment, and what stands beside it: batch sizes, the YAML, the command."""
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from scalebook.app.compose.components import class_field, codec_bytes, fields, machines, rate_fields, virtual_workers
-from scalebook.app.compose.services.clock_sources import ClockSource
-from scalebook.app.shared import form
-from scalebook.app.shared.widgets import number_box
-from scalebook.app.shared.words import sentence
+from scalebook.app import state
+from scalebook.app.compose import data, fields
+from scalebook.app.compose.data import ClockSource
+from scalebook.app.shared import form, html
+from scalebook.app.shared.widgets import code_block, confirmed_anyway, number_box, press_button
+from scalebook.app.shared.words import plural, sentence
 from scalebook.training.config.description import ClassInfo, Description, Field, FieldType, Group
 from scalebook.training.config.fields import check_value
 from scalebook.training.config.validate import GPU_SHARE, MATMUL
+from scalebook.training.config.workload import VIRTUAL, Workload
 from scalebook.training.errors import Problem
 from scalebook.training.notebook.bodies import MOST_REPEATS
+
+SWITCH_HELP: Final = (
+    "Simulates more workers than this machine has: one process computes all gradients, each from the "
+    "parameter version that its worker would hold. Seconds are those of the clock that you declare."
+)
+MEANING: Final = (
+    "One process simulates all workers, each with the parameters that it would hold. Seconds are those "
+    "of the clock that you declare: 100 workers take as long as 100 machines would."
+)
+OFFER: Final = "Try more workers than this machine has: one process simulates them all."
+TIMES: Final = (
+    "From a Plan of an experiment with this model and data, from a recorded run with real workers (with "
+    "its tail), or a number."
+)
+SECONDS: Final = (
+    "Virtual seconds per gradient of a worker. Set stragglers, links, deaths and server time under `clock`, as YAML."
+)
+EXAMPLE: Final = (
+    "0.1 s is an example, not a measurement. **Plan**, on the card of an experiment with this model and "
+    "data, measures it; then choose it here."
+)
+NUMBER: Final = ClockSource("A number", {})
+WRITTEN: Final = ClockSource("From the clock", {})
+
+
+def simulated_workers(
+    config: form.Config,
+    last: form.Config,
+    description: Description,
+    key: Callable[[str], str],
+    slot: Callable[[str], None],
+    known: Callable[[], Sequence[ClockSource]],
+) -> list[str]:
+    """Draw it and write it into the config; the strategy's arguments that have no place beside it.
+
+    `last`: what the page said before. `key` makes a widget's key of a name; `slot` leaves a place for the problems of
+    a dotted path. `known`: where times can come from.
+    """
+    left, right = st.columns([2, 1], vertical_alignment="bottom")
+    workers, before, clock = form.workers_of(config, description), form.is_simulated(config), form.CLOCK
+    with left:
+        said = st.toggle("Virtual workers", before, key=key("virtual"), help=SWITCH_HELP)
+        st.caption(MEANING if said else OFFER)
+    if said != before:
+        (form.make_simulated if said else form.make_real)(config, workers)
+    if not said:
+        return ["clock", "host"] if form.is_simulated(last) else ["clock"]  # a fold carries over what was there
+    with left:
+        source = _clock_source(config, key("clock_source"), known(), is_new=not before)
+    with right:
+        if source is NUMBER:
+            seconds: Any = form.get(config, f"{clock}.gradient_s")
+            gradient_s = number_box("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
+            form.put(config, f"{clock}.gradient_s", gradient_s)
+            if gradient_s == form.USUAL_GRADIENT_S:
+                st.caption(EXAMPLE)
+        else:
+            slot(f"{clock}.server_s")
+        slot(clock)
+        slot(f"{clock}.gradient_s")
+    return ["clock", "host", "overlap"]
+
+
+def _clock_source(config: form.Config, key: str, known: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
+    """Where the times come from, which is written into the config. A new clock begins with what Plan has measured."""
+    is_number = not isinstance(form.get(config, f"{form.CLOCK}.gradient_s"), dict)
+    before = data.chosen_source(config, known) or (NUMBER if is_number else WRITTEN)
+    options = list(dict.fromkeys([NUMBER.label, before.label, *(source.label for source in known)]))
+    by_label = {source.label: source for source in (*known, before, NUMBER)}
+    first = known[0] if is_new and known and known[0].is_measured else before
+    picked = by_label[st.selectbox("Times", options, options.index(first.label), key=key, help=TIMES)]
+    if picked is not before:
+        form.take_clock(config, picked.clock)
+    return picked
+
+
+def without_switch(argument: Field) -> Field:
+    """Without the choice that the switch makes."""
+    return replace(argument, choices=[choice for choice in argument.choices if choice != VIRTUAL])
+
 
 MOST_WORKERS = 1024
 WORKERS_KEY = "trainer.devices"
@@ -74,7 +152,7 @@ class ConfigForm:
             self._optimizer()
         st.header("Learning rate and batch")
         with st.container():
-            rate_fields.draw(self.config, self.description, self._field)
+            fields.rate_fields(self.config, self.description, self._field)
         st.header("Budget and seeds")
         repeats = self._budget(repeats)
         self._advanced()
@@ -105,18 +183,18 @@ class ConfigForm:
         return info
 
     def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
-        entries = class_field.own_first(entries)
+        entries = fields.own_first(entries)
         before = form.chosen(self.config, path, group, self.description)
         index = next((i for i, entry in enumerate(entries) if entry == before), None)
         info = st.selectbox(
             label,
             entries,
             index,
-            format_func=class_field.label_of,
+            format_func=fields.label_of,
             # another box once a class becomes known, as its folder is trusted: this one goes on holding none
             key=self.key(path if before else f"{path}.unknown"),
             help="\n\n".join(f"**{entry.name}**: {entry.summary}" for entry in entries if entry.summary) or None,
-            placeholder=class_field.written(form.get(self.config, path)),
+            placeholder=fields.written(form.get(self.config, path)),
         )
         self._slot(path)
         if info is None:
@@ -157,10 +235,10 @@ class ConfigForm:
         owner = form.get(self.config, f"{path.rsplit('.init_args', 1)[0]}.class_path", "")
         key = self.key(f"{owner}:{path}")
         if field.type == "class":
-            labels = codec_bytes.labels(self.config, self.description, field)
-            said = class_field.draw(self.config, path, field, key, label, self._field, labels)
+            labels = fields.codec_labels(self.config, self.description, field)
+            said = fields.class_field(self.config, path, field, key, label, self._field, labels)
         else:
-            said = fields.draw(self.config, path, field, key, label)
+            said = fields.draw_field(self.config, path, field, key, label)
         self._slot(path)
         return said
 
@@ -183,10 +261,10 @@ class ConfigForm:
         self._slot(WORKERS_KEY)  # what is said of them is long, and their column narrow
         if self.gpus:
             st.caption(self.gpus)
-        machines.draw(self.config, self.description, info, self.key, self._field, self._slot)
+        fields.machine_fields(self.config, self.description, info, self.key, self._field, self._slot)
         if info is not None and info.fields:
             self._strategy_args(info)
-            codec_bytes.draw(self.config, self.description, drawn=self.slots)
+            fields.codec_bytes(self.config, self.description, drawn=self.slots)
 
     def _strategy_args(self, info: ClassInfo) -> None:
         """The strategy's arguments: those about what it does side by side, those about how it does it folded."""
@@ -198,8 +276,8 @@ class ConfigForm:
                 self._field(f"{above}.{argument.name}", argument)
         hidden = [*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS]
         if any(f"{above}.{argument.name}" == form.CLOCK for argument in info.fields):
-            hidden += virtual_workers.draw(self.config, self.last, self.description, self.key, self._slot, self.clocks)
-        rest = [virtual_workers.real(field) for field in info.fields if field.name not in hidden]
+            hidden += simulated_workers(self.config, self.last, self.description, self.key, self._slot, self.clocks)
+        rest = [without_switch(field) for field in info.fields if field.name not in hidden]
         folded = [(f"{above}.{field.name}", field) for field in rest]
         if folded:
             self._fold(f"More of {info.name}", above, folded, 2)
@@ -276,7 +354,7 @@ class ConfigForm:
             repeats = wanted if isinstance(wanted, int) and not self._is_refused("repeats") else repeats
         with seed_column:
             seed = form.value_of(self.config, SEED.name, SEED)
-            form.put(self.config, SEED.name, fields.widget(SEED, seed, self.key(SEED.name)))
+            form.put(self.config, SEED.name, fields.value_box(SEED, seed, self.key(SEED.name)))
             self._slot(SEED.name)
         return repeats
 
@@ -318,3 +396,89 @@ class ConfigForm:
         while path and path not in self.slots:
             path = path.rpartition(".")[0]
         return self.slots.get(path)
+
+
+Intent = Literal["run", "save"]
+KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save"}
+MOST_SAID: Final = 3
+
+
+def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> Intent | None:
+    """Run and Save, off while anything is `wrong`, which is said below; `waiting` is the number of runs to submit.
+
+    `shown`: see `state.Clicks`. Run is off, too, until what `crowd` says has been confirmed.
+    """
+    off = bool(wrong)
+    row = st.container(horizontal=True, vertical_alignment="center", key="compose-buttons")
+    meant = confirmed_anyway(crowd, f"compose-crowd-{shown}-{crowd}")
+    with row:
+        run = press_button(
+            "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
+            help=f"Saves the experiment to the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
+        )  # fmt: skip
+        save = press_button(
+            "Save", KEYS["save"], shown, icon=":material/save:", disabled=off,
+            help="Saves the experiment to the notebook. Ctrl+S",
+        )  # fmt: skip
+    intent: Intent | None = "run" if run else "save" if save else None
+    if not wrong and (meant or intent != "run"):
+        return intent
+    if not wrong:
+        state.clicks().settle(KEYS["run"], done=False)  # clicked before what it asks for had grown
+        return None
+    why = [str(problem) for problem in wrong[:MOST_SAID]]
+    why += [f"And {len(wrong) - MOST_SAID} more."] if len(wrong) > MOST_SAID else []
+    st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
+    if intent:
+        state.clicks().settle(KEYS[intent], done=False)
+        state.say(f"Not {'run' if run else 'saved'}: {wrong[0]}", ":material/error:")
+    return None
+
+
+def sizes(load: Workload) -> None:
+    """Batch per worker, global and effective, always; a dash where the data has no batch size."""
+
+    def shown(value: int | None) -> str:
+        return "–" if value is None else f"{value:,}"
+
+    html.facts(
+        [
+            ("batch per worker", shown(load.batch_per_worker)),
+            ("global batch", shown(load.batch_global)),
+            ("effective batch", shown(load.batch_effective)),
+            _rate(load),
+        ]
+    )
+
+
+def _rate(load: Workload) -> tuple[str, str]:
+    """The one that optimizers step with."""
+    if load.learning_rate_scaled is not None:
+        return "scaled learning rate", f"{load.learning_rate_scaled:g}"
+    return "learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"
+
+
+def meaning(load: Workload) -> str:
+    """Why the effective batch is what it is, in one sentence."""
+    if load.batch_per_worker is None:
+        return "This data has no batch_size."
+    gathered = f", each over {load.accumulate} batches" if load.accumulate > 1 else ""
+    if load.workers == 1:
+        return f"One process: one batch per update{gathered}."
+    if load.gradients == load.workers:
+        return f"Each update averages the gradients of all {load.workers} workers{gathered}."
+    if load.computed > load.gradients:
+        return f"Each update averages the first {load.gradients} of {load.computed} gradients{gathered}."
+    if load.gradients > 1:
+        return f"Each update averages any {load.gradients} gradients{gathered}."
+    return f"Each gradient of the {load.workers} workers is an update of its own{gathered}; others' arrive in between."
+
+
+def text(yaml_text: str, commands: str, file_name: str) -> None:
+    """The YAML as it would be saved, and how to run it without a browser."""
+    html.draw('<div class="sb-eyebrow">YAML</div>')
+    code_block(yaml_text, "yaml")
+    html.draw('<div class="sb-eyebrow">Run from the command line</div>')
+    code_block(commands, wrap=True)
+    st.download_button("Download YAML", yaml_text, file_name, "text/yaml", type="tertiary", icon=":material/download:",
+                       on_click="ignore")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Composing an experiment: from a cell, a run or nothing to a saved cell and submitted runs."""
+"""Composing an experiment: a draft, as a form or as YAML, and the YAML and the command it makes."""
 
 import copy
 import shlex
@@ -10,16 +10,16 @@ from typing import Any
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.compose.components import config_result
-from scalebook.app.compose.components.config_form import ConfigForm
-from scalebook.app.compose.services import clock_sources
-from scalebook.app.compose.services.clock_sources import ClockSource
+from scalebook.app.compose import data, widgets
+from scalebook.app.compose.data import ClockSource
+from scalebook.app.compose.widgets import ConfigForm
 from scalebook.app.navigation import NOTEBOOK, RUNS
-from scalebook.app.shared import drafts, form, html, notebooks
+from scalebook.app.shared import dialogs, drafts, form, html, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.drafts import SavedDraft
+from scalebook.app.shared.frame import last_notebook, preload_charts
 from scalebook.app.shared.notebooks import NotebookChoice
-from scalebook.app.shared.widgets import show_problems
+from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import ComposeDraft
 from scalebook.training.claims import locks
 from scalebook.training.config import validations
@@ -55,6 +55,57 @@ class Edited:
     """The problems that no field shows."""
     text: str = ""
     """What was typed, where that is no config."""
+
+
+def show(wanted: str | None, cell: str) -> None:
+    """The page for `cell` of the notebook called `wanted`, or for a new experiment in it."""
+    choice = last_notebook(wanted)
+    if choice is None:
+        missing = f"No notebook called {wanted}" if wanted else "No notebook to write to"
+        html.empty(missing, "Open or create a notebook first, then press New experiment there.")
+        st.stop()
+
+    description = resources.description()
+    draft = load(choice, cell, description)
+    if draft is None:
+        show_missing(choice, cell)
+        st.stop()
+
+    back, mode_column = st.columns([3, 1], vertical_alignment="bottom")
+    with back:
+        st.page_link(
+            NOTEBOOK.script,
+            label=choice.label,
+            icon=":material/arrow_back:",
+            query_params=NOTEBOOK.cell(choice.name, cell),
+        )
+        page_title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
+    with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
+        shown, mode_wanted = mode()
+        if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
+            start_over(draft)
+            st.rerun()
+    if draft.left_at is not None:
+        draft_line(draft.left_at, "this experiment")
+
+    for problem in description.problems:
+        st.warning(f"A module of scalebook.toml could not be imported. {problem}")
+    for refused in description.refused:
+        if refused.by_mistake:
+            st.warning(f"One of your classes cannot be used. {refused}")
+
+    left, right = st.columns([11, 8], gap="large")
+    with left:
+        edited = (edit_as_yaml if shown == "YAML" else edit_as_form)(draft, description)
+    keep(draft, edited, description)
+    if shown != mode_wanted:
+        turn(draft, mode_wanted)
+    with right, st.container(key="beside"):
+        intent = result(choice, edited, description)
+    preload_charts()
+    if intent:
+        finish(intent, choice, draft, edited, description)
+    dialogs.show()
 
 
 def load(choice: NotebookChoice, cell_name: str, description: Description) -> ComposeDraft | None:
@@ -106,9 +157,7 @@ def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
     stored = notebooks.load(choice)[0] if choice else None
     if stored is None:
         return []
-    return clock_sources.sources(
-        resources.workspace(), stored.notebook, draft.config, resources.all_runs(), description
-    )
+    return data.clock_sources(resources.workspace(), stored.notebook, draft.config, resources.all_runs(), description)
 
 
 def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
@@ -210,7 +259,7 @@ def commands(choice: NotebookChoice, name: str) -> str:
     return f"scalebook notebook run {shlex.quote(str(where))} --cell {name}\nscalebook fit -c {name}.yaml"
 
 
-def result(choice: NotebookChoice, edited: Edited, description: Description) -> config_result.Intent | None:
+def result(choice: NotebookChoice, edited: Edited, description: Description) -> widgets.Intent | None:
     """The column beside the form; returns Run or Save."""
     config, name = edited.config, edited.name
     known = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
@@ -222,14 +271,14 @@ def result(choice: NotebookChoice, edited: Edited, description: Description) -> 
     ][::-1]
     load = workload(config, description)
     crowd = crowd_words(load, len(this_machine().cores))
-    intent = config_result.buttons(wrong, edited.repeats, str(state.draft().version), crowd)
+    intent = widgets.buttons(wrong, edited.repeats, str(state.draft().version), crowd)
     if words := _renaming(edited, description):
         st.caption(words)
-    config_result.sizes(load)
-    st.caption(" ".join(said for said in (config_result.meaning(load), validations.words(config, description)) if said))
+    widgets.sizes(load)
+    st.caption(" ".join(said for said in (widgets.meaning(load), validations.words(config, description)) if said))
     show_problems(edited.homeless)
     if not edited.text:
-        config_result.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
+        widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
     return intent
 
 
@@ -248,11 +297,11 @@ def _renaming(edited: Edited, description: Description) -> str:
 
 
 def finish(
-    intent: config_result.Intent, choice: NotebookChoice, draft: ComposeDraft, edited: Edited, description: Description
+    intent: widgets.Intent, choice: NotebookChoice, draft: ComposeDraft, edited: Edited, description: Description
 ) -> None:
     """Save the cell; for Run, submit its runs too and go where they can be watched."""
     config, name, repeats = edited.config, edited.name, edited.repeats
-    workspace, key = resources.workspace(), config_result.KEYS[intent]
+    workspace, key = resources.workspace(), widgets.KEYS[intent]
 
     def put(notebook: Notebook) -> Notebook:
         return notebooks.put_experiment(notebook, name, config, repeats, replaces=draft.source[1])
