@@ -244,9 +244,9 @@ MUTANTS = (
         "the budget before stays and ends the run first", ("tests/app/shared/test_form.py",),
     ),
     Mutant(
-        "forms", "app/search/services/search_fields.py",
+        "forms", "app/search_setup/data.py",
         "low = max(low, type(low)(field.minimum))", "low = type(low)(low)",
-        "a first range begins below what its field takes", ("tests/app/search/services/test_search_fields.py",),
+        "a first range begins below what its field takes", ("tests/app/search_setup/test_data.py",),
     ),
     Mutant(
         "forms", "training/config/search/space.py",

@@ -12,7 +12,7 @@ import streamlit as st
 from scalebook.app.runs import records as run_records
 from scalebook.app.runs.data import RunView
 from scalebook.app.runs.records import KeptReader, NotebookRuns
-from scalebook.app.search.services import search_view
+from scalebook.app.search import trial_data
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.training.claims import written
@@ -331,7 +331,7 @@ def _drawn(what: str, told: str, _draw: Callable[[], T]) -> T:
 
 def search_factors(folder: SearchFolder) -> Mapping[int, float]:
     """What the learning rate of each trial was multiplied with, by its number."""
-    return search_view.factors(search_records(folder), search_spec(folder), description())
+    return trial_data.factors(search_records(folder), search_spec(folder), description())
 
 
 def search_importance(folder: SearchFolder) -> dict[str, float] | None:
@@ -342,4 +342,4 @@ def search_importance(folder: SearchFolder) -> dict[str, float] | None:
 @st.cache_resource(ttl=IMPORTANCE_TTL_S, max_entries=50, show_spinner=False)
 def _search_importance(path: str, changed: int) -> dict[str, float] | None:
     folder = SearchFolder(Path(path))
-    return search_view.importance(search_records(folder), search_spec(folder))
+    return trial_data.importance(search_records(folder), search_spec(folder))

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from scalebook.app.search.views import search_list, search_one, search_setup
+from scalebook.app.search import page as search_page
+from scalebook.app.search_setup import page as setup_page
 from scalebook.app.shared import dialogs
 from scalebook.app.shared.frame import watch
 
@@ -12,11 +13,11 @@ view = "one" if "search" in asked else "setup" if "notebook" in asked else "list
 places = {name: st.container() if name == view else st.empty() for name in ("setup", "list", "one")}
 with places[view]:
     if view == "one":
-        search_one.show(asked["search"])
+        search_page.show_one(asked["search"])
     elif view == "setup":
-        search_setup.show(asked["notebook"], asked.get("cell", ""), asked.get("experiment", ""))
+        setup_page.show(asked["notebook"], asked.get("cell", ""), asked.get("experiment", ""))
     else:
-        search_list.show()
+        search_page.show_list()
 if view == "list":
     watch()
 dialogs.show()

@@ -13,8 +13,8 @@ import pytest
 
 from scalebook.app.runs import data as runs
 from scalebook.app.runs import records as run_records
-from scalebook.app.search.services import searches
-from scalebook.app.search.services.search_setup import SavedSetup
+from scalebook.app.search import data as searches
+from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import SavedDraft

@@ -6,7 +6,7 @@ import time
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from scalebook.app.search.services import searches
+from scalebook.app.search import data as searches
 from scalebook.training.notebook import store
 from scalebook.training.search import launch
 from scalebook.training.tracking import names

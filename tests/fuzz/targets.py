@@ -16,7 +16,7 @@ from scalebook.app.navigation import PLACES
 from scalebook.app.runs import data as runs
 from scalebook.app.runs.records import KeptReader
 from scalebook.app.runs.run_query import RunQuery, groups, shown
-from scalebook.app.search.services import searches
+from scalebook.app.search import data as searches
 from scalebook.app.shared import notebooks
 from scalebook.training.__main__ import main
 from scalebook.training.config.catalogue import describe

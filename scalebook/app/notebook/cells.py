@@ -12,8 +12,8 @@ from scalebook.app.notebook import widgets
 from scalebook.app.runs import data as runs
 from scalebook.app.runs.data import LIVE, SeedView, plain_copy, simulated_copy
 from scalebook.app.runs.remarks import offer_turn
-from scalebook.app.search.services import searches
-from scalebook.app.search.views import search_cell
+from scalebook.app.search import data as searches
+from scalebook.app.search.cells import show_search
 from scalebook.app.shared import dialogs, drafts, notes
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import press_button
@@ -229,7 +229,7 @@ def show_cell(stored: Stored, index: int, cell: Cell, standing: Standing) -> Non
     elif isinstance(cell, ClaimCell):
         show_claim(stored, index, cell)
     elif isinstance(cell, SearchCell):
-        if search_cell.show(stored, index, cell):
+        if show_search(stored, index, cell):
             standing.searching.append(cell.name)
     elif isinstance(cell, BrokenCell):
         _broken(stored, index, cell)

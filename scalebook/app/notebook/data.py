@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scalebook.app.compare.data import ComparisonDraft
-from scalebook.app.search.services.search_setup import SavedSetup
+from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import NoteDraft, SavedDraft
 from scalebook.training.errors import ConfigError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.app.search.services import searches as search_views
+from scalebook.app.search.data import of_cell
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import SavedDraft
 from scalebook.training.config import catalogue
@@ -56,7 +56,7 @@ def test_a_renamed_notebook_keeps_all_that_refers_to_it(
     assert f"/runs?run={job.id}" in html(app)
     assert "finished" in html(app)
     assert "Half a thou" in html(app)
-    found = search_views.of_cell(workspace, "thoughts.md", "batch-size")
+    found = of_cell(workspace, "thoughts.md", "batch-size")
     assert found is not None
     assert (found.id, found.folder.may_run()) == (search.id, search.may_run())
     saved = drafts.load(workspace, SavedDraft, "thoughts", "pixelcnn-async-2")

@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
-from scalebook.app.search.services import search_view
+from scalebook.app.search import trial_data
 from scalebook.training.search.folder import SearchFolder
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.workspace import Workspace
@@ -40,14 +40,14 @@ def drawn(app: AppTest) -> list[str]:
 def test_the_best_trial_stands_on_top_with_its_interval(open_page: Open, search: SearchFolder) -> None:
     app = open_page("search", search=search.id)
     records, spec = resources.search_records(search), resources.search_spec(search)
-    best = search_view.best(records, spec)
+    best = trial_data.best(records, spec)
     assert best is not None
     assert best.values[0] == min(one.values[0] for one in records if one.values)
     shown = html(app)
-    assert search_view.reached(best, spec) in shown
-    assert "±" in search_view.reached(best, spec)
-    assert search_view.words(best, spec) in shown
-    counts = search_view.counts(records)
+    assert trial_data.reached(best, spec) in shown
+    assert "±" in trial_data.reached(best, spec)
+    assert trial_data.words(best, spec) in shown
+    counts = trial_data.counts(records)
     assert f"{counts['finished']} finished" in shown
     assert re.search(rf"{counts['infeasible']} infeasible: \d+ ", shown)
 

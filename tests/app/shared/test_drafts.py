@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.compare.data import ComparisonDraft
-from scalebook.app.search.services.search_setup import SavedSetup
+from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import Draft, Left, NoteDraft, SavedDraft
 from scalebook.training.notebook.cells import ComparisonCell

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from scalebook.app.search.services import searches
+from scalebook.app.search import data as searches
 from scalebook.training.config.search.definition import body_of, identity
 from scalebook.training.notebook.parse import parse
 from scalebook.training.search.folder import SearchProgress, SearchResult

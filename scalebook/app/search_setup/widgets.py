@@ -1,27 +1,151 @@
-"""The two steps of setting up a search: what is varied, and how. Each draws a body and returns what it says now."""
+"""The form of a search: the experiment, what is varied and how, and what it would do."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import streamlit as st
 
-from scalebook.app.search.components import search_dimension
-from scalebook.app.search.services.search_fields import SearchField, first_row
-from scalebook.app.search.services.search_setup import Body, goal_of, objectives, with_objectives
+from scalebook.app import state
+from scalebook.app.search.data import Body, goal_of, objectives
+from scalebook.app.search_setup.data import KINDS, Example, Row, SearchField, first_row, kind_of, with_objectives
 from scalebook.app.shared import html
-from scalebook.app.shared.widgets import choose_better, number_box
+from scalebook.app.shared.widgets import choose_better, code_block, number_box, press_button
+from scalebook.app.shared.words import plain
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Field
 from scalebook.training.config.search.keys import PRUNERS, SAMPLERS, MethodChoice
 from scalebook.training.config.search.presets import PRESETS
+from scalebook.training.config.search.space import Kind
 from scalebook.training.config.search.types import AMOUNTS
+from scalebook.training.errors import ConfigError
+from scalebook.training.files import yaml
 from scalebook.training.tracking.directions import Direction
+
+WIDTHS: Final = [2.5, 3.1, 7.6, 0.8]
+AS_IT_IS: Final = ""  # None would make the list one that can be cleared
+POWERS: Final = [2**exponent for exponent in range(21)]
+RULES: Final = {
+    AS_IT_IS: "stays the same",
+    "linear": "grows linearly",
+    "sqrt": "grows with the square root",
+    "none": "stays, with a warm-up",
+}
+RULE_HELP: Final = (
+    "The rate then holds for the reference batch and is scaled to the batch of each trial: linearly "
+    "(Goyal et al. 2017) or with its square root."
+)
+
+
+def dimension_heads() -> None:
+    """Titles of the columns."""
+    with st.container(key="dimension-heads"):
+        for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
+            with place:
+                html.draw(f'<div class="sb-eyebrow">{escape(word)}</div>')
+
+
+def dimension(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
+    """The row; returns what it says now, None when it is to go. Keys of the row that have no widget stay."""
+    name, choice, values, end = st.columns(WIDTHS, vertical_alignment="center")
+    with name:
+        html.draw(_title(field))
+    before = kind_of(row)
+    kinds: list[Kind] = list(dict.fromkeys([*([before] if before else []), *field.kinds]))
+    with choice:
+        kind = st.selectbox(f"Kind of {field.name}", kinds, format_func=KINDS.__getitem__, key=f"{key}.kind",
+                            label_visibility="collapsed")  # fmt: skip
+    with end:
+        if st.button(":material/close:", key=f"{key}.remove", type="tertiary", help=f"Do not vary {field.name}"):
+            return None
+    start = dict(row) if kind == before else {**first_row(field, kind), **_kept(row)}
+    widgets = f"{key}.{kind}"
+    with values:
+        listed = kind in ("grid", "values")
+        start[kind] = (_list if listed else _ends)(field, kind, start[kind], widgets)
+    if field.name == "learning_rate":
+        _rule(start, key)
+    return start
+
+
+def _title(field: SearchField) -> str:
+    now = f"now {plain(field.present)}"
+    title = field.title.removeprefix("trainer.")
+    return f'<div class="sb-dimension"><b>{escape(title)}</b><span class="sb-dim">{escape(now)}</span></div>'
+
+
+def _kept(row: Mapping[str, Any]) -> Row:
+    """What holds for any kind of range: the rule of a learning rate."""
+    return {name: value for name, value in row.items() if name in ("rule", "per", "warmup_epochs")}
+
+
+def _ends(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
+    """The two ends of a range; what is not two numbers is shown as text, so that it can be mended."""
+    whole = kind in ("int", "powers_of_two")
+    numbers = int if whole else int | float
+    if not isinstance(written, list) or len(written) != 2 or not all(isinstance(end_, numbers) for end_ in written):
+        return _free(f"Range of {field.name}", written, key)
+    ends = []
+    for end, place, value in zip(("From", "To"), st.columns(2), written, strict=True):
+        label = f"{end}, {field.name}"
+        with place:
+            if kind == "powers_of_two" and value in POWERS:
+                ends.append(st.selectbox(label, POWERS, POWERS.index(value), key=f"{key}.{end}",
+                                          format_func="{:,}".format, label_visibility="collapsed"))  # fmt: skip
+            else:
+                ends.append(number_box(label, value, f"{key}.{end}", whole=whole, hidden=True))
+    return ends
+
+
+def _list(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
+    """Choices to tick where the field has names for them, else a list in words: `16, 32, 64`."""
+    label = f"Values of {field.name}"
+    known = field.field.choices if field.field.type in ("enum", "class") else []
+    if field.field.type == "bool":
+        known = [True, False]
+    if kind == "values" and known and isinstance(written, list) and all(value in known for value in written):
+        return st.multiselect(label, known, written, key=key, format_func=plain, label_visibility="collapsed",
+                              placeholder="Choose some")  # fmt: skip
+    return _free(label, written, key)
+
+
+def _free(label: str, written: Any, key: str) -> Any:
+    """Several values with commas between them; what is no YAML comes back as text, which the validation refuses."""
+    shown = ", ".join(plain(value) for value in written) if isinstance(written, list) else plain(written)
+    said = st.text_input(label, shown, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
+    try:
+        return yaml.load(f"[{said}]")
+    except ConfigError:
+        return said
+
+
+def _rule(row: Row, key: str) -> None:
+    """What happens to the learning rate when the batch size changes."""
+    _, rule_column, per_column, warmup_column = st.columns([0.4, 5.2, 3.8, 4.6], vertical_alignment="bottom")
+    before = str(row.get("rule") or AS_IT_IS)
+    with rule_column:
+        rules = [rule for rule in RULES if rule != "none" or before == "none"]
+        index = rules.index(before) if before in rules else 0
+        rule = st.selectbox("With the batch, the rate", rules, index, format_func=RULES.__getitem__,
+                            key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
+    if rule == AS_IT_IS:
+        for name in ("rule", "per", "warmup_epochs"):
+            row.pop(name, None)
+        return
+    row["rule"] = rule
+    with per_column:
+        row["per"] = number_box("Reference batch", row.get("per", 256), f"{key}.per", whole=True,
+                                     hint="Batch size that the rate is given for.")  # fmt: skip
+    with warmup_column:
+        epochs = number_box("Warm-up, epochs", row.get("warmup_epochs", 0), f"{key}.warmup", empty="none",
+                                 hint="Epochs over which the rate rises to its scaled value.")  # fmt: skip
+    if epochs or "warmup_epochs" in row:
+        row["warmup_epochs"] = epochs
+
 
 OWN: Final = ""
 """The card without a preset."""
-
 OWN_TITLE, OWN_TEXT = "Choose fields", "Any fields of the experiment, each with its own range."
 SCALINGS: Final[dict[str, tuple[str, str]]] = {
     "strong": ("Global: more workers share the same batch",
@@ -70,7 +194,7 @@ def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str]
     return chosen, picked or ""
 
 
-def first(body: Body, fields: Sequence[SearchField], key: str) -> StepOne:
+def first_step(body: Body, fields: Sequence[SearchField], key: str) -> StepOne:
     """Step 1: presets, dimensions, strong or weak scaling."""
     st.header("Search space")
     preset = _cards(str(body.get("preset") or OWN), bool(body.get("space")), key)
@@ -106,10 +230,10 @@ def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) ->
     drawn: Body = {}
     changed = False
     if space:
-        search_dimension.heads()
+        dimension_heads()
     for name, row in space.items():
         field = known.get(name) or SearchField(name, name, None, Field(name, "json"))
-        said = search_dimension.draw(field, mapping(row), f"{key}.{name}")
+        said = dimension(field, mapping(row), f"{key}.{name}")
         if said is None:
             changed = True
         else:
@@ -147,7 +271,7 @@ class Offered:
     config: Mapping[str, Any]
 
 
-def second(body: Body, offered: Offered, key: str, simulated: bool) -> Body:
+def second_step(body: Body, offered: Offered, key: str, simulated: bool) -> Body:
     """Step 2: objectives, how points are chosen, budget, the machine. `simulated`: as `SearchSpec.is_simulated`."""
     body = dict(body)
     st.header("Objective")
@@ -264,3 +388,63 @@ def turn(step: int, key: str) -> int:
     if step == 1:
         return 2 if st.button("Next: method", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
     return 1 if st.button("Back", icon=":material/arrow_back:", key=f"{key}.back") else 2
+
+
+Intent = Literal["start", "save"]
+KEYS: Final[dict[Intent, str]] = {"start": "search-start", "save": "search-save"}
+
+
+def plan_buttons(blocked: bool, shown: str) -> Intent | None:
+    """Start search and Save; a click that comes with a mistake is told to be none. `shown`: see `state.Clicks`."""
+    with st.container(horizontal=True, vertical_alignment="center", key="search-buttons"):
+        start = press_button(
+            "Start search", KEYS["start"], shown, type="primary", icon=":material/play_arrow:", disabled=blocked,
+            help="Adds the search to the notebook, below its experiment, and starts it. Ctrl+Enter",
+        )  # fmt: skip
+        save = press_button(
+            "Save", KEYS["save"], shown, icon=":material/save:", disabled=blocked,
+            help="Adds the search to the notebook; run it from there. Ctrl+S",
+        )  # fmt: skip
+    intent: Intent | None = "start" if start else "save" if save else None
+    if intent and blocked:
+        state.clicks().settle(KEYS[intent], done=False)
+        state.say(f"Not {'started' if start else 'saved'}: fix what is marked in red first.", ":material/error:")
+        return None
+    return intent
+
+
+def plan_about(text: str, remark: str) -> None:
+    """How many runs, how long."""
+    st.markdown(f"**{text}**")
+    if remark:
+        st.caption(remark)
+
+
+def plan_examples(listed: Sequence[Example]) -> None:
+    """Points of the space as they would run: what a batch size becomes, what a rate becomes."""
+    if not listed:
+        return
+    html.draw('<div class="sb-eyebrow">Sample points, as they would run</div>')
+    rows: list[list[html.Cell]] = []
+    for example in listed:
+        if example.load is None:
+            rows.append([html.text(example.words, "wrap"), html.text(example.problem, "wrap dim")])
+            continue
+        load = example.load
+        sizes = (load.batch_per_worker, load.batch_global, load.batch_effective)
+        cells = [html.number("" if size is None else f"{size:,}") for size in sizes]
+        rate = load.learning_rate if load.learning_rate_scaled is None else load.learning_rate_scaled
+        rows.append(
+            [html.text(example.words, "wrap"), *cells, html.number("" if rate is None else f"{float(f'{rate:.3g}'):g}")]
+        )
+    scaled = any(example.load is not None and example.load.learning_rate_scaled is not None for example in listed)
+    rate_title = "scaled rate" if scaled else "rate"
+    html.draw(html.table(["Point", "per worker", "global", "effective", rate_title], rows, numeric=range(1, 5)))
+
+
+def plan_text(cell: str, command: str) -> None:
+    """The cell as it would be written, and how to run it without a browser."""
+    html.draw('<div class="sb-eyebrow">Notebook cell</div>')
+    code_block(cell, "yaml", wrap=True)
+    html.draw('<div class="sb-eyebrow">Run from the command line</div>')
+    code_block(command, wrap=True)

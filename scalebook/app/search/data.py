@@ -1,17 +1,16 @@
-"""Searches as the pages show them, and what their buttons do. Their drivers are processes of their own."""
+"""Searches as the pages show them: how they stand, what they are to find, and what becomes of the best trial."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.app.search.services import search_view
-from scalebook.app.search.services.search_setup import Body, objectives
+from scalebook.app.search import trial_data
 from scalebook.app.shared.words import figure, plain, plural, spoken
 from scalebook.training.claims import locks
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.description import Description
 from scalebook.training.config.search.point import resolve
-from scalebook.training.config.search.types import SearchSpec
+from scalebook.training.config.search.types import AMOUNTS, SearchSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.files.records import Broken
 from scalebook.training.notebook import edit
@@ -28,8 +27,47 @@ from scalebook.training.search.folder import (
     standing,
 )
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking import directions
+from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
+
+Body = dict[str, Any]
+"""What a search cell says."""
+
+
+def better(name: str, config: Mapping[str, Any], runs: Sequence[RunRecord]) -> Direction:
+    """What is better of an objective that says nothing of it."""
+    return directions.of_runs(name, None, [run.tags for run in runs], [config])
+
+
+def objectives(body: Mapping[str, Any]) -> list[str]:
+    """One name or two; a body by hand may say anything, and may name the goal: `{val/iou: max}`."""
+    named = body.get("objective")
+    items = named if isinstance(named, list | tuple) else [named]
+    return [str(next(iter(item), "") if isinstance(item, Mapping) else item) for item in items if item]
+
+
+def goal_of(body: Mapping[str, Any], name: str) -> Goal | None:
+    """What the body says is better of one of its objectives."""
+    written = body.get("objective")
+    items = written if isinstance(written, list | tuple) else [written]
+    return next((told[1] for item in items if (told := directions.named(item)) and told[0] == name), None)
+
+
+def without_goal(body: Mapping[str, Any]) -> list[str]:
+    """The metrics among its objectives of which the body does not say what is better."""
+    return [name for name in objectives(body) if name not in AMOUNTS and goal_of(body, name) is None]
+
+
+def turned(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
+    """The body with a person's word on what is better of one of its objectives."""
+    written = body.get("objective")
+    items = written if isinstance(written, list | tuple) else [written]
+    names = objectives(body)
+    items = [directions.written(name, goal) if said == name else item for said, item in zip(names, items, strict=True)]
+    return {**body, "objective": items[0] if len(items) == 1 else items}
+
 
 LIVE: Final = ("running", "stopping", "waiting")
 NOT_DRIVEN: Final = "Its process has ended. Press Resume: no finished trial is lost or repeated."
@@ -186,11 +224,11 @@ def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Des
 
 def best_of(records: Sequence[TrialRecord], spec: SearchSpec, reader: RunReader) -> Best | None:
     """The best trial so far in words; None where none has finished."""
-    record = search_view.best(records, spec)
+    record = trial_data.best(records, spec)
     if record is None:
         return None
-    own = spec.objectives[0].name in search_view.own(record, spec, reader)
-    return Best(search_view.reached(record, spec), search_view.words(record, spec), own)
+    own = spec.objectives[0].name in trial_data.own(record, spec, reader)
+    return Best(trial_data.reached(record, spec), trial_data.words(record, spec), own)
 
 
 def space_words(body: Mapping[str, Any]) -> str:
@@ -253,7 +291,7 @@ def with_best(
             base = notebook.experiment(str(cell.body.get("experiment", "")))
             repeats = base.repeats if base else repeats
     reached = ", ".join(
-        f"{objective.name} {search_view.reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)
+        f"{objective.name} {trial_data.reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)
     )
-    remark = f"Begun from trial {record.number} of {search.name}: {reached} at {search_view.words(record, spec)}"
+    remark = f"Begun from trial {record.number} of {search.name}: {reached} at {trial_data.words(record, spec)}"
     return edit.put_experiment(notebook, name, config, repeats, at=at, remark=remark), name

@@ -2,8 +2,7 @@ import dataclasses
 
 import pytest
 
-from scalebook.app.search.charts import pareto
-from scalebook.app.search.services import search_view
+from scalebook.app.search import trial_charts, trial_data
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.config.search.types import Objective, RateRule
 from scalebook.training.search.folder import SearchProgress
@@ -22,8 +21,8 @@ def finished(number: int, value: float, spread: float | None = None) -> TrialRec
 
 def test_trials_are_counted_by_state() -> None:
     told = searches.records(SPEC, 100, running=4)
-    counts = search_view.counts(told)
-    assert tuple(counts) == search_view.STATES
+    counts = trial_data.counts(told)
+    assert tuple(counts) == trial_data.STATES
     assert sum(counts.values()) == 100
     assert counts["running"] == 4
     assert counts["waiting"] == 0
@@ -31,82 +30,84 @@ def test_trials_are_counted_by_state() -> None:
 
 def test_why_trials_could_not_run() -> None:
     told = [TrialRecord(i, "infeasible", {}, failure=why) for i, why in enumerate(["diverged"] * 2 + ["out of memory"])]
-    assert search_view.infeasible_words(told) == "2 diverged, 1 out of memory"
-    assert search_view.infeasible_words([finished(1, 1.0)]) == ""
+    assert trial_data.infeasible_words(told) == "2 diverged, 1 out of memory"
+    assert trial_data.infeasible_words([finished(1, 1.0)]) == ""
 
 
 def test_a_value_has_its_interval_and_its_unit() -> None:
-    assert search_view.reached(finished(1, 0.21034, 0.00123), SPEC) == "0.2103 ± 0.0012"
-    assert search_view.reached(finished(1, 12.34), searches.spec(objectives=(Objective("seconds", True),))) == "12.34 s"
-    assert search_view.reached(TrialRecord(1, "pruned", TWO), SPEC) == ""
+    assert trial_data.reached(finished(1, 0.21034, 0.00123), SPEC) == "0.2103 ± 0.0012"
+    assert trial_data.reached(finished(1, 12.34), searches.spec(objectives=(Objective("seconds", True),))) == "12.34 s"
+    assert trial_data.reached(TrialRecord(1, "pruned", TWO), SPEC) == ""
 
 
 def test_seconds_of_virtual_workers_are_called_so() -> None:
     spec = searches.spec((searches.RATE,), objectives=(Objective("seconds", True),), config=VIRTUAL)
-    assert search_view.reached(finished(1, 12.34), spec) == "12.34 virtual s"
+    assert trial_data.reached(finished(1, 12.34), spec) == "12.34 virtual s"
     told = [finished(i, 1.0 + i) for i in range(3)]
-    figure = pareto.draw(told, dataclasses.replace(spec, objectives=(Objective("val/loss", True),)), dark=False)
+    figure = trial_charts.pareto(told, dataclasses.replace(spec, objectives=(Objective("val/loss", True),)), dark=False)
     assert figure is not None
     assert figure.layout.xaxis.title.text == "virtual seconds"
-    assert "side by side" not in pareto.reading(dataclasses.replace(spec, objectives=(Objective("val/loss", True),)))
+    assert "side by side" not in trial_charts.pareto_reading(
+        dataclasses.replace(spec, objectives=(Objective("val/loss", True),))
+    )
 
 
 def test_how_far_a_search_is() -> None:
     told = [finished(0, 1.0), TrialRecord(1, "failed", {}), TrialRecord(2, "running", {})]
     progress = SearchProgress(1.0, 2, 1, 8, left_s=185.0)
-    assert search_view.standing(progress, told, searches.spec(trials=8)) == (
+    assert trial_data.standing(progress, told, searches.spec(trials=8)) == (
         0.25,
         "2 of 8 trials, 1 running, about 3 min 05 s left",
     )
-    assert search_view.standing(None, [], searches.spec(trials=1)) == (0.0, "0 of 1 trial")
-    added = search_view.standing(progress, told, searches.spec(trials=20))  # before the driver has told of them
+    assert trial_data.standing(None, [], searches.spec(trials=1)) == (0.0, "0 of 1 trial")
+    added = trial_data.standing(progress, told, searches.spec(trials=20))  # before the driver has told of them
     assert added == (0.1, "2 of 20 trials, 1 running, about 3 min 05 s left")
 
 
 def test_what_one_must_know_to_read_the_figures() -> None:
-    assert "split over" in search_view.notes(SPEC, None)[0]
-    assert "per worker" in search_view.notes(searches.spec(scaling="weak"), None)[0]
-    assert search_view.notes(searches.spec((searches.BATCH, searches.RATE)), None) == []
+    assert "split over" in trial_data.notes(SPEC, None)[0]
+    assert "per worker" in trial_data.notes(searches.spec(scaling="weak"), None)[0]
+    assert trial_data.notes(searches.spec((searches.BATCH, searches.RATE)), None) == []
     timed = (Objective("val/loss", True), Objective("seconds", True))
-    assert any("slowed each other down" in one for one in search_view.notes(searches.spec(objectives=timed), None))
-    alone = search_view.notes(searches.spec(objectives=timed, exclusive=True), None)
+    assert any("slowed each other down" in one for one in trial_data.notes(searches.spec(objectives=timed), None))
+    alone = trial_data.notes(searches.spec(objectives=timed, exclusive=True), None)
     assert any("alone on the machine" in one for one in alone)
     assert not any("slowed each other down" in one for one in alone)
-    played = search_view.notes(searches.spec((searches.RATE,), objectives=timed, config=VIRTUAL), None)
+    played = trial_data.notes(searches.spec((searches.RATE,), objectives=timed, config=VIRTUAL), None)
     assert [one.split(":")[0] for one in played] == ["Virtual workers"]
     progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="memory ends at 512 samples")
-    assert search_view.notes(SPEC, progress)[-2:] == [
+    assert trial_data.notes(SPEC, progress)[-2:] == [
         "Overhead per trial: 0.2 s (median).",
         "memory ends at 512 samples",
     ]
 
 
 def test_whether_seeds_tell_the_best_from_the_next() -> None:
-    assert search_view.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("One seed per point")
+    assert trial_data.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("One seed per point")
     near = [finished(0, 1.0, 0.1), finished(1, 1.15, 0.1), finished(2, 1.18, 0.1), finished(3, 2.0, 0.1)]
-    assert search_view.resolution(near, SPEC) == "2 other trials cannot be distinguished from it by these seeds."
-    assert search_view.resolution([near[0], near[3]], SPEC) == ""
-    assert search_view.resolution(near[:1], SPEC) == ""
+    assert trial_data.resolution(near, SPEC) == "2 other trials cannot be distinguished from it by these seeds."
+    assert trial_data.resolution([near[0], near[3]], SPEC) == ""
+    assert trial_data.resolution(near[:1], SPEC) == ""
 
 
 def test_a_chart_says_of_a_trial_what_it_was_and_became() -> None:
-    assert search_view.hover(finished(7, 0.5), SPEC) == (
+    assert trial_data.hover(finished(7, 0.5), SPEC) == (
         "<b>trial 7</b> · batch 64, rate 0.1, ddp x 2<br>val/loss 0.5000 · 3.2 s"
     )
     pruned = TrialRecord(8, "pruned", TWO, curve=[(1437, 3.0), (2874, 2.5)])
-    assert search_view.hover(pruned, SPEC).endswith("pruned after 2,874 samples at 2.500")
-    assert search_view.hover(TrialRecord(9, "infeasible", TWO, failure="diverged"), SPEC).endswith("<br>diverged")
+    assert trial_data.hover(pruned, SPEC).endswith("pruned after 2,874 samples at 2.500")
+    assert trial_data.hover(TrialRecord(9, "infeasible", TWO, failure="diverged"), SPEC).endswith("<br>diverged")
 
 
 def test_what_comes_from_a_config_is_not_read_as_markup() -> None:
     strategy = Dimension("strategy", "values", choices=("<img src=x>",))
-    found = search_view.hover(TrialRecord(1, "running", {"strategy": "<img src=x>"}), searches.spec((strategy,)))
+    found = trial_data.hover(TrialRecord(1, "running", {"strategy": "<img src=x>"}), searches.spec((strategy,)))
     assert "<img" not in found
 
 
 def test_rows_are_by_number_and_say_why() -> None:
     failed = TrialRecord(2, "infeasible", TWO, failure="diverged", cause="Diverged: train/loss became nan")  # as once
-    rows = search_view.rows([failed, finished(1, 0.5, 0.01)], SPEC, {})
+    rows = trial_data.rows([failed, finished(1, 0.5, 0.01)], SPEC, {})
     assert [row.number for row in rows] == [1, 2]
     assert rows[0].values == (0.5,)
     assert rows[0].point == {"batch_size": "64", "learning_rate": "0.1", "strategy": "ddp", "workers": "2"}
@@ -115,7 +116,7 @@ def test_rows_are_by_number_and_say_why() -> None:
 
 
 def test_what_decides_is_important() -> None:
-    shares = search_view.importance(searches.records(SPEC, 400), SPEC)
+    shares = trial_data.importance(searches.records(SPEC, 400), SPEC)
     assert shares is not None
     assert sum(shares.values()) == pytest.approx(1.0)
     assert set(list(shares)[:2]) == {"batch_size", "learning_rate"}
@@ -123,10 +124,10 @@ def test_what_decides_is_important() -> None:
 
 
 def test_importance_of_few_trials_is_not_told() -> None:
-    few = [finished(i, 1.0 + i) for i in range(search_view.FEWEST - 1)]
-    assert search_view.importance(few, SPEC) is None
+    few = [finished(i, 1.0 + i) for i in range(trial_data.FEWEST - 1)]
+    assert trial_data.importance(few, SPEC) is None
     alike = [finished(i, 1.0 + i) for i in range(30)]
-    assert search_view.importance(alike, SPEC) is None, "their points do not differ"
+    assert trial_data.importance(alike, SPEC) is None, "their points do not differ"
 
 
 def test_importance_takes_every_kind_of_dimension_and_points_by_hand() -> None:
@@ -139,7 +140,7 @@ def test_importance_takes_every_kind_of_dimension_and_points_by_hand() -> None:
     beyond = dataclasses.replace(
         next(one for one in told if one.state == "finished"), point={**told[0].point, "learning_rate": 5.0}, given=True
     )
-    shares = search_view.importance([*told, beyond], spec)
+    shares = trial_data.importance([*told, beyond], spec)
     assert shares is not None
     assert set(shares) == {one.name for one in space}
     assert next(iter(shares)) == "learning_rate"
@@ -152,9 +153,9 @@ def test_the_rate_that_is_applied_is_that_of_the_trials_batch() -> None:
         {"batch_size": 64, "learning_rate": 0.2, "workers": 2},
     ]
     records = [TrialRecord(number, "finished", point, values=(1.0,)) for number, point in enumerate(points)]
-    found = search_view.factors(records, spec, description())
+    found = trial_data.factors(records, spec, description())
     assert found == {0: 2.0, 1: 32 / 256}  # two asynchronous workers, each with half of the batch
-    assert search_view.words(records[0], spec) == "batch 512, rate 0.1 per 256 samples, 1 worker"
+    assert trial_data.words(records[0], spec) == "batch 512, rate 0.1 per 256 samples, 1 worker"
     plain = searches.spec((searches.BATCH, searches.RATE))
-    assert search_view.factors(records, plain, description()) == {}
-    assert "per 256" not in search_view.words(records[0], plain)
+    assert trial_data.factors(records, plain, description()) == {}
+    assert "per 256" not in trial_data.words(records[0], plain)

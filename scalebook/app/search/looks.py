@@ -42,7 +42,6 @@ LOOKS = {
     )
 }
 """By `scalebook.training.search.map.landscape.KINDS`."""
-
 LOG_TICKS = 9
 SHADES = (STOPS, ("#39303a", "#33485a", "#2d6672", "#3b8c87", "#72b38d", "#b9d68f", "#f8f3b4"))
 """From the worst to the best, on the light and on the dark ground: towards the ground's opposite."""

@@ -3,18 +3,8 @@
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.search.charts import (
-    head,
-    importance,
-    learning_curves,
-    parallel,
-    pareto,
-    progress,
-    trial_map,
-    trial_table,
-)
-from scalebook.app.search.charts.head import Intent
-from scalebook.app.search.services import search_view
+from scalebook.app.search import learning_curves, trial_charts, trial_data, trial_map, widgets
+from scalebook.app.search.widgets import TrialIntent
 from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.words import spoken
 from scalebook.training.config.search.types import SearchSpec
@@ -27,12 +17,11 @@ from scalebook.training.tracking.own_metrics import SIGN, WORDS
 EVERY_S = 2.0
 CHARTS_EVERY_S = 6.0
 """A chart that has changed is built anew in the browser and blinks, so these change more rarely."""
-
 TABS = ("Map", "Curves", "Parallel coordinates", "Importance", "Pareto", "Table")
 KEPT = "search-intent"
 
 
-def show(folder: SearchFolder) -> Intent | None:
+def show(folder: SearchFolder) -> TrialIntent | None:
     """The whole view; what was pressed in it: ("use", number of a trial), ("open", id of a run) or None."""
     live = folder.state() not in ENDED
     st.fragment(_head, run_every=EVERY_S if live else None)(folder, live)
@@ -40,7 +29,7 @@ def show(folder: SearchFolder) -> Intent | None:
     return state.take(KEPT, None)
 
 
-def _pressed(intent: Intent | None) -> None:
+def _pressed(intent: TrialIntent | None) -> None:
     """A fragment returns nothing to the page: the page is drawn anew, and `show` hands out what was pressed."""
     if intent is not None:
         state.remember(KEPT, intent)
@@ -68,19 +57,19 @@ def _head(folder: SearchFolder, was_live: bool) -> None:
 
 
 def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchProgress | None, was_live: bool) -> None:
-    _pressed(head.draw(records, spec, reported, was_live))
-    head.notes(records, spec, reported)
-    if best := search_view.best(records, spec):
-        for name in search_view.own(best, spec, resources.reader()):
+    _pressed(widgets.best_trial(records, spec, reported, was_live))
+    widgets.notes(records, spec, reported)
+    if best := trial_data.best(records, spec):
+        for name in trial_data.own(best, spec, resources.reader()):
             st.caption(f"{SIGN} {name}. {WORDS}")
-    drawn = resources.drawn(progress.draw, records, spec, style.dark())
+    drawn = resources.drawn(trial_charts.progress, records, spec, style.dark())
     if drawn is not None:
         _picked(
             "search-progress",
             records,
             charts.pick(drawn, "search-progress", "the best value so far, trial by trial"),
         )
-        st.caption(progress.READING)
+        st.caption(trial_charts.PROGRESS_READING)
     elif was_live:
         st.caption("No trial has ended yet.")
 
@@ -156,50 +145,50 @@ def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
 
 
 def _parallel(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
-    drawn = resources.drawn(parallel.draw, records, spec, style.dark())
+    drawn = resources.drawn(trial_charts.parallel, records, spec, style.dark())
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished trial becomes a line.")
         return
     charts.draw(drawn, "search-parallel", "a line for each trial through its value in every dimension")
-    st.caption(parallel.READING)
+    st.caption(trial_charts.PARALLEL_READING)
 
 
 def _importance(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     shares = resources.search_importance(folder)
     if shares is None:
-        finished = search_view.counts(records)["finished"]
+        finished = trial_data.counts(records)["finished"]
         html.empty(
             "Too few trials",
-            f"Importance needs {search_view.FEWEST} finished trials; {finished} have finished."
-            if finished < search_view.FEWEST
+            f"Importance needs {trial_data.FEWEST} finished trials; {finished} have finished."
+            if finished < trial_data.FEWEST
             else "All finished trials have the same values in these dimensions.",
         )
         return
-    charts.draw(importance.draw(shares, style.dark()), "search-importance", "share of each dimension")
-    st.caption(importance.READING)
+    charts.draw(trial_charts.importance(shares, style.dark()), "search-importance", "share of each dimension")
+    st.caption(trial_charts.IMPORTANCE_READING)
 
 
 def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
-    drawn = resources.drawn(pareto.draw, records, spec, style.dark())
+    drawn = resources.drawn(trial_charts.pareto, records, spec, style.dark())
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished trial becomes a dot.")
         return
     _picked("search-pareto", records, charts.pick(drawn, "search-pareto", "two objectives against each other"))
-    st.caption(pareto.reading(spec))
+    st.caption(trial_charts.pareto_reading(spec))
 
 
 def _table(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     bar = st.container(horizontal=True, vertical_alignment="center", key="trial-actions")
-    order = str(state.widget("trial-order") or trial_table.ORDERS[0])
-    rows = search_view.rows(records, spec, own_values.logging_own(resources.reader(), folder.id))
-    chosen = trial_table.draw(records, rows, spec, order, f"trials-{folder.id}", resources.search_factors(folder))
+    order = str(state.widget("trial-order") or widgets.ORDERS[0])
+    rows = trial_data.rows(records, spec, own_values.logging_own(resources.reader(), folder.id))
+    chosen = widgets.trial_table(records, rows, spec, order, f"trials-{folder.id}", resources.search_factors(folder))
     with bar:
         st.segmented_control(
-            "Order", trial_table.ORDERS, default=trial_table.ORDERS[0], required=True, key="trial-order",
+            "Order", widgets.ORDERS, default=widgets.ORDERS[0], required=True, key="trial-order",
             label_visibility="collapsed",
         )  # fmt: skip
         if chosen is None:
-            st.caption(trial_table.READING)
+            st.caption(widgets.READING)
         else:
-            _pressed(head.buttons(chosen, "row", primary=False))
-            st.caption(f"trial {chosen.number}: {search_view.words(chosen, spec)}")
+            _pressed(widgets.trial_buttons(chosen, "row", primary=False))
+            st.caption(f"trial {chosen.number}: {trial_data.words(chosen, spec)}")

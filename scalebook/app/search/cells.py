@@ -8,9 +8,8 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import SEARCH
-from scalebook.app.search.components import search_cell
-from scalebook.app.search.services import search_setup, searches
-from scalebook.app.search.services.searches import Best, SearchView
+from scalebook.app.search import data, widgets
+from scalebook.app.search.data import Best, SearchView
 from scalebook.app.shared import dialogs, notes
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import turn_better
@@ -26,7 +25,7 @@ from scalebook.training.search import launch
 EVERY_S = 1.0
 
 
-def show(stored: Stored, index: int, cell: SearchCell) -> bool:
+def show_search(stored: Stored, index: int, cell: SearchCell) -> bool:
     """The card; drawn every second while the search runs, and once more, with the page, when it has ended.
 
     Returns whether it goes on.
@@ -39,7 +38,7 @@ def show(stored: Stored, index: int, cell: SearchCell) -> bool:
 
 
 def _found(stored: Stored, cell: SearchCell) -> SearchView | None:
-    return searches.of_cell(resources.workspace(), stored.path.name, cell.name)
+    return data.of_cell(resources.workspace(), stored.path.name, cell.name)
 
 
 def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | None, was_live: bool) -> None:
@@ -48,14 +47,14 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
         if search is None or not search.live:
             st.rerun()  # the page stops looking every second
     description = resources.description()
-    base = searches.base_of(stored.notebook, cell.body)
+    base = data.base_of(stored.notebook, cell.body)
     problems = [problem for problem in search_problems(cell.body, base, description) if problem.severity == "error"]
     if not problems and not was_live:
         machines = machines_of(resources.workspace())
         problems = launch.lacking_gpus(read_search(cell.body, base, description), description, machines)
-    stale = searches.stale(search, cell.body, base, description) if search is not None and not problems else ""
+    stale = data.stale(search, cell.body, base, description) if search is not None and not problems else ""
     told = [*problems, *data_paths.problems(base or cell.body.get("config") or {}, description)]
-    intent = search_cell.draw(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
+    intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
     if turned(stored, cell, base or cell.body.get("config") or {}):
         st.rerun()
     if intent is None:
@@ -76,10 +75,10 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
 def turned(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
     """Where it is a guess what is better of an objective, that and a button; turned, it is another search. Whether it
     has been turned."""
-    for name in search_setup.without_goal(cell.body):
+    for name in data.without_goal(cell.body):
         key = f"better-{cell.name}-{name}"
-        if goal := turn_better(name, search_setup.better(name, config, ()), key, stored.stamp):
-            body = search_setup.turned(cell.body, name, goal)
+        if goal := turn_better(name, data.better(name, config, ()), key, stored.stamp):
+            body = data.turned(cell.body, name, goal)
             done = write(stored, partial(edit.put_search, name=cell.name, body=body))
             state.clicks().settle(key, done=done is not None)
             return done is not None
@@ -94,7 +93,7 @@ def _best(search: SearchView | None) -> Best | None:
         spec = resources.search_spec(search.folder)
     except ConfigError:
         return None  # the search is of classes that are gone; its own page says so
-    return searches.best_of(resources.search_records(search.folder), spec, resources.reader())
+    return data.best_of(resources.search_records(search.folder), spec, resources.reader())
 
 
 def _act(intent: str, stored: Stored, index: int, cell: SearchCell, search: SearchView | None) -> bool:
@@ -112,7 +111,7 @@ def _act(intent: str, stored: Stored, index: int, cell: SearchCell, search: Sear
 def _run(stored: Stored, cell: SearchCell) -> bool:
     """Start it, or go on with the study that has the same identity, with the budget that the cell says now."""
     try:
-        searches.run(resources.workspace(), stored, cell, resources.description())
+        data.run(resources.workspace(), stored, cell, resources.description())
     except ConfigError as error:
         state.say(str(error), ":material/error:")
         return False

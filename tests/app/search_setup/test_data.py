@@ -2,8 +2,11 @@ from typing import Any
 
 import pytest
 
-from scalebook.app.search.services import search_setup
+from scalebook.app.search import data as searches
+from scalebook.app.search_setup import data as search_setup
+from scalebook.app.search_setup.data import KINDS, SearchField, first_row, kind_of, search_fields
 from scalebook.app.shared import notebooks
+from scalebook.training.config.description import Field
 from scalebook.training.config.search.cost import Cost
 from scalebook.training.config.search.definition import read_search
 from scalebook.training.config.search.space import Dimension
@@ -11,6 +14,62 @@ from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking.directions import Direction
 from tests.app.described import description
 from tests.app.recorded import config
+
+
+def named(name: str) -> SearchField:
+    return next(one for one in search_fields(config(), description()) if one.name == name)
+
+
+def test_the_handles_come_first_then_every_path_of_the_config() -> None:
+    found = [one.name for one in search_fields(config(), description())]
+    assert found[:4] == ["batch_size", "learning_rate", "strategy", "workers"]
+    assert {"model.features", "model.activation", "trainer.strategy.rule", "trainer.gradient_clip_val"} <= set(found)
+    for handled in ("data.batch_size", "optimizer.lr", "trainer.devices", "trainer.strategy.workers"):
+        assert handled not in found
+
+
+def test_a_field_says_what_the_config_says_now() -> None:
+    assert named("batch_size").present == 64  # 32 for each of two workers
+    assert named("learning_rate").present == 0.001
+    assert named("workers").present == 2
+    assert named("strategy").present == "async"
+    assert named("model.features").present == 16  # the default
+    assert named("trainer.strategy.rule").present == "async"
+    assert named("model.features").label == "model.features  (now 16)"
+
+
+def test_settings_of_a_class_that_is_an_argument_are_fields_too() -> None:
+    rule = {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 9}}
+    strategy = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": rule}}
+    found = {one.name: one for one in search_fields(config(strategy=strategy), description())}
+    assert found["trainer.strategy.rule.bound"].present == 9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_range_begins_with_something_valid(kind: str) -> None:
+    field = SearchField("model.features", "model.features", 16, Field("features", "int", minimum=1, maximum=512))
+    row = first_row(field, kind)  # type: ignore[arg-type]  # a key of KINDS
+    assert kind_of(row) == kind
+    values = row[kind]
+    if kind not in ("values", "grid"):
+        assert values[0] < values[1]
+        assert values[1] <= 512
+
+
+def test_a_rate_begins_on_a_logarithmic_range_around_what_it_is_now() -> None:
+    assert first_row(named("learning_rate")) == {"log_uniform": [3e-05, 0.03]}
+    assert first_row(named("batch_size")) == {"powers_of_two": [8, 512]}
+    assert first_row(named("model.activation")) == {"values": ["relu", "elu"]}
+    assert first_row(named("trainer.strategy.rule")) == {"values": ["async", "bounded"]}
+
+
+def test_bounds_of_a_field_hold_for_its_first_range() -> None:
+    dropout = SearchField("model.dropout", "model.dropout", 0.5, Field("dropout", "float", minimum=0.0, maximum=1.0))
+    assert dropout.kinds[0] == "uniform"
+    assert first_row(dropout) == {"uniform": [0.0, 1.0]}
+    layers = SearchField("model.layers", "model.layers", 4, Field("layers", "int", minimum=2, maximum=8))
+    assert first_row(layers) == {"int": [2, 8]}
+
 
 TEXT = """# Words
 
@@ -51,9 +110,9 @@ def test_what_says_nothing_is_left_out_and_the_order_is_one_to_read() -> None:
 
 def test_goals_of_objectives_stay_while_their_names_do() -> None:
     told = {"objective": [{"val/iou": "max"}, "seconds"]}
-    assert search_setup.objectives(told) == ["val/iou", "seconds"]
-    assert search_setup.goal_of(told, "val/iou") == "max"
-    assert search_setup.goal_of({"objective": "val/iou"}, "val/iou") is None
+    assert searches.objectives(told) == ["val/iou", "seconds"]
+    assert searches.goal_of(told, "val/iou") == "max"
+    assert searches.goal_of({"objective": "val/iou"}, "val/iou") is None
     said, named = Direction(False, "said"), Direction(True, "name")
     assert search_setup.with_objectives(["val/iou", "seconds"], {"val/iou": said}, {}) == [
         {"val/iou": "max"},
@@ -66,7 +125,7 @@ def test_what_runs_say_is_written_where_the_name_says_something_else() -> None:
     recorded = Direction(False, "recorded")
     assert search_setup.with_objectives(["anomaly"], {"anomaly": recorded}, {}) == {"anomaly": "max"}
     assert search_setup.with_objectives(["val_r2"], {"val_r2": recorded}, {}) == "val_r2"
-    turned = search_setup.turned({"objective": ["anomaly", "seconds"], "trials": 3}, "anomaly", "max")
+    turned = searches.turned({"objective": ["anomaly", "seconds"], "trials": 3}, "anomaly", "max")
     assert turned == {"objective": [{"anomaly": "max"}, "seconds"], "trials": 3}
 
 

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from scalebook.app.search.charts import looks
+from scalebook.app.search import looks
 from scalebook.training.search.map.landscape import KINDS
 from scalebook.training.search.map.shades import shades
 

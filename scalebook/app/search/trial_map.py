@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from scalebook.app.search.charts import looks
-from scalebook.app.search.services import search_view
+from scalebook.app.search import looks, trial_data
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.config.search.types import SearchSpec
@@ -27,7 +26,6 @@ FINE, COARSE = 96, 56  # cells of a field along each axis: of one panel, of seve
 MOST_PANELS = 9
 MANY = 150  # trials from which marks are small
 ALONG = 0.86  # of a dotted line, where its constant stands
-
 Trace = dict[str, Any]
 """One of plotly's traces as it writes them: the figure is made, and checked, at once, which is three times as fast."""
 
@@ -206,7 +204,7 @@ def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_name
     return {
         "type": "scatter", "mode": "markers", "marker": marker,
         "x": looks.numbers(places[:, 0]), "y": looks.numbers(places[:, 1]),
-        "text": [search_view.hover(trial, spec) for trial in mine], "customdata": [trial.number for trial in mine],
+        "text": [trial_data.hover(trial, spec) for trial in mine], "customdata": [trial.number for trial in mine],
         "hovertemplate": "%{text}<extra></extra>", **legend,
     }  # fmt: skip
 

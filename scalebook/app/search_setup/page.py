@@ -10,10 +10,10 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import NOTEBOOK, SEARCH
-from scalebook.app.search.components import search_form, search_plan
-from scalebook.app.search.services import search_setup, searches
-from scalebook.app.search.services.search_fields import search_fields
-from scalebook.app.search.services.search_setup import Body, SavedSetup
+from scalebook.app.search import data as searches
+from scalebook.app.search.data import Body
+from scalebook.app.search_setup import data, widgets
+from scalebook.app.search_setup.data import SavedSetup, search_fields
 from scalebook.app.shared import drafts, html, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.frame import preload_charts
@@ -86,7 +86,7 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
         return draft
     stored = notebooks.read(choice.path)
     state.remember(OPENED, stored)
-    left = drafts.load(resources.workspace(), SavedSetup, choice.name, search_setup.address(*source[1:]))
+    left = drafts.load(resources.workspace(), SavedSetup, choice.name, data.address(*source[1:]))
     if left is not None:
         saved, at = left
         return state.reset_search_draft(source, saved.body, saved.name, saved.step, at)
@@ -96,8 +96,8 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
     if experiment and stored.notebook.experiment(experiment) is None:
         return None
     first = next((experiment.name for experiment in stored.notebook.experiments()), "")
-    runs = search_setup.recent(resources.reader(), choice.path.name, experiment or first)
-    body = search_setup.begun(experiment or first, _base(stored.notebook, experiment or first), description, runs)
+    runs = data.recent(resources.reader(), choice.path.name, experiment or first)
+    body = data.begun(experiment or first, _base(stored.notebook, experiment or first), description, runs)
     return state.reset_search_draft(source, body, "")
 
 
@@ -121,7 +121,7 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
         st.page_link(NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params=back_to)
         page_title(f"Edit {cell}" if cell else "New search", within=choice.title)
     with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
-        step = search_form.steps(draft.step, f"search.{draft.version}")
+        step = widgets.steps(draft.step, f"search.{draft.version}")
         if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
             _start_over(draft)
     if draft.left_at is not None:
@@ -131,7 +131,7 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
 
 def _discard(draft: SearchDraft) -> None:
     notebook, *cell_and_experiment = draft.source
-    drafts.discard(resources.workspace(), SavedSetup, notebook, search_setup.address(*cell_and_experiment))
+    drafts.discard(resources.workspace(), SavedSetup, notebook, data.address(*cell_and_experiment))
 
 
 def _start_over(draft: SearchDraft) -> None:
@@ -154,36 +154,36 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         config = _config(draft.body)
         what_it_logs({str(draft.body.get("experiment", "")): config or {}}, _runs(choice, draft.body), key)
         offered, spec = _offered(choice, draft.body, description), _spec(draft.body, config, description)
-        said_ = search_form.second(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_simulated)
-        body, name = search_setup.tidy(said_), draft.name
+        said_ = widgets.second_step(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_simulated)
+        body, name = data.tidy(said_), draft.name
     else:
         name = _name(draft, key)
         _experiment(choice, draft, key)
         fields = search_fields(_config(draft.base) or {}, description)
-        said = search_form.first(copy.deepcopy(draft.base), fields, key)
-        body = search_setup.tidy(said.body)
+        said = widgets.first_step(copy.deepcopy(draft.base), fields, key)
+        body = data.tidy(said.body)
         if said.preset is not None:
             _begin_with(said.preset, draft, body, description, _runs(choice, body))
         elif said.changed:
             _anew(draft, body, name)
     _keep(draft, body, name)
-    if (step := search_form.turn(draft.step, key)) != draft.step:
+    if (step := widgets.turn(draft.step, key)) != draft.step:
         _go(draft, step)
 
 
-def _offered(choice: NotebookChoice, body: Body, description: Description) -> search_form.Offered:
+def _offered(choice: NotebookChoice, body: Body, description: Description) -> widgets.Offered:
     """What the experiment's runs have logged, and what they say of it."""
     config, runs = _config(body) or {}, _runs(choice, body)
-    metrics = search_setup.metrics(config, description, runs)
-    return search_form.Offered(metrics, lambda name: search_setup.better(name, config, runs), config)
+    metrics = data.metrics(config, description, runs)
+    return widgets.Offered(metrics, lambda name: searches.better(name, config, runs), config)
 
 
 def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
-    return search_setup.recent(resources.reader(), choice.path.name, str(body.get("experiment", "")))
+    return data.recent(resources.reader(), choice.path.name, str(body.get("experiment", "")))
 
 
 def _name(draft: SearchDraft, key: str) -> str:
-    suggested = search_setup.suggested_name(draft.body, _opened().notebook)
+    suggested = data.suggested_name(draft.body, _opened().notebook)
     said = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
                          help="Names the cell and the search. Empty: made from the choices below.")  # fmt: skip
     return said.strip()
@@ -194,7 +194,7 @@ def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
     titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
     cells = [experiment.name for experiment in _opened().notebook.experiments()]
     before = str(draft.base.get("experiment", ""))
-    notebook, cell = search_form.experiment(titles, choice.name, cells, before, key, fixed=bool(draft.source[1]))
+    notebook, cell = widgets.experiment(titles, choice.name, cells, before, key, fixed=bool(draft.source[1]))
     if notebook != choice.name:
         st.query_params.from_dict({"notebook": notebook})
         st.rerun()
@@ -210,12 +210,12 @@ def _begin_with(
     preset: str, draft: SearchDraft, body: Body, description: Description, runs: Sequence[RunRecord]
 ) -> None:
     """Take over all that the preset says; without a preset nothing changes."""
-    if preset == search_form.OWN:
+    if preset == widgets.OWN:
         body.pop("preset", None)
     else:
         config = _config(body) or {}
         try:
-            body = search_setup.with_preset(body, preset, config, description, this_machine(), runs)
+            body = data.with_preset(body, preset, config, description, this_machine(), runs)
         except ConfigError as error:
             st.error(str(error), icon=":material/error:")
             return
@@ -239,13 +239,13 @@ def _save(draft: SearchDraft) -> None:
     drafts.save(resources.workspace(), SavedSetup(*draft.source, draft.name, draft.step, draft.body))
 
 
-def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) -> search_plan.Intent | None:
+def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) -> widgets.Intent | None:
     """The column beside the form; returns Start or Save."""
     body, opened = draft.body, _opened()
-    name = draft.name or search_setup.suggested_name(body, opened.notebook)
+    name = draft.name or data.suggested_name(body, opened.notebook)
     config, machine = _config(body), this_machine()
     if not body.get("space"):
-        search_plan.buttons(blocked=True, shown=str(draft.version))
+        widgets.plan_buttons(blocked=True, shown=str(draft.version))
         st.caption("Choose the search space to see what the search would do.")
         return None
     problems = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
@@ -254,13 +254,13 @@ def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) 
     if spec is not None:
         problems += launch.lacking_gpus(spec, description, machines_of(resources.workspace()))
     blocked = any(problem.severity == "error" for problem in problems)
-    intent = search_plan.buttons(blocked, str(draft.version))
+    intent = widgets.plan_buttons(blocked, str(draft.version))
     if spec is not None:
         _about(choice, body, spec, description, machine)
     show_problems(problems)
     if spec is not None:
-        search_plan.examples(search_setup.examples(spec, description))
-    search_plan.text(*_texts(choice, name, body, problems))
+        widgets.plan_examples(data.examples(spec, description))
+    widgets.plan_text(*_texts(choice, name, body, problems))
     return intent
 
 
@@ -273,29 +273,29 @@ def _spec(body: Body, config: dict[str, Any] | None, description: Description) -
 
 def _about(choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: Machine) -> None:
     """How many runs and minutes, from what the experiment's runs took."""
-    took = search_setup.seconds_a_run(
+    took = data.seconds_a_run(
         resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
     )
     cost_ = cost(spec, description, len(machine.cores), took, len(machine.gpus))
-    search_plan.about(search_setup.about(cost_), search_setup.source_of(cost_, took, spec))
+    widgets.plan_about(data.about(cost_), data.source_of(cost_, took, spec))
 
 
 def _texts(choice: NotebookChoice, name: str, body: Body, problems: list[Problem]) -> tuple[str, str]:
     """The cell, as it would stand in the notebook, and the command that runs it."""
     where = choice.path.relative_to(Path.cwd()) if choice.path.is_relative_to(Path.cwd()) else choice.path
     command = f"scalebook search run {shlex.quote(str(where))} --cell {name}"
-    return search_setup.cell_text(_opened().notebook, name, body), command
+    return data.cell_text(_opened().notebook, name, body), command
 
 
-def _finish(intent: search_plan.Intent, choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
+def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
     """Write the cell; for Start, begin the search and go where it can be watched."""
     body = draft.body
-    name = draft.name or search_setup.suggested_name(body, _opened().notebook)
+    name = draft.name or data.suggested_name(body, _opened().notebook)
 
     def put(notebook: Notebook) -> Notebook:
-        return search_setup.put(notebook, name, body)
+        return data.put(notebook, name, body)
 
-    key = search_plan.KEYS[intent]
+    key = widgets.KEYS[intent]
     stored = write(_opened(), put, said="" if intent == "start" else f"Saved {name}.")
     if stored is None:
         state.clicks().settle(key, done=False)

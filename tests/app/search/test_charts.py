@@ -1,13 +1,10 @@
-"""Every chart of a search on trials with all that can become of them: what is in its figure, and how large it is."""
-
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from scalebook.app.search.charts import importance, learning_curves, parallel, pareto, progress, trial_map
-from scalebook.app.search.services import search_view
+from scalebook.app.search import learning_curves, trial_charts, trial_data, trial_map
 from scalebook.training.config.search.types import Objective
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.search.study.trials import pareto as pareto_of
@@ -30,11 +27,11 @@ def drawn(figure: go.Figure | None) -> go.Figure:
 def test_a_thousand_trials_make_light_figures() -> None:
     told = searches.records(SPEC, 1000)
     figures = {
-        "progress": progress.draw(told, SPEC, False),
+        "progress": trial_charts.progress(told, SPEC, False),
         "map": trial_map.draw(told, SPEC, "batch_size", "learning_rate", ("strategy", "workers"), False),
         "curves": learning_curves.draw(told, SPEC, False),
-        "parallel": parallel.draw(told, SPEC, False),
-        "pareto": pareto.draw(told, SPEC, False),
+        "parallel": trial_charts.parallel(told, SPEC, False),
+        "pareto": trial_charts.pareto(told, SPEC, False),
     }
     sizes = {name: len(drawn(one).to_json()) for name, one in figures.items()}
     assert {name: size for name, size in sizes.items() if size > FIGURE_BYTES} == {}
@@ -54,8 +51,8 @@ def test_long_curves_are_thinned() -> None:
 
 
 def test_the_best_so_far_falls_in_steps() -> None:
-    line = named(drawn(progress.draw(TOLD, SPEC, False)), "best so far")[0]
-    best = search_view.best(TOLD, SPEC)
+    line = named(drawn(trial_charts.progress(TOLD, SPEC, False)), "best so far")[0]
+    best = trial_data.best(TOLD, SPEC)
     assert best is not None
     assert line.line.shape == "hv"
     assert list(line.y) == sorted(line.y, reverse=True)
@@ -64,18 +61,18 @@ def test_the_best_so_far_falls_in_steps() -> None:
 
 
 def test_trials_without_a_value_stand_on_the_rail() -> None:
-    figure = drawn(progress.draw(TOLD, SPEC, False))
+    figure = drawn(trial_charts.progress(TOLD, SPEC, False))
     rail = named(figure, "diverged")[0].y
     assert len(set(rail)) == 1
     assert rail[0] == max(max(trace.y) for trace in figure.data if trace.name != "best so far")
-    assert len(named(figure, "finished")[0].x) == search_view.counts(TOLD)["finished"]
+    assert len(named(figure, "finished")[0].x) == trial_data.counts(TOLD)["finished"]
     assert named(figure, "running") == []
 
 
 def test_where_more_is_better_the_best_so_far_rises() -> None:
     spec = searches.spec(objectives=(Objective("val/accuracy", False),))
     told = [TrialRecord(i, "finished", {}, values=(value,)) for i, value in enumerate((0.5, 0.4, 0.9))]
-    figure = drawn(progress.draw([*told, TrialRecord(3, "failed", {}, failure="killed")], spec, False))
+    figure = drawn(trial_charts.progress([*told, TrialRecord(3, "failed", {}, failure="killed")], spec, False))
     assert list(named(figure, "best so far")[0].y) == [0.5, 0.9, 0.9]
     low, high = figure.layout.yaxis.range
     assert low < named(figure, "failed")[0].y[0] < 0.4
@@ -92,7 +89,7 @@ def test_the_map_has_a_panel_for_each_category_and_one_legend() -> None:
     assert {"finished", "pruned", "out of memory", "diverged", "best", "rate / batch", "running"} <= set(legend)
     assert len(named(figure, "best")) == 1, "one star in all panels"
     shown = sum(len(trace.x) for trace in named(figure, "finished") if trace.x[0] is not None)
-    assert shown == search_view.counts(TOLD)["finished"]
+    assert shown == trial_data.counts(TOLD)["finished"]
 
 
 def test_every_lowest_panel_has_its_values_written_below() -> None:
@@ -149,9 +146,9 @@ BY_HAND = TrialRecord(
 def test_axes_contain_all_that_is_drawn() -> None:
     plain = searches.spec((searches.BATCH, searches.RATE))
     told = [WORST, *searches.records(plain, 250)[1:], BY_HAND]
-    front = drawn(pareto.draw(told, plain, False))
+    front = drawn(trial_charts.pareto(told, plain, False))
     assert [drawn_within(front, axis) for axis in "xy"] == [True, True]
-    assert drawn_within(drawn(progress.draw(told, plain, False)), "y")
+    assert drawn_within(drawn(trial_charts.progress(told, plain, False)), "y")
     assert drawn_within(drawn(learning_curves.draw(told, plain, False)), "y")
     hover = [
         trace.customdata for trace in drawn(learning_curves.draw(told, plain, False)).data if trace.mode == "lines"
@@ -163,7 +160,7 @@ def test_axes_contain_all_that_is_drawn() -> None:
     for axis in "xy":
         low, high = over.layout[f"{axis}axis"].range
         assert all(low <= min(trace[axis]) and max(trace[axis]) <= high for trace in shown)
-    axes = drawn(parallel.draw(told, plain, False)).data[0].dimensions
+    axes = drawn(trial_charts.parallel(told, plain, False)).data[0].dimensions
     assert all(one.range[0] <= min(one["values"]) and max(one["values"]) <= one.range[1] for one in axes)
 
 
@@ -195,7 +192,7 @@ def test_pruned_curves_end_where_they_were_given_up() -> None:
     pruned = [one for one in TOLD if one.state == "pruned"]
     ends = named(figure, "pruned")[0]
     assert sorted(ends.x) == pytest.approx(sorted(float(one.curve[-1][0]) for one in pruned))
-    best = search_view.best(TOLD, SPEC)
+    best = trial_data.best(TOLD, SPEC)
     assert best is not None
     last = figure.data[-2]
     assert last.name.startswith(f"best: trial {best.number}, ")
@@ -203,11 +200,11 @@ def test_pruned_curves_end_where_they_were_given_up() -> None:
 
 
 def test_parallel_lines_end_apart_when_a_trial_could_not_run() -> None:
-    figure = drawn(parallel.draw(TOLD, SPEC, True))
+    figure = drawn(trial_charts.parallel(TOLD, SPEC, True))
     axes = {one.label: one for one in figure.data[0].dimensions}
     assert list(axes) == ["batch size", "learning rate", "strategy", "workers", "val/loss"]
     values = np.array(axes["val/loss"]["values"])
-    counts = search_view.counts(TOLD)
+    counts = trial_data.counts(TOLD)
     assert len(values) == counts["finished"] + counts["infeasible"]
     assert (values < 0).sum() == counts["infeasible"]
     assert axes["val/loss"].ticktext[0] == "could not run"
@@ -216,7 +213,7 @@ def test_parallel_lines_end_apart_when_a_trial_could_not_run() -> None:
 
 
 def test_importance_is_read_from_the_top() -> None:
-    figure = importance.draw({"batch_size": 0.7, "learning_rate": 0.298, "workers": 0.002}, False)
+    figure = trial_charts.importance({"batch_size": 0.7, "learning_rate": 0.298, "workers": 0.002}, False)
     assert list(figure.data[0].y) == ["workers", "learning rate", "batch size"]
     assert list(figure.data[0].text) == ["<1%", "30%", "70%"]
 
@@ -224,7 +221,7 @@ def test_importance_is_read_from_the_top() -> None:
 def test_the_front_is_that_of_the_search() -> None:
     spec = searches.spec(objectives=(Objective("val/loss", True), Objective("seconds", True)))
     told = searches.records(spec, 300)
-    front = named(drawn(pareto.draw(told, spec, False)), "front")[0]
+    front = named(drawn(trial_charts.pareto(told, spec, False)), "front")[0]
     expected = sorted((one.values[1], one.values[0]) for one in pareto_of(told, spec))
     assert list(front.x) == pytest.approx([seconds for seconds, _ in expected])
     assert list(front.y) == pytest.approx([loss for _, loss in expected])
@@ -232,18 +229,18 @@ def test_the_front_is_that_of_the_search() -> None:
 
 
 def test_with_one_objective_the_seconds_stand_beside_it() -> None:
-    figure = drawn(pareto.draw(TOLD, SPEC, False))
+    figure = drawn(trial_charts.pareto(TOLD, SPEC, False))
     assert figure.layout.xaxis.title.text == "seconds"
-    assert "side by side" in pareto.reading(SPEC)
-    assert "side by side" not in pareto.reading(searches.spec(exclusive=True))
+    assert "side by side" in trial_charts.pareto_reading(SPEC)
+    assert "side by side" not in trial_charts.pareto_reading(searches.spec(exclusive=True))
 
 
 @pytest.mark.parametrize("told", [[], [TrialRecord(0, "running", {"batch_size": 16, "learning_rate": 0.1})]])
 def test_before_the_first_trial_has_ended_there_is_no_figure(told: list[TrialRecord]) -> None:
-    assert progress.draw(told, SPEC, False) is None
+    assert trial_charts.progress(told, SPEC, False) is None
     assert learning_curves.draw(told, SPEC, False) is None
-    assert parallel.draw(told, SPEC, False) is None
-    assert pareto.draw(told, SPEC, False) is None
+    assert trial_charts.parallel(told, SPEC, False) is None
+    assert trial_charts.pareto(told, SPEC, False) is None
     trial_map.draw(told, SPEC, "batch_size", "learning_rate", (), False)
 
 
@@ -251,7 +248,7 @@ def test_a_search_in_which_nothing_could_run_is_drawn() -> None:
     told = [TrialRecord(i, "infeasible", {"batch_size": 1024, "learning_rate": 0.1 * (i + 1)}, failure="out of memory")
             for i in range(5)]  # fmt: skip
     plain = searches.spec((searches.BATCH, searches.RATE))
-    assert drawn(progress.draw(told, plain, False)).data[0].name == "out of memory"
+    assert drawn(trial_charts.progress(told, plain, False)).data[0].name == "out of memory"
     figure = trial_map.draw(told, plain, "batch_size", "learning_rate", (), False)
     assert [trace.name for trace in figure.data if trace.name] == ["rate / batch", "out of memory"]
     assert list(figure.data[0].x).count(None) == 4, "lines, with a gap after each"
@@ -273,10 +270,10 @@ def test_where_the_field_ends_the_map_says_why() -> None:
 
 def test_every_mark_says_which_trial_it_is() -> None:
     figures = {
-        "progress": progress.draw(TOLD, SPEC, False),
+        "progress": trial_charts.progress(TOLD, SPEC, False),
         "map": trial_map.draw(TOLD, SPEC, "batch_size", "learning_rate", (), False),
         "curves": learning_curves.draw(TOLD, SPEC, False),
-        "pareto": pareto.draw(TOLD, SPEC, False),
+        "pareto": trial_charts.pareto(TOLD, SPEC, False),
     }
     ended = {record.number for record in TOLD if record.state == "finished"}
     for name, figure in figures.items():

@@ -1,4 +1,4 @@
-"""A search in figures and words: how many trials became of what, which is best, which dimension matters."""
+"""The trials of a search, in figures and words: how many there are, the best, and what each reached."""
 
 import math
 import re

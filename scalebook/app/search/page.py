@@ -1,34 +1,131 @@
-"""One search: what it is and how it stands, what can be done with it; below, what its trials tell."""
+"""All searches of the workspace, the newest first; and one of them: how it stands, what can be done with it."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from html import escape
+from typing import Any, NoReturn
 
 import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import COMPOSE, NOTEBOOK, RUNS, SEARCH
-from scalebook.app.search.components import search_head
-from scalebook.app.search.components.search_head import Intent
-from scalebook.app.search.services import search_setup, search_view, searches
-from scalebook.app.search.services.searches import SearchView
-from scalebook.app.search.views import search_cell, search_live
-from scalebook.app.shared import drafts, links, notebooks
+from scalebook.app.runs.data import delete_search
+from scalebook.app.search import cells, data, live, trial_data, widgets
+from scalebook.app.search.data import SearchView
+from scalebook.app.search.widgets import Intent
+from scalebook.app.shared import dialogs, drafts, html, links, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.drafts import SavedDraft
-from scalebook.app.shared.widgets import call_page, page_title
-from scalebook.app.shared.words import summary
+from scalebook.app.shared.frame import last_notebook
+from scalebook.app.shared.widgets import call_page, page_title, press_button, show_broken
+from scalebook.app.shared.words import ago, summary
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.search.point import resolve
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.search import launch
 
+LIST_EVERY_S = 2.0
+MOST = 100
+HEAD = ("Search", "Notebook", "State", "Trials", "Progress", "Best", "Objective", "Started")
+
+
+def show_list() -> None:
+    """Heading, New search, table."""
+    title, buttons = st.columns([1, 1], vertical_alignment="bottom")
+    with title:
+        page_title("Searches")
+    choice = last_notebook(None)
+    with buttons, st.container(horizontal=True, horizontal_alignment="right"):
+        ended = [view for view in data.views(resources.workspace(), MOST) if not view.live]
+        if ended and st.button("Delete searches", key="delete-searches", icon=":material/delete:"):
+            ask_delete(ended)
+        if st.button("New search", type="primary", icon=":material/add:", disabled=choice is None) and choice:
+            st.switch_page(SEARCH.script, query_params={"notebook": choice.name})
+    show_broken(resources.broken_records())
+    views = data.views(resources.workspace(), MOST)
+    if not views:
+        html.empty("No search yet", "Press New search, or Search on an experiment, to try many batch sizes and "
+                                    "learning rates and see which region works.")  # fmt: skip
+        return
+    live = any(view.live for view in views)
+    st.fragment(_table, run_every=LIST_EVERY_S if live else None)(views if not live else None)
+
+
+def _table(views: list[SearchView] | None) -> None:
+    if views is None:
+        views = data.views(resources.workspace(), MOST)
+        if not any(view.live for view in views):
+            st.rerun()
+    titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
+    html.draw(html.table(HEAD, [_row(view, titles) for view in views], numeric=(3, 5)))
+    if len(views) == MOST:
+        st.caption(f"The newest {MOST}. Notebooks and MLflow have the older ones.")
+
+
+def _row(view: SearchView, titles: Mapping[str, str]) -> list[html.Cell]:
+    """`titles`: of the notebooks that there are, by the file's stem."""
+    notebook = (view.request.notebook or "").removesuffix(".md")
+    bar = f'<div class="sb-bar"><i class="sb-{escape(view.colour)}" style="width:{view.fraction:.1%}"></i></div>'
+    return [
+        html.link(view.name, SEARCH.url(search=view.id)),
+        html.link(titles[notebook], NOTEBOOK.url(notebook=notebook))
+        if notebook in titles
+        else html.text(notebook or "–", "dim"),
+        html.Cell(html.chip(view.colour, view.standing)),
+        html.number(f"{view.done:,} / {view.trials:,}"),
+        html.Cell(bar),
+        html.number(view.best),
+        html.text(view.objective, "dim"),
+        html.text(ago(view.request.created), "dim"),
+    ]
+
+
+DELETE = "delete-chosen-searches"
+
+
+def ask_delete(ended: Sequence[SearchView]) -> NoReturn:
+    """Opens the dialog: which of those that have ended."""
+    dialogs.ask("Delete searches?", partial(_delete_dialog, ended))
+
+
+def _delete_dialog(ended: Sequence[SearchView]) -> None:
+    words = {view.id: f"{view.name}, {ago(view.request.created)}, {view.done:,} trials" for view in ended}
+    chosen = st.multiselect("Searches", list(words), key="searches-to-delete", format_func=lambda key: words[key],
+                            placeholder="Choose ended searches")  # fmt: skip
+    trials = st.toggle("Also delete the runs of their trials", key="trials-to-delete")
+    st.markdown("This removes their studies: they cannot be resumed. MLflow keeps entries among its deleted runs.")
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Cancel", key="keep-searches"):
+            dialogs.close()
+            st.rerun()
+        if press_button("Delete", DELETE, " ".join(words), type="primary", disabled=not chosen):
+            refused = _delete_searches([view for view in ended if view.id in chosen], trials)
+            state.clicks().settle(DELETE, done=False)
+            resources.look_at_all_runs_anew()
+            state.say(" ".join(["Deleted.", *refused]), ":material/error:" if refused else ":material/check:")
+            dialogs.close()
+            st.rerun()
+
+
+def _delete_searches(views: Sequence[SearchView], trials: bool) -> list[str]:
+    """Why some could not be deleted."""
+    refused = []
+    for view in views:
+        try:
+            refused += delete_search(resources.workspace(), resources.reader(), view.folder, trials=trials)
+        except ConfigError as error:
+            refused.append(str(error))
+    return refused
+
+
 EVERY_S = 1.0
 ACTED = "search-acted"  # how often a button of the head was pressed
 
 
-def show(search_id: str) -> None:
+def show_one(search_id: str) -> None:
     """The whole view; says so where there is no such search."""
-    search = searches.find(resources.workspace(), search_id)
+    search = data.find(resources.workspace(), search_id)
     if search is None:
         page_title("No such search", f"{resources.workspace().root} has no search with the id {search_id}.")
         return
@@ -39,11 +136,11 @@ def show(search_id: str) -> None:
         st.fragment(_title, run_every=EVERY_S if search.live else None)(search)
     with right:
         _buttons(search)
-    search_head.line(search, _experiment(search))
-    search_head.trouble(search)
+    widgets.line(search, _experiment(search))
+    widgets.trouble(search)
     _better(search)
     try:
-        pressed = search_live.show(search.folder)
+        pressed = live.show(search.folder)
     except ConfigError as error:
         st.error(f"This search can no longer be read. {error}", icon=":material/error:")
         return
@@ -74,29 +171,29 @@ def _experiment(search: SearchView) -> str:
 def _better(search: SearchView) -> None:
     """Where the search took a guess for what is better of an objective: in its notebook a click turns it."""
     config = mapping(search.body.get("config"))
-    guessed = [name for name in search_setup.without_goal(search.body) if search_setup.better(name, config, ()).guessed]
+    guessed = [name for name in data.without_goal(search.body) if data.better(name, config, ()).guessed]
     if not guessed:
         return
     choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
     stored = notebooks.load(choice)[0] if choice else None
     cell = stored.notebook.search(search.request.cell or "") if stored else None
-    if choice and stored and cell and search_cell.turned(stored, cell, config):
+    if choice and stored and cell and cells.turned(stored, cell, config):
         state.say(f"{cell.name} says so in the notebook. Run it there: it is another search now.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, cell.name))
-    open_still = search_setup.without_goal(cell.body) if cell else []
+    open_still = data.without_goal(cell.body) if cell else []
     for name in guessed:
         if name not in open_still:
-            direction = search_setup.better(name, config, ())
+            direction = data.better(name, config, ())
             remedy = f"If not, write objective: {{{name}: {direction.other}}} and search again."
             st.caption(f"{name}: {direction.words}. {remedy}")
 
 
 def _title(known: SearchView) -> None:
     """Name and state. The page is drawn anew when the state has changed."""
-    search = searches.view(known.folder)
+    search = data.view(known.folder)
     if search.state != known.state:
         st.rerun()
-    search_head.title(search)
+    widgets.title(search)
 
 
 def _buttons(search: SearchView) -> None:
@@ -105,19 +202,19 @@ def _buttons(search: SearchView) -> None:
     version: int = state.recall(ACTED, 0)
     try:
         spec = resources.search_spec(search.folder)
-        start = search_view.best(resources.search_records(search.folder), spec)
-        intent, given = search_head.buttons(search, url, spec, start.point if start else {}, version)
+        start = trial_data.best(resources.search_records(search.folder), spec)
+        intent, given = widgets.buttons(search, url, spec, start.point if start else {}, version)
     except ConfigError:
-        intent, given = search_head.buttons(search, url, None, {}, version)
+        intent, given = widgets.buttons(search, url, None, {}, version)
     if intent is None:
         return
     try:
         _act(intent, given, search)
     except ConfigError as error:
-        state.clicks().settle(search_head.KEYS[intent], done=False)
+        state.clicks().settle(widgets.KEYS[intent], done=False)
         st.error(str(error), icon=":material/error:")
     else:
-        state.clicks().settle(search_head.KEYS[intent])
+        state.clicks().settle(widgets.KEYS[intent])
         state.remember(ACTED, version + 1)
         st.rerun()
 
@@ -132,7 +229,7 @@ def _experiment_id(search: SearchView) -> str:
         return "0"  # the store has been emptied; MLflow then says so itself
 
 
-def _act(intent: Intent, given: search_head.Given, search: SearchView) -> None:
+def _act(intent: Intent, given: widgets.Given, search: SearchView) -> None:
     description = resources.description()
     if intent == "stop":
         launch.stop(search.folder)
@@ -173,12 +270,12 @@ def _use(search: SearchView, number: int) -> None:
 
     def put(notebook: Notebook) -> Notebook:
         nonlocal name
-        changed, name = searches.with_best(notebook, search, record, spec, description)
+        changed, name = data.with_best(notebook, search, record, spec, description)
         return changed
 
     stored = write(notebooks.read(choice.path), put, said="")
     if stored is not None:
-        state.say(f"Added {name} to the notebook: trial {number}, {search_view.words(record, spec)}.")
+        state.say(f"Added {name} to the notebook: trial {number}, {trial_data.words(record, spec)}.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
 
 

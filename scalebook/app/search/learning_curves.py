@@ -8,8 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from scalebook.app.search.charts import looks
-from scalebook.app.search.services import search_view
+from scalebook.app.search import looks, trial_data
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.curves import thin
 from scalebook.training.search.map.landscape import range_of, value
@@ -155,7 +154,7 @@ def _ends(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: S
                     name=looks.LOOKS[name].word,
                     showlegend=name != "finished",  # each stands at the end of its line
                     marker={**looks.marker(name, dark, 5.5), "opacity": 0.8},
-                    text=[search_view.hover(record, spec) for record in mine],
+                    text=[trial_data.hover(record, spec) for record in mine],
                     customdata=[record.number for record in mine],
                     hovertemplate="%{text}<extra></extra>",
                 )
@@ -163,7 +162,7 @@ def _ends(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: S
 
 
 def _highlight(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
-    winner = search_view.best(known, spec)
+    winner = trial_data.best(known, spec)
     if winner is None:
         return
     x, y = thin([float(at) for at, _ in winner.curve], [each for _, each in winner.curve], 4 * POINTS)
@@ -177,7 +176,7 @@ def _highlight(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, sp
     figure.add_trace(
         go.Scatter(
             **common,
-            name=f"best: trial {winner.number}, {search_view.words(winner, spec)}",
+            name=f"best: trial {winner.number}, {trial_data.words(winner, spec)}",
             line={"color": "#dd7a1b" if not dark else "#f2a24f", "width": 3},
         )
     )

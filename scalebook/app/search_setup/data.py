@@ -1,21 +1,26 @@
-"""Setting up a search without its widgets: the body of the cell, what it would do, and its unfinished drafts."""
+"""Setting up a search without its widgets: the fields that it can vary, the body of the cell, what it would do, and its
+unfinished drafts."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
 from scalebook.app.runs import data as runs
+from scalebook.app.search import data as searches
+from scalebook.app.search.data import Body
 from scalebook.app.shared.drafts import Draft
-from scalebook.app.shared.words import plural
-from scalebook.training.config.description import Description
+from scalebook.app.shared.words import plain, plural
+from scalebook.training.config import paths
+from scalebook.training.config.classes import mapping
+from scalebook.training.config.description import Description, Field
 from scalebook.training.config.search.cost import Cost
-from scalebook.training.config.search.definition import SearchSpec
 from scalebook.training.config.search.keys import KEYS, without_defaults
-from scalebook.training.config.search.point import resolve, summary
+from scalebook.training.config.search.point import STRATEGIES, resolve, summary
 from scalebook.training.config.search.presets import preset_body
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.search.types import AMOUNTS
+from scalebook.training.config.search.space import Dimension, Kind
+from scalebook.training.config.search.types import AMOUNTS, SearchSpec
 from scalebook.training.config.workload import Workload, workload
 from scalebook.training.durations import duration
 from scalebook.training.errors import ConfigError
@@ -30,8 +35,149 @@ from scalebook.training.tracking.directions import Direction, Goal
 from scalebook.training.tracking.reading import RunReader, RunRecord
 from scalebook.training.workspace import Workspace
 
-Body = dict[str, Any]
-"""What a search cell says."""
+Row = dict[str, Any]
+"""One dimension as the cell says it: `{"log_uniform": [0.001, 1.0], "rule": "linear", "per": 256}`."""
+KINDS: Final[dict[Kind, str]] = {
+    "log_uniform": "logarithmic",
+    "uniform": "linear",
+    "int": "whole numbers",
+    "powers_of_two": "powers of two",
+    "grid": "numbers",
+    "values": "choices",
+}
+BY_HANDLE: Final = (
+    "data.batch_size",
+    "optimizer.lr",
+    "trainer.strategy.workers",
+    "trainer.devices",
+    "trainer.max_time",
+)
+"""Paths for which there is a handle, or which a search itself sets."""
+
+
+@dataclass(frozen=True)
+class SearchField:
+    """Something that can be varied. `name` is how the cell calls it: a handle (`batch_size`) or a dotted path."""
+
+    name: str
+    title: str
+    present: Any
+    field: Field
+    """Type, bounds and choices of its values."""
+
+    @property
+    def label(self) -> str:
+        """Its entry in the list of fields, with the present value: `model.hidden  (now 64)`."""
+        shown = self.title if self.title == self.name else f"{self.title}, {self.name}"
+        return f"{shown}  (now {plain(self.present)})"
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """The kinds of range that suit it, the most useful one first."""
+        if self.name in ("batch_size",):
+            return ["powers_of_two", "int", "grid", "values"]
+        if self.name == "workers":
+            return ["values", "int", "powers_of_two"]
+        if self.field.type == "int":
+            return ["int", "powers_of_two", "grid", "values"]
+        if self.field.type == "float":
+            wide: list[Kind] = ["log_uniform", "uniform", "grid", "values"]
+            bounded = self.field.minimum is not None and self.field.maximum is not None
+            return ["uniform", "log_uniform", "grid", "values"] if bounded else wide
+        return ["values"]
+
+
+def search_fields(config: Mapping[str, Any], description: Description) -> list[SearchField]:
+    """All that can be varied in this config: the handles first, then every argument of every class it names."""
+    return [*_handles(config, description), *_paths(config, description)]
+
+
+def _handles(config: Mapping[str, Any], description: Description) -> list[SearchField]:
+    load = workload(config, description)
+    fields: list[SearchField] = []
+    if load.batch_per_worker is not None:
+        batch = Field("batch_size", "int", "Samples per batch.", minimum=1)
+        fields.append(SearchField("batch_size", "Batch size", load.batch_global, batch))
+    if load.learning_rate is not None:
+        rate = Field("learning_rate", "float", "Learning rate of the optimizer.", minimum=0, exclusive_minimum=True)
+        fields.append(SearchField("learning_rate", "Learning rate", load.learning_rate, rate))
+    words = [*STRATEGIES, *(strategy.class_path for strategy in description.strategies if strategy.source == "user")]
+    now = load.strategy if load.rule is None or load.strategy == "ddp" else load.rule.partition(",")[0]
+    fields.append(SearchField("strategy", "Strategy", now, Field("strategy", "enum", choices=words)))
+    workers = Field("workers", "int", "Processes that compute gradients.", minimum=1, maximum=1024)
+    return [*fields, SearchField("workers", "Workers", load.workers, workers)]
+
+
+def _paths(config: Mapping[str, Any], description: Description) -> Iterator[SearchField]:
+    for path, field in paths.fields(config, description):
+        if path not in BY_HANDLE and not (field.type == "json" and path.startswith("trainer.")):
+            yield SearchField(path, path, _now(config, path, field), field)
+
+
+def _now(config: Mapping[str, Any], path: str, field: Field) -> Any:
+    """What the config says at a path in which `init_args` is left out, or the field's default."""
+    value: Any = config
+    for key in path.split("."):
+        if isinstance(value, Mapping) and "class_path" in value:
+            value = mapping(value.get("init_args"))
+        if not isinstance(value, Mapping) or key not in value:
+            return field.default
+        value = value[key]
+    return value
+
+
+def kind_of(row: Mapping[str, Any]) -> Kind | None:
+    """The kind that a row names; None where it names none."""
+    return next((kind for kind in KINDS if kind in row), None)
+
+
+def first_row(field: SearchField, kind: Kind | None = None) -> Row:
+    """A range around what the config says now, as a beginning."""
+    kind = kind or field.kinds[0]
+    if kind == "values":
+        return {"values": _choices(field)}
+    now = field.present if isinstance(field.present, int | float) and not isinstance(field.present, bool) else 1
+    if kind == "powers_of_two":
+        middle = max(1, 2 ** round(math.log2(max(1, now))))
+        return {"powers_of_two": [max(1, middle // 8), middle * 8]}
+    if kind == "int":
+        return {"int": _inside(field.field, [max(1, int(now) // 4), max(4, int(now) * 4)])}
+    if kind == "grid":
+        whole = field.field.type == "int"
+        return {"grid": [int(now), int(now) * 2, int(now) * 4] if whole else [now / 10, now, now * 10]}
+    if kind == "log_uniform":
+        low, high = _inside(field.field, [_rounded(now / 30) or 1e-4, _rounded(now * 30) or 1.0])
+        return {"log_uniform": [low if low > 0 else high / 1000, high]}
+    return {"uniform": _inside(field.field, [0.0, _rounded(now * 2) or 1.0])}
+
+
+def _choices(field: SearchField) -> list[Any]:
+    described = field.field
+    if field.name == "strategy":
+        return ["single", "ddp", "async"]
+    if field.name == "workers":
+        return [1, 2]
+    if described.type == "bool":
+        return [True, False]
+    if described.type == "class":
+        few = [option for option in described.classes if described.group != "modules" or option.source == "user"]
+        return list(described.choices) or [option.class_path for option in few]  # not all of torch.nn
+    return list(described.choices) or [field.present]
+
+
+def _rounded(value: float) -> float:
+    """`value` to one digit: 0.0333 -> 0.03."""
+    return float(f"{value:.1g}")
+
+
+def _inside(field: Field, pair: Sequence[Any]) -> list[Any]:
+    low, high = pair
+    if field.minimum is not None:
+        low = max(low, type(low)(field.minimum))
+    if field.maximum is not None:
+        high = min(high, type(high)(field.maximum))
+    return [low, max(low, high)]
+
 
 RECENT_RUNS: Final = 5
 EXAMPLES: Final = (0.0, 0.5, 1.0)
@@ -42,7 +188,7 @@ def begun(experiment: str, config: Mapping[str, Any], description: Description, 
     name = metrics(config, description, runs)[0]
     return {
         "experiment": experiment,
-        "objective": with_objectives([name], {name: better(name, config, runs)}, config),
+        "objective": with_objectives([name], {name: searches.better(name, config, runs)}, config),
         "scaling": "strong",
         "space": {},
         "sampler": "tpe",
@@ -65,7 +211,7 @@ def with_preset(
     preset = preset_body(name, config, description, len(machine.cores), gpus)
     new = begun("", config, description, runs)
     if runs:
-        amounts = [item for item in objectives(preset) if item in AMOUNTS]
+        amounts = [item for item in searches.objectives(preset) if item in AMOUNTS]
         preset["objective"] = [new["objective"], *amounts] if amounts else new["objective"]
     kept: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
     return tidy({**new, **preset, **kept, "preset": name})
@@ -79,39 +225,6 @@ def tidy(body: Mapping[str, Any]) -> Body:
 def metrics(config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()) -> list[str]:
     """What a trial can be judged by, the main metric of the experiment's `runs`, or of its model, first."""
     return offered([config], runs, description)
-
-
-def better(name: str, config: Mapping[str, Any], runs: Sequence[RunRecord]) -> Direction:
-    """What is better of an objective that says nothing of it."""
-    return directions.of_runs(name, None, [run.tags for run in runs], [config])
-
-
-def objectives(body: Mapping[str, Any]) -> list[str]:
-    """One name or two; a body by hand may say anything, and may name the goal: `{val/iou: max}`."""
-    named = body.get("objective")
-    items = named if isinstance(named, list | tuple) else [named]
-    return [str(next(iter(item), "") if isinstance(item, Mapping) else item) for item in items if item]
-
-
-def goal_of(body: Mapping[str, Any], name: str) -> Goal | None:
-    """What the body says is better of one of its objectives."""
-    written = body.get("objective")
-    items = written if isinstance(written, list | tuple) else [written]
-    return next((told[1] for item in items if (told := directions.named(item)) and told[0] == name), None)
-
-
-def without_goal(body: Mapping[str, Any]) -> list[str]:
-    """The metrics among its objectives of which the body does not say what is better."""
-    return [name for name in objectives(body) if name not in AMOUNTS and goal_of(body, name) is None]
-
-
-def turned(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
-    """The body with a person's word on what is better of one of its objectives."""
-    written = body.get("objective")
-    items = written if isinstance(written, list | tuple) else [written]
-    names = objectives(body)
-    items = [directions.written(name, goal) if said == name else item for said, item in zip(names, items, strict=True)]
-    return {**body, "objective": items[0] if len(items) == 1 else items}
 
 
 def with_objectives(said: Sequence[str], better: Mapping[str, Direction], config: Mapping[str, Any]) -> Any:

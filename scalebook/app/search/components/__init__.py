@@ -1,1 +1,0 @@
-"""These draw and return what the person wants; they read and write nothing."""

@@ -1,1 +1,0 @@
-"""Plain Python between the pages and the files: no Streamlit in here."""
