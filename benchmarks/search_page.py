@@ -39,7 +39,7 @@ SCRIPT = """
 import time
 from pathlib import Path
 from scalebook.app import resources
-from scalebook.app.views import search_live
+from scalebook.app.search import live
 from benchmarks import search_page
 from scalebook.training.search.folder import SearchFolder
 folder = SearchFolder(Path({path!r}))
@@ -70,9 +70,9 @@ def main() -> None:
         study = Study.open(folder.request().storage, folder.request().study, spec)
         print("\n| server time | median ms | range ms | processor ms | figures, kB | wanted |\n" + "|---" * 6 + "|")
         more = iter(records[options.trials :])
-        _server("a tick of the head", "search_live._head(folder, False)", folder, study, more, options.repeats, HEAD_S)
+        _server("a tick of the head", "live._head(folder, False)", folder, study, more, options.repeats, HEAD_S)
         for tab in TABS:
-            _server(f"tab {tab}", "search_live._charts(folder)", folder, study, more, options.repeats, TAB_S, tab)
+            _server(f"tab {tab}", "live._charts(folder)", folder, study, more, options.repeats, TAB_S, tab)
         if not options.no_browser:
             _browser(workspace, folder, options.repeats)
     print(f"\n{others.sentence()}")

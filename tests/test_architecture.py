@@ -38,9 +38,21 @@ LAYERS = {
     ],
     "training/jobs/executors": ["executor", "launcher", "beginning", "local", "cluster", "known", "launchers"],
     "training/search": ["study", "folder", "launch", "map", "driver"],
-    "app": ["navigation", "state", "serving", "shared", "runs", "compose", "search", "compare", "plan", "notebook"],
+    "app": [
+        "navigation", "state", "serving", "shared", "help", "runs", "one_run", "compose", "search", "search_setup",
+        "compare", "plan", "notebook",
+    ],
 }  # fmt: skip
 """The rooms of each house, from the ground up: a room knows only those before it."""
+DATA = (
+    "data", "records", "run_query", "trial_data", "shared.words", "shared.form", "shared.notebooks", "shared.drafts",
+    "shared.links", "help",
+)  # fmt: skip
+"""Of the browser side what pages read and compute: plain Python."""
+FIGURES = ("answer_charts", "looks", "learning_curves", "trial_charts", "trial_map")
+"""Charts as figures, which nothing has drawn yet."""
+PARTS = (*DATA, *FIGURES, "widgets", "fields", "table", "workers", "shared.html", "shared.charts", "shared.style")
+"""What is drawn from what it is given, and returns what the person wants; besides, it knows `state`, for clicks."""
 TRAINERS_MAY_USE = tuple(
     f"scalebook.training.ps.{name}"
     for name in (
@@ -169,13 +181,37 @@ def _dotted(path: Path) -> str:
     return ".".join(("scalebook", *path.relative_to(ROOT).with_suffix("").parts))
 
 
-@pytest.mark.parametrize("role", ["services", "components"])
-def test_views_are_known_to_views_alone(role: str) -> None:
-    """Services know neither components nor views, components no views; none of them builds what pages share."""
-    for path in sources("app"):
-        if role in path.parts:
-            forbidden = {"views", "resources"} | ({"components"} if role == "services" else set())
-            assert [name for name in imports(path) if forbidden & set(name.split(".")[2:-1])] == [], path
+def of_kind(name: str, kinds: tuple[str, ...]) -> bool:
+    """Whether a module of the browser side, or something in it, is one of these: `data` of any page, `shared.words`."""
+    parts = name.split(".")[2:]
+    return any(".".join(parts[i : i + 1 + kind.count(".")]) == kind for kind in kinds for i in (0, 1))
+
+
+def test_data_of_pages_knows_no_streamlit_and_nothing_that_is_drawn() -> None:
+    paths = [path for path in sources("app") if of_kind(_dotted(path), (*DATA, *FIGURES))]
+    assert len(paths) > 20
+    for path in paths:
+        names = list(imports(path))
+        assert [name for name in names if within(name, ("streamlit",))] == [], path
+        ours = [name for name in names if within(name, ("scalebook.app",)) and not of_kind(name, DATA)]
+        assert ours == [] or of_kind(_dotted(path), FIGURES), path
+
+
+def test_parts_of_pages_build_nothing_that_pages_share() -> None:
+    paths = [path for path in sources("app") if of_kind(_dotted(path), PARTS)]
+    assert len(paths) > 30
+    for path in paths:
+        ours = [name for name in imports(path) if within(name, ("scalebook.app",))]
+        allowed = ("scalebook.app.navigation", "scalebook.app.state")
+        assert [name for name in ours if not of_kind(name, PARTS) and not within(name, allowed)] == [], path
+
+
+def test_pages_do_not_know_each_other() -> None:
+    pages = [path for path in sources("app") if path.stem == "page"]
+    assert len(pages) == 8
+    for path in sources("app", "pages"):
+        known = [name for name in imports(path) if "page" in name.split(".")[3:]]
+        assert known == [] or path.parent.name == "pages", path
 
 
 def test_ours_is_imported_by_its_full_name() -> None:
@@ -204,12 +240,6 @@ def test_only_state_touches_session_state_and_only_resources_caches() -> None:
         text = path.read_text(encoding="utf-8")
         assert "session_state" not in text or path.name == "state.py", path
         assert ("cache_resource" not in text and "cache_data" not in text) or path.name == "resources.py", path
-
-
-def test_services_know_no_streamlit() -> None:
-    for path in sources("app"):
-        if "services" in path.parts:
-            assert [name for name in imports(path) if within(name, ("streamlit",))] == [], path
 
 
 def test_no_function_is_longer_than_80_lines() -> None:

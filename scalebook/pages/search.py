@@ -5,7 +5,7 @@ import streamlit as st
 from scalebook.app.search import page as search_page
 from scalebook.app.search_setup import page as setup_page
 from scalebook.app.shared import dialogs
-from scalebook.app.shared.frame import watch
+from scalebook.app.shared.frame import watch_changes
 
 asked = st.query_params
 view = "one" if "search" in asked else "setup" if "notebook" in asked else "list"
@@ -19,5 +19,5 @@ with places[view]:
     else:
         search_page.show_list()
 if view == "list":
-    watch()
+    watch_changes()
 dialogs.show()

@@ -26,7 +26,9 @@ from scalebook.training.tracking.reading import RunReader, RunRecord
 
 
 def ask_comparison(fresh: Sequence[ComparisonPlan], *, leads_there: bool = False) -> NoReturn:
-    """Opens the dialog; several are of several notebooks. `leads_there`: what is saved is shown then."""
+    """Set up a comparison in a dialog, which Cancel gives up; closed otherwise it stays as a draft. Several `fresh`
+    are of several notebooks. `leads_there`: what is saved is shown then.
+    """
     _opened_plan([data.resumed(resources.workspace(), plan) for plan in fresh], fresh, leads_there)
 
 
@@ -109,10 +111,8 @@ LIVE = ("running", "waiting")
 
 
 def show_comparison(stored: Stored, index: int, cell: ComparisonCell, reader: RunReader) -> None:
-    """The card; drawn every other second while a run that belongs to it waits or runs.
-
-    `reader` is for this drawing of the page alone.
-    """
+    """The card of a comparison: chart and table; drawn every other second while a run that belongs to it waits or runs.
+    `reader` is for this drawing of the page alone."""
     compared = _compare(stored, cell, reader)
     live = any(row.outcome in LIVE for row in compared.rows)
     with st.container(border=True, key=f"cell-comparison-{cell.name}"):
@@ -182,7 +182,7 @@ def _comparison_body(stored: Stored, cell: ComparisonCell, compared: Comparison 
 
 
 def show_claim(stored: Stored, index: int, cell: ClaimCell) -> None:
-    """The card; drawn with its page."""
+    """The card of a claim: its verdict, which nobody writes, and its YAML, which anybody may edit."""
     judgement = resources.judgement(stored, cell)
     with st.container(border=True, key=f"cell-claim-{cell.name}"):
         left, right = st.columns([3, 2], vertical_alignment="center")
@@ -215,7 +215,7 @@ def _better(stored: Stored, cell: ClaimCell, judgement: Judgement, metric: str) 
 
 
 def ask_claim(stored: Stored) -> NoReturn:
-    """Opens the dialog for a new one."""
+    """Opens the dialog for a new claim."""
     plan = data.new_claim(stored, resources.description(), recorded(stored))
     dialogs.ask("New claim", partial(_form, plan), "large")
 

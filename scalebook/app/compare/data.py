@@ -398,8 +398,8 @@ def _ratios(said: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class ComparisonDraft(Draft):
-    """What the form said last. `editing` is the comparison that it was opened from, "" for a new one; `of_runs` tells
-    new ones apart that were begun from chosen runs."""
+    """A comparison that was begun and not saved: what the form said last. `editing` is the comparison that it was
+    opened from, "" for a new one; `of_runs` tells new ones apart that were begun from chosen runs."""
 
     KIND = "comparison-draft"
     editing: str

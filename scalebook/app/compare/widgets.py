@@ -220,7 +220,7 @@ NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, such as 0.95, or
 
 
 def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
-    """What the form says now, and what is wrong with it."""
+    """The form of a comparison. What the form says now, and what is wrong with it."""
     cell, key = plan.cell, f"comparison-form-{plan.stored.path.name}-{plan.left_at or 0:.0f}"
     there = {cell.name for cell in plan.stored.notebook.experiments()}
     name = st.text_input("Name", cell.name, key=f"{key}-name")
@@ -306,7 +306,8 @@ SIDE_WORDS = {OF: "Experiment", "against": "Baseline"}
 def claim_form(
     plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem]]
 ) -> tuple[str, dict[str, Any], bool]:
-    """The name, the values by key, and whether they can be saved. `check` says what is wrong, by key."""
+    """The form of a claim; each field says what is wrong with it. The name, the values by key, and whether they can be
+    saved. `check` says what is wrong, by key."""
     key, slots, written = f"claim-{plan.stored.path.name}-{plan.editing}", {}, plan.written
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with left:

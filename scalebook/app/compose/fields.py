@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import streamlit as st
 
-from scalebook.app import resources
 from scalebook.app.shared import form
 from scalebook.app.shared.widgets import number_box, number_text
 from scalebook.app.shared.words import plain, scaled_words
@@ -134,7 +133,8 @@ def class_field(
     inner: DrawField,
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """Draw the field and, by `inner`, the settings of the class it names; writes the shortest words for it at `path`.
+    """Draw a field whose value is one of several classes and, by `inner`, the settings of the class it names; writes
+    the shortest words for it at `path`.
 
     `labels`: by class path, what stands for a class in the list of choices instead of its name.
 
@@ -219,7 +219,8 @@ NOISE_SCALE: Final = Field(
 
 
 def rate_fields(config: form.Config, description: Description, field: DrawLabelled) -> None:
-    """The whole section. A config in which no scaling is chosen gets no `lr_scaling` key."""
+    """The section on learning rate and batch: how one follows the other, and whether the noise scale is measured. A
+    config in which no scaling is chosen gets no `lr_scaling` key."""
     left, middle, right = st.columns([2, 1, 1])
     with left:
         scales = _rate_rule(config, field)
@@ -262,8 +263,8 @@ def machine_fields(
     field: Callable[[str, Field, str], Any],
     slot: Callable[[str], None],
 ) -> None:
-    """Draw both and write them into the config: machines, and the fewest workers where `strategy` can have a range.
-    Neither for one process.
+    """On how many machines a run is, and whether these may join and leave while it trains, written into the config:
+    machines, and the fewest workers where `strategy` can have a range. Neither for one process.
 
     `key` makes a widget's key of a name, `field` draws a described one at a dotted path, `slot` leaves a place for the
     problems of a dotted path.
@@ -285,6 +286,8 @@ def machine_fields(
     form.assign_fewest(config, fewest, description)
 
 
+LookAtModel = Callable[[form.Config, Description], object]
+"""Has the model of a config looked at, behind the page; asked again and again until it is known."""
 EVERY_S = 1.0
 PENDING = "Bytes of each codec: reading the model, a few seconds."
 LOOKING = "Checking this against the model, a few seconds."
@@ -306,15 +309,18 @@ def codec_labels(config: form.Config, description: Description, field: Field) ->
     return said
 
 
-def codec_bytes(config: form.Config, description: Description, drawn: Collection[str]) -> None:
-    """A line below the strategy's fields. The model is looked at, behind the page, once a list of codecs is among the
-    fields `drawn`, or something is chosen that does not go with every model."""
+def codec_bytes(config: form.Config, description: Description, drawn: Collection[str], look: LookAtModel) -> None:
+    """What codecs cost in bytes for the model in the form, before anything runs: a line below the strategy's fields.
+
+    The model is looked at, behind the page, once a list of codecs is among the fields `drawn`, or something is chosen
+    that does not go with every model.
+    """
     codecs = codecs_of(config, description)
     found = known(config, description)
     offered = any(path.rpartition(".")[2] in DIRECTIONS for path in drawn)
     asked = offered or any(codec.codes for codec in codecs.values())
     if found is None and (asked or sparse_tables.asks(config, description)):
-        _wait(config, description, PENDING if asked else LOOKING)
+        _wait(config, description, look, PENDING if asked else LOOKING)
     elif found is not None and found.problem and asked:
         st.caption(f"Bytes are unknown before the run: {found.problem}")
     elif codecs and found is not None and found.parameters:
@@ -322,10 +328,10 @@ def codec_bytes(config: form.Config, description: Description, drawn: Collection
 
 
 @st.fragment(run_every=EVERY_S)
-def _wait(config: form.Config, description: Description, words: str) -> None:
+def _wait(config: form.Config, description: Description, look: LookAtModel, words: str) -> None:
     st.caption(words)
     if known(config, description) is None:
-        resources.look_at_model(config, description)
+        look(config, description)
     else:
         st.rerun()
 

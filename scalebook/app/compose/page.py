@@ -142,7 +142,7 @@ def show_missing(choice: NotebookChoice, cell_name: str) -> None:
 def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
     """The form; problems are shown at their fields."""
     drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version, _gpus(),
-                       partial(_clocks, draft, description))  # fmt: skip
+                       partial(_clocks, draft, description), look=resources.look_at_model)  # fmt: skip
     typed, repeats = drawn.draw(draft.name, draft.repeats, lambda config: _suggested(config, description))
     name = typed or _suggested(drawn.config, description)
     own = {problem.key for problem in drawn.refused}

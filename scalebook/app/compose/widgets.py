@@ -53,10 +53,11 @@ def simulated_workers(
     slot: Callable[[str], None],
     known: Callable[[], Sequence[ClockSource]],
 ) -> list[str]:
-    """Draw it and write it into the config; the strategy's arguments that have no place beside it.
+    """Draw the switch for workers that one process plays, and how long each of them computes, and write both into the
+    config; returns the strategy's arguments that have no place beside it.
 
-    `last`: what the page said before. `key` makes a widget's key of a name; `slot` leaves a place for the problems of
-    a dotted path. `known`: where times can come from.
+    `last`: what the page said before. `key` makes a widget's key of a name; `slot` leaves a place for the problems of a
+    dotted path. `known`: where times can come from.
     """
     left, right = st.columns([2, 1], vertical_alignment="bottom")
     workers, before, clock = form.workers_of(config, description), form.is_simulated(config), form.CLOCK
@@ -111,7 +112,11 @@ NO_SCHEDULE = "constant"
 
 @dataclass
 class ConfigForm:
-    """One drawing of the form. `config` is changed field by field; `slots` are places for problems, by dotted path."""
+    """The form of an experiment, in one drawing.
+
+    `config` is changed field by field. Problems belong beside their field, but are known only when all fields have been
+    read: each leaves a slot behind, by dotted path, which `show_problems` fills.
+    """
 
     description: Description
     config: form.Config
@@ -120,6 +125,7 @@ class ConfigForm:
     version: int
     gpus: str = ""
     """Which the machines have, in words; "" where they have none."""
+    look: fields.LookAtModel = field(kw_only=True)
     clocks: Callable[[], Sequence[ClockSource]] = tuple
     """Where the times of virtual workers can come from."""
     slots: dict[str, DeltaGenerator] = field(default_factory=dict)
@@ -264,7 +270,7 @@ class ConfigForm:
         fields.machine_fields(self.config, self.description, info, self.key, self._field, self._slot)
         if info is not None and info.fields:
             self._strategy_args(info)
-            fields.codec_bytes(self.config, self.description, drawn=self.slots)
+            fields.codec_bytes(self.config, self.description, drawn=self.slots, look=self.look)
 
     def _strategy_args(self, info: ClassInfo) -> None:
         """The strategy's arguments: those about what it does side by side, those about how it does it folded."""

@@ -37,10 +37,8 @@ EVERY_S = 1.0
 
 
 def show_experiment(stored: Stored, index: int, cell: ExperimentCell, reader: RunReader) -> list[SeedView]:
-    """The card; drawn every second while a run waits or runs, and once more, with the page, when the last has ended.
-
-    Returns what it shows. `reader` is for this drawing of the page alone.
-    """
+    """The card of an experiment; drawn every second while a run waits or runs, and once more, with the page, when the
+    last has ended. Returns what it shows. `reader` is for this drawing of the page alone."""
     seeds = _seeds(stored, cell, reader)
     live = runs.experiment_state(seeds) in LIVE
     with st.container(border=True, key=f"cell-experiment-{cell.name}"):
@@ -141,7 +139,7 @@ class Standing:
 
 
 def show_run_all(stored: Stored, standing: Standing) -> None:
-    """The three buttons, where the notebook has an experiment."""
+    """All of a notebook at once: buttons to run its experiments, to run what is stale, to stop everything."""
     by_cell = standing.seeds
     if not by_cell:
         return
@@ -251,7 +249,8 @@ def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:
 
 
 def show_adding(stored: Stored) -> None:
-    """Buttons for a note and, where there is an experiment, for a comparison and a claim; comparisons left unsaved."""
+    """Below the last cell. Buttons for a note and, where there is an experiment, for a comparison and a claim;
+    comparisons left unsaved."""
     show_left(stored)
     with st.container(horizontal=True):
         if st.button("Add a note", icon=":material/add:", type="tertiary"):

@@ -55,7 +55,7 @@ def undo(stored: Stored) -> None:
 
 
 def ask_history(stored: Stored) -> NoReturn:
-    """Opens the dialog."""
+    """Opens the dialog with all earlier states, to look at and to return to."""
     dialogs.ask("History", partial(_history_dialog, stored), "large")
 
 
@@ -102,7 +102,7 @@ RENAME, DELETE, BRING_BACK = "rename-notebook", "delete-notebook", "bring-back"
 
 
 def manage(intent: str, stored: Stored) -> None:
-    """What the menu of the notebook offers; anything else is not its business."""
+    """What the menu of the notebook offers, renaming, duplicating, deleting; anything else is not its business."""
     if intent == "rename":
         dialogs.ask("Rename this notebook", partial(_rename_dialog, stored))
     elif intent == "duplicate":
@@ -199,7 +199,7 @@ def _bring_back(notebook: DeletedNotebook) -> None:
 
 
 def ask_new() -> NoReturn:
-    """Opens the dialog."""
+    """Opens the dialog for a new notebook."""
     dialogs.ask("New notebook", _new_dialog)
 
 
@@ -230,7 +230,7 @@ SUGGESTED = "my_model"
 
 
 def ask_own_model() -> NoReturn:
-    """Opens the dialog."""
+    """Opens the dialog for a model of one's own: a module that lies in the folder, or a new one from a template."""
     dialogs.ask(OWN_MODEL_TITLE, _own_model_dialog, "large")
 
 

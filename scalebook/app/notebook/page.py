@@ -13,7 +13,7 @@ from scalebook.app.notebook.cells import Standing, show_adding, show_cell, show_
 from scalebook.app.notebook.managing import offer_deleted, undo_from
 from scalebook.app.notebook.widgets import NotebookHead, notebook_head
 from scalebook.app.shared import dialogs, html, notebooks, notes, style
-from scalebook.app.shared.frame import keep_last, last_notebook, watch
+from scalebook.app.shared.frame import keep_last_notebook, last_notebook, watch_changes
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import call_page, press_button
 from scalebook.app.shared.words import plural
@@ -33,7 +33,7 @@ def show(wanted: str | None, cell_wanted: str) -> None:
     chosen = last_notebook(wanted)
     if chosen is not None:
         call_page(chosen.title)
-        keep_last(chosen)
+        keep_last_notebook(chosen)
 
     stored, problem = notebooks.load(chosen) if chosen else (None, "")
     opened = notes.opened_here(chosen.path) if chosen else None
@@ -74,11 +74,11 @@ def show(wanted: str | None, cell_wanted: str) -> None:
     if cell_wanted:
         stand_at(cell_wanted)
     dialogs.show()
-    watch(chosen.path if chosen else None)
+    watch_changes(chosen.path if chosen else None)
 
 
 def _act(head: NotebookHead, chosen: NotebookChoice | None, stored: Stored | None) -> None:
-    """Do it. `stored` is None where the chosen notebook cannot be read."""
+    """Do what was asked for in the first row. `stored` is None where the chosen notebook cannot be read."""
     if head.intent == "undo" and stored:
         managing.undo(stored)
     elif head.intent == "history" and stored:
@@ -99,7 +99,7 @@ def _act(head: NotebookHead, chosen: NotebookChoice | None, stored: Stored | Non
 
 
 def maker(stored: Stored | None) -> Callable[[], str] | None:
-    """What makes the file from the notebook as it is by then; None without one."""
+    """What makes one HTML file from the notebook as it is by then; None without one."""
     if stored is None:
         return None
     path, workspace, reader, description = (
@@ -121,7 +121,7 @@ OWN = "A LightningModule of yours from this folder, or a template to start from.
 
 
 def first_minute() -> None:
-    """In place of a notebook."""
+    """In an empty folder: what Scalebook is, and the three ways to begin."""
     with st.container(key="first-minute"):
         st.title("Scalebook")
         for line in ABOUT:
@@ -162,7 +162,7 @@ KINDS = ("experiment", "search", "comparison", "claim", "broken")
 
 
 def stand_at(name: str) -> None:
-    """Once a visit: what is drawn anew later does not move the page."""
+    """Scroll to a cell, once a visit: what is drawn anew later does not move the page."""
     key = re.sub(r"[^a-zA-Z0-9_-]", "-", name.strip())  # as Streamlit makes a class of a key
     places = [f"st-key-cell-{kind}-{key}" for kind in KINDS]
     call = f"({SCRIPT.read_text(encoding='utf-8')})({json.dumps(places)}, {json.dumps(f'{state.visits()} {name}')})"

@@ -47,11 +47,12 @@ def notebook_head(
     whole: bool = False,
     deleted: bool = False,
 ) -> NotebookHead:
-    """Picker, Undo and History, Export, a menu, New notebook, New experiment; in an empty folder the menu alone.
+    """The notebook's first row: picker, Undo and History, Export, a menu, New notebook, New experiment; in an empty
+    folder the menu alone.
 
     `undo` tells the state that Undo would go back from; None where it has nothing to go back to. `export` makes the
-    HTML that is downloaded, when it is asked for; None where the notebook cannot be read. `whole`:
-    it can be renamed, duplicated and deleted now; `deleted`: some can be brought back.
+    HTML that is downloaded, when it is asked for; None where the notebook cannot be read. `whole`: it can be renamed,
+    duplicated and deleted now; `deleted`: some can be brought back.
     """
     intent: HeadIntent | None = None
     picked = chosen.name if chosen else None
@@ -115,7 +116,9 @@ def experiment_card(
     crowd: str,
     real_server: bool,
 ) -> CardIntent | None:
-    """The card; returns what was asked for. `page` tells this state of the notebook from others.
+    """The card of an experiment: its line, its runs by seed, its buttons; returns what was asked for.
+
+    `page` tells this state of the notebook from others.
 
     Run is off until what `crowd` says has been confirmed. `real_server`: its workers push to a parameter server, and
     are no virtual ones.

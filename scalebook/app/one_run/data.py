@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """`notebook` is None where it is gone (or never was), `cell` "" where that is; `path` names both as recorded."""
+    """What a run was started from. `notebook` is None where it is gone (or never was), `cell` "" where that is; `path`
+    names both as recorded."""
 
     notebook: NotebookChoice | None
     cell: str
@@ -83,9 +84,7 @@ def changes_since(
     record: RunRecord, ran: Mapping[str, Any], cell: ExperimentCell, description: Description
 ) -> list[str] | None:
     """What of the experiment's config and modules has changed since the run, in words; None where the run is not stale.
-
-    `ran`: the config of the run.
-    """
+    `ran`: the config of the run."""
     code = CodeNow(description.folder)
     if not changed_since(record, config_hash(cell.config, description), code):
         return None
@@ -104,7 +103,7 @@ def _change_words(key: str, values: Mapping[str, Any]) -> str:
 
 
 def other_runs(reader: RunReader, record: RunRecord) -> list[RunRecord]:
-    """All runs of its experiment, of any config and seed, itself among them, the newest first; MOST at most."""
+    """All runs of its experiment, of any config and seed, itself among them, the newest first; MOST_OTHERS at most."""
     if not (record.notebook and record.cell) or names.TAG_TRIAL in record.tags:
         return [record]
     return reader.runs(notebook=record.notebook, cell=record.cell, limit=MOST_OTHERS)
@@ -130,7 +129,7 @@ class RunFile:
 
 
 def files(reader: RunReader, run_id: str, job: JobFolder | None) -> list[RunFile]:
-    """Checkpoints, the newest first, then artifacts by name; MOST of each at most."""
+    """What can be taken along: checkpoints, the newest first, then artifacts by name; MOST_FILES of each at most."""
     listed = _checkpoints(job) if job else []
     inside = [] if leads_out(reader, run_id) else _artifacts(reader, run_id, "")
     for info in islice(inside, MOST_FILES):

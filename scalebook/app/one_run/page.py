@@ -226,7 +226,8 @@ TABS = ("Config", "Log", "Files", "Other runs", "Environment")
 
 
 def _tabs(run_id: str) -> None:
-    """The tabs; of a failed run the log is in front."""
+    """Below the curves, one at a time: config, log, files, other runs of its experiment, what it ran under; of a failed
+    run the log is in front."""
     view = runs.view(resources.workspace(), resources.reader().run(run_id), resources.waiting_reasons)
     draws = (_config, _log, _file_list, _others, _environment)
     with st.container(key="live-files"):

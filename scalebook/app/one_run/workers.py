@@ -120,7 +120,7 @@ MOST_LABELS = 16
 
 
 def staleness(record: PushRecord) -> None:
-    """Under a heading of its own; nothing before the first push."""
+    """How old the gradients were that were applied, under a heading of its own; nothing before the first push."""
     if any(any(row) for row in record.counts):
         st.header("Staleness")
         html.draw(staleness_html(record.counts))

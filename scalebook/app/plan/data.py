@@ -50,7 +50,8 @@ server_link: {bandwidth: 10 Gbit/s}
 
 
 def from_fields(typed: Mapping[str, str]) -> Profile:
-    """`typed` by the keys of FIELDS; ConfigError, naming key and remedy, for what is no profile."""
+    """The profile of a system that was typed into a form, by the keys of FIELDS; ConfigError, naming key and remedy,
+    for what is no profile."""
     given = {key: text.strip() for key, text in typed.items()}
     gradient: Any = given["gradient"]
     if given["spread"]:

@@ -43,10 +43,10 @@ class Asking:
 
 
 def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> Asking:
-    """The widgets; `asked` is what the address says, `trains`: there is a config, which may be trained to a target of
-    one of these `metrics`.
+    """What is asked: for which workers, rules, shards and links; all of it stands in the address.
 
-    ConfigError for what is no number, and for more than MOST_CURVES at once.
+    `asked` is what the address says, `trains`: there is a config, which may be trained to a target of one of these
+    `metrics`. ConfigError for what is no number, and for more than MOST_CURVES at once.
     """
     columns = st.columns(2)
     rule_now, shards_now = ("the config's, beside others", "from the config") if trains else (", ".join(USUAL), "1")
@@ -108,7 +108,7 @@ WIDTH = 150
 
 
 def system_fields() -> Profile:
-    """Boxes, all of them in the address. ConfigError for what is no profile."""
+    """The system as boxes, all of them in the address. ConfigError for what is no profile."""
     typed = {}
     with st.container(horizontal=True):
         for field in FIELDS:

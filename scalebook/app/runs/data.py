@@ -40,8 +40,8 @@ NOT_LIVING = "Its process is gone and left no reason."
 
 @dataclass(frozen=True)
 class RunView:
-    """One run. `state` is one of STATES or `stopping`; `reason` says why a waiting one waits, or for
-    which machines one that runs does."""
+    """One run: what MLflow has recorded, joined with its job's folder, which knows whether it lives. `state` is one of
+    STATES or `stopping`; `reason` says why a waiting one waits, or for which machines one that runs does."""
 
     record: RunRecord
     state: str
@@ -351,7 +351,8 @@ MOST_TRIALS = 50_000
 
 
 def delete_runs(workspace: Workspace, reader: RunReader, run_ids: Iterable[str]) -> tuple[int, list[str]]:
-    """How many were deleted, and why the others were not: a run that goes on is never deleted."""
+    """Delete their folders here and their entries in MLflow, which keeps them among its deleted ones; how many were,
+    and why the others were not: a run that goes on is never deleted."""
     done, refused = 0, []
     for run_id in run_ids:
         job = queue.folder_of(workspace, run_id)

@@ -259,7 +259,7 @@ NAMED = 8
 
 
 def ask_delete(views: Sequence[RunView]) -> NoReturn:
-    """Opens the dialog."""
+    """Opens the dialog about deleting these runs."""
     dialogs.ask(f"Delete {plural(len(views), 'run')}?", partial(_delete_dialog, views))
 
 

@@ -59,7 +59,8 @@ def config_text(reader: RunReader, run_id: str) -> str:
 
 
 def pushes_in_folder(folder: Path) -> PushRecord | None:
-    """The record in a job's folder; None where there is none (yet)."""
+    """The record of a run's pushes (training/callbacks/push_recorder.py) in a job's folder; None where there is none
+    (yet)."""
 
     def read(name: str) -> bytes | None:
         try:
@@ -71,7 +72,7 @@ def pushes_in_folder(folder: Path) -> PushRecord | None:
 
 
 def pushes_in_store(reader: RunReader, run_id: str) -> PushRecord | None:
-    """The record among a run's artifacts; None where there is none."""
+    """The record of a run's pushes among its artifacts; None where there is none."""
     return _push_record(lambda name: read_artifact(reader, run_id, name))
 
 
@@ -96,7 +97,8 @@ def workers_state(folder: Path) -> tuple[int, int] | None:
 
 
 def workers_in_folder(folder: Path) -> WorkerFigures:
-    """Nothing where there is no such file, or a larger one than ours are."""
+    """Figures of single workers (tracking/worker_figures.py) in a job's folder; none where there is no such file, or a
+    larger one than ours are."""
     try:
         return parsed(whole(folder / names.WORKERS_JSONL, LARGEST))
     except OSError:
@@ -119,7 +121,7 @@ CURVES_KEPT = 4000  # about 20 kB each
 
 
 class KeptReader(RunReader):
-    """Keeps the curves of ended runs. Safe to use from several threads, like its parent."""
+    """A reader for many visitors: keeps the curves of ended runs. Safe to use from several threads, like its parent."""
 
     def __init__(self, tracking_uri: str) -> None:
         super().__init__(tracking_uri)

@@ -88,7 +88,7 @@ def show_remarks(record: RunRecord) -> None:
 
 
 def ask_remarks(record: RunRecord) -> NoReturn:
-    """Opens the dialog."""
+    """Opens the dialog for the note and the tags of a run."""
     dialogs.ask("Note and tags", partial(_remarks_dialog, record))
 
 
@@ -153,7 +153,8 @@ def _save(key: str, write: Callable[[], str]) -> None:
 
 
 def turn(reader: RunReader, records: Iterable[RunRecord], metric: str, goal: Goal) -> None:
-    """Of runs that have ended: what goes on records its own best value."""
+    """Note a person's word on what is better of a metric, and the best value anew from the curve, of runs that have
+    ended: what goes on records its own."""
     for record in records:
         said = directions.told_by([record.tags], names.TAG_GOALS) | {metric: goal}
         value = best(reader.curve(record.id, metric), goal == "min")
@@ -163,7 +164,8 @@ def turn(reader: RunReader, records: Iterable[RunRecord], metric: str, goal: Goa
 
 
 def offer_turn(views: Sequence[RunView], key: str) -> None:
-    """Of runs of one experiment that have ended; nothing while one goes on, which records its own best value."""
+    """What is better of the main metric, said where it is a guess, and turned by a click: of runs of one experiment
+    that have ended; nothing while one goes on, which records its own best value."""
     main = names.main_metric(name for view in views for name in view.metrics)
     if main not in names.validation_metrics(name for view in views for name in view.metrics):
         return

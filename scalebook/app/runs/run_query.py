@@ -287,7 +287,7 @@ _LOCK = threading.Lock()  # of this server, between reading and replacing
 
 @dataclass(frozen=True)
 class SavedView:
-    """`address`: of the list, such as `columns=params.lr&model=MLP`."""
+    """A view of the list that has a name. `address`: of the list, such as `columns=params.lr&model=MLP`."""
 
     name: str
     address: str
@@ -307,7 +307,7 @@ def views_file(workspace: Workspace) -> Path:
 
 
 def saved_views(workspace: Workspace) -> list[SavedView]:
-    """By name; without what cannot be one. Raises Broken where the file is none of ours."""
+    """All of the workspace, by name; without what cannot be one. Raises Broken where the file is none of ours."""
     kept = records.load(views_file(workspace), SavedViews) or SavedViews()
     views = {view.name: view for view in kept.views if not view_problem(view)}
     return sorted(views.values(), key=lambda view: view.name.lower())[:MOST_VIEWS]

@@ -249,8 +249,11 @@ EXPONENT: Final = "%.4e"
 def number_column(
     title: str, values: Sequence[float | None], *, format: str = "", help: str | None = None
 ) -> tuple[Any, list[Any]]:
-    """The column's config, and what stands in it: the values, or as text where one of them is NaN or infinite, which a
-    column of numbers leaves empty. `format`: as `st.column_config.NumberColumn` has it, where that holds all digits."""
+    """A column as wide as its figures (a number that does not fit is cut on its left): its config, and what stands in
+    it, the values, or text where one of them is NaN or infinite, which a column of numbers leaves empty.
+
+    `format`: as `st.column_config.NumberColumn` has it, where that holds all digits.
+    """
     known = [float(one) for one in values if one is not None]
     if not all(map(_is_finite, known)):
         texts = ["" if one is None else f"{one:.5g}" if _is_finite(one) else figure(one) for one in values]

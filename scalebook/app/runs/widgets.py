@@ -193,9 +193,10 @@ def filters(
     parameters: Sequence[str],
     values: Callable[[str], Mapping[str, str]],
 ) -> ListView:
-    """The widgets; `asked` is what the address says, which may be of runs that are not there any more.
+    """The widgets that say which runs are listed, in which order and with which columns, all of it in the address.
 
-    `parameters`: the names of all; `values` of one of them, by run.
+    `asked` is what the address says, which may be of runs that are not there any more. `parameters`: the names of all;
+    `values` of one of them, by run.
     """
     metrics = run_query.metrics(records)
     names = [*metrics, *(f"{PARAMETER}{name}" for name in parameters)]

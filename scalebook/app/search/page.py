@@ -31,7 +31,7 @@ HEAD = ("Search", "Notebook", "State", "Trials", "Progress", "Best", "Objective"
 
 
 def show_list() -> None:
-    """Heading, New search, table."""
+    """All searches, the newest first; the living ones move."""
     title, buttons = st.columns([1, 1], vertical_alignment="bottom")
     with title:
         page_title("Searches")
@@ -85,7 +85,7 @@ DELETE = "delete-chosen-searches"
 
 
 def ask_delete(ended: Sequence[SearchView]) -> NoReturn:
-    """Opens the dialog: which of those that have ended."""
+    """Opens the dialog about deleting searches that have ended, the runs of their trials with them, or not."""
     dialogs.ask("Delete searches?", partial(_delete_dialog, ended))
 
 
@@ -124,7 +124,8 @@ ACTED = "search-acted"  # how often a button of the head was pressed
 
 
 def show_one(search_id: str) -> None:
-    """The whole view; says so where there is no such search."""
+    """One search: what it is and how it stands, what can be done with it, what its trials tell; says so where there is
+    no such search."""
     search = data.find(resources.workspace(), search_id)
     if search is None:
         page_title("No such search", f"{resources.workspace().root} has no search with the id {search_id}.")

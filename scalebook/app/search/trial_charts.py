@@ -24,7 +24,8 @@ BEYOND = 0.06  # share of the height beyond the worst value shown, where trials 
 
 
 def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: int = 230) -> go.Figure | None:
-    """Against the trials' numbers, by the first objective; None before the first trial has ended."""
+    """How the best value fell, against the trials' numbers, by the first objective; None before the first trial has
+    ended."""
     objective = spec.objectives[0]
     shades = range_of(records, spec)
     ended = [record for record in records if record.state not in ("waiting", "running")]
@@ -108,7 +109,7 @@ IMPORTANCE_READING = (
 
 
 def importance(shares: Mapping[str, float], dark: bool) -> go.Figure:
-    """Bars, the largest on top."""
+    """Which dimension decides whether a trial is a good one: bars, the largest on top."""
     names = list(shares)[::-1]
     figure = looks.figure(dark, 92 + 44 * len(names))
     figure.add_trace(
@@ -245,7 +246,8 @@ BAD_COLOURS = ("#e3c3d6", "#573f50")  # those of a diverged trial, dim: there ma
 
 
 def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
-    """Finished and infeasible trials; the latter end above or below the last axis. None before the first of them."""
+    """An axis for each dimension, a line for each finished or infeasible trial, coloured by its value; the latter end
+    above or below the last axis. None before the first of them."""
     shades = range_of(records, spec)
     known = [record for record in records if value(record) is not None or record.state == "infeasible"]
     if not known or shades is None:

@@ -36,8 +36,10 @@ def search_card(
     problems: Sequence[Problem],
     page: str,
 ) -> CardIntent | None:
-    """The card; returns what was asked for. `search` is its newest search, None before the first; `stale`
-    says what has changed since, "" where nothing has.
+    """The card of a search in its notebook: its line, how far it is, the best so far, its buttons; returns what was
+    asked for.
+
+    `search` is its newest search, None before the first; `stale` says what has changed since, "" where nothing has.
 
     `page` tells this state of the notebook from others.
     """
@@ -157,7 +159,7 @@ trouble = trouble_words
 
 
 def title(search: SearchView) -> None:
-    """Name and state."""
+    """Name and state of a search."""
     html.draw(html.name(search.name, html.chip(search.colour, search.standing), page=True))
 
 
@@ -170,7 +172,9 @@ def line(search: SearchView, experiment: str) -> None:
 def buttons(
     search: SearchView, mlflow_url: str | None, spec: SearchSpec | None, start: Mapping[str, Any], version: int
 ) -> tuple[Intent | None, Given]:
-    """What can be done with it in its state. `spec` is None where it cannot be read, `start` a point to begin from.
+    """What can be done with a search in its state, and a form for a point by hand.
+
+    `spec` is None where it cannot be read, `start` a point to begin from.
 
     Another `version` makes the two forms anew, closed.
     """
@@ -260,7 +264,7 @@ def chips(records: Sequence[TrialRecord]) -> str:
 def best_trial(
     records: Sequence[TrialRecord], spec: SearchSpec, progress: SearchProgress | None, live: bool
 ) -> TrialIntent | None:
-    """A bar while it runs, chips, the best so far with its buttons; the press of one as intent."""
+    """The top of a live search: a bar, chips, the best so far with its buttons; the press of one as intent."""
     if live:
         share, words = trial_data.standing(progress, records, spec)
         st.progress(min(share, 1.0), text=words)
@@ -339,7 +343,8 @@ def trial_table(
     key: str,
     factors: Mapping[int, float],
 ) -> TrialRecord | None:
-    """The table, and the trial whose row is ticked. `factors`: what a trial's learning rate was multiplied with."""
+    """All trials in rows, and the trial whose row is ticked. `factors`: what a trial's learning rate was multiplied
+    with."""
     if order == ORDERS[1]:
         lower = spec.objectives[0].lower
         rows = sorted(

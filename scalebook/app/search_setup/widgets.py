@@ -47,7 +47,8 @@ def dimension_heads() -> None:
 
 
 def dimension(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
-    """The row; returns what it says now, None when it is to go. Keys of the row that have no widget stay."""
+    """One dimension as a row: what is varied, over which kind of range, from where to where; returns what it says now,
+    None when it is to go. Keys of the row that have no widget stay."""
     name, choice, values, end = st.columns(WIDTHS, vertical_alignment="center")
     with name:
         html.draw(_title(field))

@@ -73,8 +73,11 @@ of this computer and pages of other sites away from your notebooks and runs. Eac
 
 
 def refusal_page(address: str, wrong: bool, query: str = "") -> str:
-    """HTML. `wrong`: a token was given, but not that of this server. `query`: that of the address, without the token;
-    the form leads to the same path with it."""
+    """The HTML that a browser without the token sees: where the address with the token is found.
+
+    `wrong`: a token was given, but not that of this server. `query`: that of the address, without the token; the form
+    leads to the same path with it.
+    """
     title = "This is not the right token" if wrong else "Scalebook does not know this browser"
     why = (
         "It may be an old one, or that of another folder. There are three ways in:"
@@ -104,7 +107,9 @@ RESERVED: Headers = [(MANNERS[0][0], MANNERS[0][1] + OWN_PICTURES), *MANNERS[1:]
 
 
 class Guard:
-    """`app` behind the door. `health` is the one path that needs no token; it tells only that the server is up.
+    """`app` behind the gateway.
+
+    `health` is the one path that needs no token; it tells only that the server is up.
 
     `reserved` says, for each page anew, whether it may show no pictures but those of this server.
     """

@@ -114,9 +114,12 @@ NOT_SERVED: Final = "Scalebook: its pages are not served now. Start `scalebook u
 
 
 class WayBack:
-    """`app`, which is MLflow's, with our paths before its own and without its assistant.
+    """`app`, which is MLflow's, with our paths before its own and without its assistant: links in its descriptions stay
+    on its server and are sent on from here, so they hold whatever address the pages have
+    (`training/tracking/notes.py` writes them).
 
-    Stands behind the guard, which has asked for the token."""
+    Stands behind the guard, which has asked for the token.
+    """
 
     def __init__(self, app: "ASGIApp", workspace: Workspace) -> None:
         self._app, self._workspace = app, workspace

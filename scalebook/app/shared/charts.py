@@ -191,7 +191,7 @@ CARTESIAN = (go.Scatter, go.Bar, go.Contour, go.Heatmap)
 
 
 def draw(figure: go.Figure, key: str, alt: str) -> None:
-    """`alt` is what a screen reader says of it."""
+    """Show a chart; above it is what it can be downloaded as (`chart_files.js`). `alt` is what a screen reader says."""
     _draw_once(figure)
     st.plotly_chart(figure, theme=None, key=key, alt=alt, config=CONFIG)
 
@@ -283,7 +283,8 @@ class CurveLook(NamedTuple):
 
 
 def choose_axis(simulated: Collection[bool] = ()) -> CurveLook:
-    """The axis (`updates`, `samples` or `seconds`), the scale, the smoothing. `simulated`: of each run."""
+    """One choice for all charts of a page, remembered in the address: the axis (`updates`, `samples` or `seconds`), the
+    scale, the smoothing. `simulated`: of each run."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         axis = st.segmented_control(
             "X axis",

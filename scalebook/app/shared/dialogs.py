@@ -104,7 +104,7 @@ Width = Literal["small", "large"]
 
 
 def ask(title: str, draw: Callable[[], None], width: Width = "small") -> NoReturn:
-    """Open it; `draw` fills it each time, and calls `close` before the rerun with which it answers."""
+    """Open a dialog; `draw` fills it each time, and calls `close` before the rerun with which it answers."""
     state.remember(OPEN, (title, draw, width))
     st.rerun()
 

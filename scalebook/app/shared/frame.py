@@ -38,7 +38,7 @@ def last_notebook(wanted: str | None) -> NotebookChoice | None:
     return (notebooks.pick(workspace, last) if last else None) or notebooks.pick(workspace, None)
 
 
-def keep_last(choice: NotebookChoice) -> None:
+def keep_last_notebook(choice: NotebookChoice) -> None:
     """This one is open now."""
     state.remember(LAST, choice.name)
     said = f"{_cookie()}={quote(choice.name, safe='')}; path=/; SameSite=Strict"
@@ -55,8 +55,9 @@ def _cookie() -> str:
 PULSE_EVERY_S = 2.0
 
 
-def watch(path: Path | None = None) -> None:
-    """Once a page, at its end. A run that was submitted by `scalebook notebook run` then shows up by itself."""
+def watch_changes(path: Path | None = None) -> None:
+    """Once a page, at its end: draws it anew when the notebook or the list of runs has changed behind it. A run that
+    was submitted by `scalebook notebook run` then shows up by itself."""
     state.remember("pulse", notebooks.stamps(resources.workspace(), path))
     _beat(path)
 
@@ -73,7 +74,8 @@ ENDINGS_SEEN = "endings-seen"
 
 
 def watch_endings() -> None:
-    """Once a run of the frame. Begins with what ends after the session has."""
+    """Once a run of the frame: tells the browser what has ended (`bell.js`), and warns of a supervisor that does
+    nothing. Begins with what ends after the session has."""
     with st.container(key="endings"):
         _tell_endings()
     _warn_of_silence()

@@ -225,7 +225,7 @@ def _close(draft: NoteDraft) -> None:
 
 
 def place(intent: str, stored: Stored, index: int) -> None:
-    """What `CELL_PLACES` offers, of cell `index`; anything else is not its business."""
+    """Move cell `index`, or begin a note beside it, as `CELL_PLACES` offers; anything else is not its business."""
     if intent in ("up", "down"):
         write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
     elif intent == "note above":

@@ -18,7 +18,8 @@ from scalebook.training.tracking.directions import GOALS, Direction, Goal
 
 
 def press_button(label: str, key: str, shown: str = "", **looks: Any) -> bool:
-    """Whether a click on it waits to be acted on; who has acted calls `state.clicks().settle(key)`, before a rerun.
+    """A button whose click is acted on once, whatever else happens meanwhile: whether one waits to be acted on. Who has
+    acted calls `state.clicks().settle(key)`, before a rerun.
 
     `shown` as in `state.Clicks`; `looks` are those of `st.button`.
     """

@@ -126,7 +126,7 @@ class ExperimentSummary:
 
 
 def summary(config: Mapping[str, Any], description: Description, remark: str = "") -> ExperimentSummary:
-    """The parts for a config that may have errors: what cannot be read is left out."""
+    """An experiment in one line, in parts; of a config that may have errors, what cannot be read is left out."""
     load = workload(config, description)
     model, data = _short_name(config.get("model")), _short_name(config.get("data"))
     return ExperimentSummary(
