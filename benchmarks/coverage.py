@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scalebook.training.claims.choosing import Shown, best_of, by_others
-from scalebook.training.claims.crossing import crossing
-from scalebook.training.claims.intervals import Amount, Confidence, ratio_interval
+from scalebook.training.claims.intervals import Amount, Confidence, crossing, ratio_interval
 from scalebook.training.claims.judging import verdict
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.search.study.trials import TrialRecord

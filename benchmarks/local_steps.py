@@ -20,8 +20,7 @@ from torch.optim import SGD
 
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, images, perceptron
 from scalebook.training.claims.choosing import Shown, best_of, by_others
-from scalebook.training.claims.crossing import crossing
-from scalebook.training.claims.intervals import Amount, Confidence, ratio_interval
+from scalebook.training.claims.intervals import Amount, Confidence, crossing, ratio_interval
 from scalebook.training.config.search.space import Dimension
 from scalebook.training.planning.play import Endless
 from scalebook.training.ps import Settings, SharedRun

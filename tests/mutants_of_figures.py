@@ -186,9 +186,9 @@ MUTANTS_OF_FIGURES = (
         (f"{CALLED}/test_ends.py::test_the_pace_of_workers_in_step_follows_their_speed",),
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/gpu_share.py",
+        "callbacks", f"{CALLBACKS}/limits.py",
         "self.share / workers", "self.share",
-        "workers on one GPU take the memory of others", (f"{CALLED}/test_gpu_share.py",),
+        "workers on one GPU take the memory of others", (f"{CALLED}/test_limits.py",),
     ),
     Mutant(
         "callbacks", f"{CALLBACKS}/noise_scale.py",
@@ -222,14 +222,14 @@ MUTANTS_OF_FIGURES = (
         "what choosing the rates flatters is not in the interval", INTERVALS,
     ),
     Mutant(
-        "claims", f"{CLAIMS}/crossing.py",
+        "claims", f"{CLAIMS}/intervals.py",
         "sign * value <= sign * target", "sign * value < sign * target",
-        "who is exactly at the target is not there", (f"{CLAIMED}/test_crossing.py",),
+        "who is exactly at the target is not there", (f"{CLAIMED}/test_intervals.py",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/crossing.py",
+        "claims", f"{CLAIMS}/intervals.py",
         "return Amount(points[0][1], at_once=True)", "return Amount(points[0][1])",
-        "who was there at the first validation took exactly that", (f"{CLAIMED}/test_crossing.py",),
+        "who was there at the first validation took exactly that", (f"{CLAIMED}/test_intervals.py",),
     ),
     Mutant(
         "claims", f"{CLAIMS}/choosing.py",

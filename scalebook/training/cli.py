@@ -26,9 +26,8 @@ import scalebook.training.optimizers
 import scalebook.training.strategies
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.defaults import default_callbacks
-from scalebook.training.callbacks.gpu_share import GpuShare
+from scalebook.training.callbacks.limits import GpuShare, Threads
 from scalebook.training.callbacks.rate_scaling import scaled_rates
-from scalebook.training.callbacks.threads import Threads
 from scalebook.training.checkpoints import PlainCheckpoints
 from scalebook.training.config.alike import digests
 from scalebook.training.config.rate_scaling import KEY, RateScaling

@@ -44,8 +44,8 @@ from scalebook.training.search.folder import (
 )
 from scalebook.training.search.study import reading
 from scalebook.training.search.study.study import Study
+from scalebook.training.supervisor.closing import Recorder
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.recorder import Recorder
 from scalebook.training.supervisor.search_drivers import Drivers
 from scalebook.training.supervisor.starter import Starter
 from scalebook.training.supervisor.turns import Turns

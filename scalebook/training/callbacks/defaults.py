@@ -7,12 +7,12 @@ from scalebook.training.callbacks.curve_writer import CurveWriter
 from scalebook.training.callbacks.divergence import DivergenceGuard
 from scalebook.training.callbacks.heartbeat import Heartbeat
 from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
+from scalebook.training.callbacks.limits import Threads
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.callbacks.noise_scale import NoiseScale
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.callbacks.push_recorder import PushRecorder
 from scalebook.training.callbacks.stop_file import StopFile
-from scalebook.training.callbacks.threads import Threads
 from scalebook.training.config.command_line import read
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.tracking.directions import modes

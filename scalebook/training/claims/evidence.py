@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scalebook.training.claims.choosing import Shown, best_of, by_others, tried
-from scalebook.training.claims.crossing import crossing
-from scalebook.training.claims.intervals import Amount
+from scalebook.training.claims.intervals import Amount, crossing
 from scalebook.training.claims.locks import Recorded, recorded
 from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.description import Description

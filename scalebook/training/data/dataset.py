@@ -17,10 +17,9 @@ from typing_extensions import override
 from scalebook.training.data.errors import DataError
 from scalebook.training.data.images import Batch, ImageSpec, LabelledImages
 from scalebook.training.data.module import EVALUATION_BATCH, ImageDataModule, Part
-from scalebook.training.data.pinned import pins
 from scalebook.training.data.splitting import held_out, stratified_split
 from scalebook.training.data.tables import TableSource
-from scalebook.training.data.whole import as_it_is
+from scalebook.training.data.whole import as_it_is, pins
 from scalebook.training.shuffle import EpochShuffle
 
 KEY: Final = "data.init_args"

@@ -14,8 +14,8 @@ from typing_extensions import override
 
 from scalebook.training.data.errors import DataError
 from scalebook.training.data.images import Batch, ImageSpec, LabelledImages
-from scalebook.training.data.pinned import pins
 from scalebook.training.data.splitting import stratified_split
+from scalebook.training.data.whole import pins
 from scalebook.training.shuffle import EpochShuffle
 
 Part = Literal["train"]

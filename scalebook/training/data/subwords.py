@@ -10,7 +10,7 @@ import numpy as np
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from torch import Tensor
 
-from scalebook.training.data.kept import keep, kept
+from scalebook.training.data.cache import keep, kept
 from scalebook.training.errors import ConfigError
 
 PADDING: Final = 0

@@ -7,8 +7,13 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
-from scalebook.training.data.pinned import pins
 from scalebook.training.shuffle import EpochShuffle
+
+
+def pins(module: LightningDataModule) -> bool:
+    """True where the module's Trainer trains on a GPU; without a Trainer nobody knows."""
+    return module.trainer is not None and module.trainer.strategy.root_device.type == "cuda"
+
 
 Drawn = TypeVar("Drawn")
 DrawnOut = TypeVar("DrawnOut", covariant=True)

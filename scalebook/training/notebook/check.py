@@ -13,6 +13,7 @@ from scalebook.training.config.workload import workload
 from scalebook.training.errors import Problem, one_line
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.gpu_problems import gpu_problems
+from scalebook.training.notebook.bodies import composed, line_of
 from scalebook.training.notebook.cells import (
     BrokenCell,
     ClaimCell,
@@ -25,7 +26,6 @@ from scalebook.training.notebook.cells import (
 from scalebook.training.notebook.claim_check import LONGEST_NAME, claim_problems, unknown_metric
 from scalebook.training.notebook.fences import fences
 from scalebook.training.notebook.front import front_problem
-from scalebook.training.notebook.positions import composed, line_of
 
 Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
 MOST_SAID: Final = 50

@@ -26,8 +26,7 @@ from scalebook.training.notebook.cells import (
 from scalebook.training.notebook.claim_body import OF
 from scalebook.training.notebook.fences import NAME, NAME_REMEDY, fences
 from scalebook.training.notebook.lines import line_end, split_lines
-from scalebook.training.notebook.patch import patch
-from scalebook.training.notebook.splice import inserted, removed, replaced
+from scalebook.training.notebook.patch import inserted, patch, removed, replaced
 from scalebook.training.tracking import directions
 from scalebook.training.tracking.directions import Goal
 

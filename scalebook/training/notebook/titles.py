@@ -9,8 +9,7 @@ from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.front import BYTE_ORDER_MARK, block, front_problem, front_title
 from scalebook.training.notebook.lines import line_end, split_lines
 from scalebook.training.notebook.parse import parse
-from scalebook.training.notebook.patch import patch
-from scalebook.training.notebook.splice import replaced
+from scalebook.training.notebook.patch import patch, replaced
 
 
 def retitled(nb: Notebook, title: str) -> Notebook:

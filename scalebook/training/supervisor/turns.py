@@ -24,10 +24,9 @@ from scalebook.training.jobs.process import Children, ProcessId
 from scalebook.training.jobs.schedule import in_order, plan
 from scalebook.training.jobs.submitting import abandoned
 from scalebook.training.jobs.supervising import Status, SupervisorLock, noted
-from scalebook.training.supervisor.closing import close, explain, memory_kills
+from scalebook.training.supervisor.closing import Recorder, close, explain, memory_kills
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.notifier import Notifier
-from scalebook.training.supervisor.recorder import Recorder
 from scalebook.training.supervisor.search_drivers import DRIVER, Drivers
 from scalebook.training.supervisor.starter import Starter
 from scalebook.training.trust import FOUND, JOB, may_run

@@ -12,9 +12,9 @@ from scalebook.training.callbacks.agree import Agreed
 from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.divergence import DivergenceGuard
 from scalebook.training.callbacks.last_checkpoint import LastCheckpoint
+from scalebook.training.callbacks.limits import Threads
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.callbacks.stop_file import StopFile
-from scalebook.training.callbacks.threads import Threads
 from scalebook.training.failures import Diverged
 from scalebook.training.jobs.folder import JobFolder
 from tests.training.callbacks.small import OneWeight, loader, trainer

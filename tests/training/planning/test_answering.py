@@ -57,7 +57,7 @@ def setting(profile: Profile, rule: Rule | None = None) -> Setting:
 
 SATURATED = [
     ({"server_s": 0.02}, ["server"], 2.0),
-    # 2 if transfers queued, 2.39 where ten memoryless workers share (mean value analysis, test_declared.py)
+    # 2 if transfers queued, 2.39 where ten memoryless workers share (mean value analysis, test_play.py)
     ({"network": Network(server_link=Link(bandwidth=5e7))}, ["server link"], 2.15),
     ({"network": Network(Link(bandwidth=2e7))}, ["worker link"], 2.0),  # 50 ms each way beside 100 ms
     ({"cores": 5}, ["cores"], 2.0),

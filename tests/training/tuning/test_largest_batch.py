@@ -1,15 +1,56 @@
-"""The search for the largest batch, over tries that end as those of a GPU do at its edge."""
-
 import io
 from typing import Any
 
 import pytest
 
-from scalebook.training.failures import classify
+from scalebook.training.failures import FailureClass, classify
 from scalebook.training.tuning import largest_batch
-from scalebook.training.tuning.batch_tries import Tried
-from scalebook.training.tuning.bracket import Bracket
+from scalebook.training.tuning.batch_tries import Bracket, Tried
+from scalebook.training.tuning.largest_batch import HEADER, answer, row
 from tests.training.gpu_words import NO_MEMORY, OTHER_ERRORS
+
+OOM = FailureClass.OUT_OF_MEMORY.value
+
+
+def tried(size: int, step_s: float | None = None, failure: str | None = None, samples: int = 100_000) -> Tried:
+    free = None if failure else 500.0 - size
+    return Tried("a", size, 2, failure, "", samples, step_s, None if failure else float(size), free)
+
+
+def test_a_line_for_each_try() -> None:
+    fits, wall = row(tried(64, 0.016)), row(tried(1024, failure=OOM))
+    assert fits.split() == ["64", "128", "fits", "16.0", "125.0", "8,000", "64", "436"]
+    assert wall.split() == ["1,024", "2,048", "out", "of", "memory"]
+    assert len(fits) <= len(HEADER)
+
+
+def test_the_answer_says_what_fits_what_is_left_and_where_it_saturates() -> None:
+    done = [tried(64, 0.016), tried(128, 0.017), tried(256, 0.033), tried(512, failure=OOM), tried(384, failure=OOM)]
+    bracket = Bracket(1000)
+    for one in done:
+        bracket.note_try(one.batch_size, one.failure is None)
+    text = answer(done, bracket, 2, 500)
+    assert "Largest batch: 256 per worker, 512 global." in text
+    assert "384 does not fit. Out of memory (500 MB) in 2 of 5 tries. It leaves 244 MB in each process." in text
+    assert "From 128 for each worker on it is as fast as it gets: 15,515 samples/s" in text
+
+
+def test_the_training_set_can_be_the_wall() -> None:
+    bracket = Bracket(1000)
+    bracket.note_try(50, fits=True)
+    text = answer([tried(50, 0.1, samples=101)], bracket, 2, None)
+    assert "The training set is the limit, not memory: it has 101 samples." in text
+    text = answer([tried(50, 0.1, samples=5000)], bracket, 2, None)
+    assert "--most is the limit, not memory." in text
+
+
+def test_nothing_may_fit() -> None:
+    bracket = Bracket(1000)
+    done = [tried(size, failure=OOM) for size in (8, 4, 2, 1)]
+    for one in done:
+        bracket.note_try(one.batch_size, fits=False)
+    assert answer(done, bracket, 2, 20).startswith("Nothing fits: even 1 per worker is too large. Out of mem")
+
 
 FITS = 300
 

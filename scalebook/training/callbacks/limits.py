@@ -1,10 +1,25 @@
-"""The part of its GPU's memory that a run may take, where others have the rest."""
+"""What a worker may take, as the config says and nothing else: CPU threads, a part of its GPU's memory."""
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from scalebook.training.strategies import AsyncPS
+
+
+class Threads(Callback):
+    """Sets torch's threads in each worker, after the fork.
+
+    How many there are decides how sums are split, hence the last bit of a loss: so neither the number of cores nor the
+    environment counts.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    @override
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        torch.set_num_threads(self.threads)
 
 
 class GpuShare(Callback):

@@ -1,5 +1,3 @@
-"""The ceiling of a run that shares its GPU, where torch is told of it; what CUDA does with it only a GPU shows."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +5,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
-from scalebook.training.callbacks.gpu_share import GpuShare
+from scalebook.training.callbacks.limits import GpuShare
 from scalebook.training.strategies import AsyncPS
 
 CUDA = torch.device("cuda", 0)

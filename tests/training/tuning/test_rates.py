@@ -1,4 +1,4 @@
-from scalebook.training.tuning.plot import HEIGHT, plot
+from scalebook.training.tuning.rates import HEIGHT, plot
 
 
 def test_a_curve_with_its_marks_and_what_explodes_cut_off() -> None:

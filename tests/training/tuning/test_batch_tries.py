@@ -3,7 +3,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalebook.training.tuning.bracket import PRECISION, Bracket
+from scalebook.training.tuning.batch_tries import PRECISION, Bracket
 
 
 def search(wall: int, most: int, multiple: int = 1) -> tuple[Bracket, list[int]]:

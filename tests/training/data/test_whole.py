@@ -1,5 +1,3 @@
-"""Batches lie in page-locked memory where a Trainer trains on a GPU, and nowhere else."""
-
 from typing import Any
 
 import pytest
