@@ -25,9 +25,8 @@ from scalebook.training.errors import ConfigError
 from scalebook.training.notebook import history, lifecycle, store
 from scalebook.training.notebook.changes import changes
 from scalebook.training.notebook.history import PastState
-from scalebook.training.notebook.lifecycle import DeletedNotebook
+from scalebook.training.notebook.lifecycle import DeletedNotebook, retitled
 from scalebook.training.notebook.store import Stored
-from scalebook.training.notebook.titles import retitled
 from scalebook.training.trust import trusted
 from scalebook.training.workspace import SETTINGS
 

@@ -22,6 +22,7 @@ from scalebook.training.files.output import forgive
 from scalebook.training.jobs.devices import Machine
 from scalebook.training.jobs.executors.beginning import PARTS
 from scalebook.training.jobs.executors.cluster.agent import Agent
+from scalebook.training.jobs.executors.cluster.daemons import connected
 from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, state_of
 from scalebook.training.jobs.executors.cluster.link import (
     CALL_S,
@@ -32,7 +33,6 @@ from scalebook.training.jobs.executors.cluster.link import (
     comes_to_nothing,
     give_up,
 )
-from scalebook.training.jobs.executors.cluster.reaching import connected
 from scalebook.training.jobs.executors.cluster.recording import Recording
 from scalebook.training.jobs.executors.cluster.rendezvous import Gathering, Rendezvous
 from scalebook.training.jobs.executors.cluster.sending import package_hash

@@ -5,25 +5,28 @@ object manager) to all addresses of the machine, whatever address it is given (R
 of the firewall, and who is answered of the token.
 """
 
+import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import records
-from scalebook.training.jobs.executors.cluster.ray_core import require_ray
+from scalebook.training.jobs.executors.cluster.ray_core import ray_core, require_ray
 from scalebook.training.jobs.executors.cluster.token import cluster_home, found_token, make_token, take_token
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
 from scalebook.training.safe_path import HOME, environment, python
-from scalebook.training.workspace import is_host_and_port
+from scalebook.training.workspace import OWNER_ONLY, Workspace, is_host_and_port
 
 LOOPBACK: Final = "127.0.0.1"
 PORT: Final = 6379
@@ -215,3 +218,64 @@ def listening(node: Node) -> list[str]:
         except psutil.Error:  # ended meanwhile
             continue
     return sorted(found)
+
+
+KEY: Final = "cluster.address"
+
+
+@dataclass(frozen=True)
+class ReachedCluster:
+    """The cluster that `[cluster]` names: that of `scalebook cluster start`, or one that somebody else has brought up
+    (KubeRay, `ray symmetric-run`, `ray start`). The latter is known by its address, or by RAY_ADDRESS, and its token by
+    Ray's own variables; this machine must be one of it.
+
+    `environment`: what a process must be told to meet it. `host`: of this machine; "" where Ray is to find it.
+    """
+
+    address: str
+    environment: Mapping[str, str]
+    host: str = ""
+
+
+def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedCluster:
+    """`address`: as the settings say it. ConfigError where this machine is of no such cluster, as far as is known."""
+    node = here()
+    if node is not None:
+        if address not in ("auto", node.address):
+            what = f"is {address}, and this machine is part of {node.address}"
+            raise ConfigError(KEY, what, 'Write address = "auto", or run `scalebook cluster stop` first.')
+        return ReachedCluster(node.address, ray_environment(node.loopback), node.host)
+    named = environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    if not is_host_and_port(named):
+        what = f"is {address}, and nothing of Ray runs here that `scalebook cluster start` has started"
+        raise ConfigError(KEY, what, "Run it; or set RAY_ADDRESS=host:port to that of a head that is there.")
+    _require_token(named, environ)
+    return ReachedCluster(named, {"RAY_USAGE_STATS_ENABLED": "0"})
+
+
+def _require_token(address: str, environ: Mapping[str, str]) -> None:
+    """As Ray looks for it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
+    remedy = "Bring it up with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN_PATH here, too."
+    if environ.get("RAY_AUTH_MODE") != "token":
+        raise ConfigError(
+            KEY, f"is {address}, and RAY_AUTH_MODE is not token: without one anybody may run code", remedy
+        )
+    if environ.get("RAY_AUTH_TOKEN"):
+        return
+    path = Path(environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if not path.is_file():
+        raise ConfigError(KEY, f"is {address}, and its token is not at {path}", remedy)
+    if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
+        raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
+
+
+def connected(workspace: Workspace) -> Any:
+    """Ray, as a driver of the cluster that `[cluster]` names. ConfigError, or what Ray raises."""
+    found = reached(workspace.settings.cluster.address)
+    os.environ.update(found.environment)
+    ray = ray_core()
+    ray.init(
+        address=found.address, namespace="scalebook", log_to_driver=False, configure_logging=False,
+        _node_ip_address=found.host or None,
+    )  # fmt: skip
+    return ray

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.jobs.executors.cluster.reaching import reached
+from scalebook.training.jobs.executors.cluster.daemons import reached
 
 TOKEN = {"RAY_AUTH_MODE": "token"}
 
