@@ -63,10 +63,10 @@ PLAYED: Final = 2000
 CODECS: Final[dict[str, Settings]] = {
     "fp32": Settings(),
     "fp32, sync": Settings(Sync()),
-    "fp32, overlap": Settings(host="process", overlap=True),
+    "fp32, overlap": Settings(host="overlap"),
     "bf16": Settings(push_codec=Bf16(), pull_codec=Bf16()),
-    "int8": Settings(push_codec=Int8(), pull_codec=Int8(), pull_delta=True),
-    "top-k 1 %, pulls int8": Settings(push_codec=TopK(), pull_codec=Int8(), pull_delta=True),
+    "int8": Settings(push_codec=Int8(), pull_codec=Int8()),
+    "top-k 1 %, pulls int8": Settings(push_codec=TopK(), pull_codec=Int8()),
 }
 
 

@@ -90,6 +90,9 @@ def fields_of(
     properties = {name: property_ for name, property_ in schema["properties"].items() if name != "$schema"}
     for name, property_ in properties.items():
         _plain_default(property_, getattr(typed.get(name), "default", None))
+        group = _of_dataclass(property_)
+        if group and all("default" in one for one in group.values()):
+            property_.setdefault("default", {key: one["default"] for key, one in group.items()})
     return [_field(name, property_, context) for name, property_ in properties.items()]
 
 
@@ -138,6 +141,11 @@ def _plain_default(schema: dict[str, Any], default: Any) -> None:
         schema["default"] = f"{default.__module__}.{default.__qualname__}"
     elif not isinstance(default, PLAIN) and schema.get("default") == str(default):
         del schema["default"]
+
+
+def _of_dataclass(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The properties of a property that is itself a group of arguments, as a dataclass is; empty for any other."""
+    return {name: of_one for name, of_one in schema.get("properties", {}).items() if name != "$schema"}
 
 
 class Told(NamedTuple):

@@ -231,7 +231,7 @@ class FarRun:
 
     def end(self, deaths: Sequence[int] = ()) -> tuple[Account, list[Away]]:
         """Let all come to the end: every push held against the trace, and how those away ended. `deaths`: of workers,
-        one for each; a push may lie between the update and its return, and with `overlap` another be under way."""
+        one for each; a push may lie between the update and its return, and with host `overlap` another be under way."""
         self._over[0] = 1
         finals = [final for final in self._home.result() if final is not None]
         ends = [lives[-1].result() if worker not in deaths or self._comes_back else self._last(lives[-1])

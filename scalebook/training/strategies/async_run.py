@@ -104,7 +104,7 @@ class AsyncRun(AroundFork):
         launch = Launch(workers, settings, seed=seed)
         forks = Processes(launch.processes, launch.servers)
         kind = VirtualMachine if arguments.is_simulated else TrainingMachine
-        return kind(launch, forks, arguments.deadline_s, Deaths(launch, arguments.restarts))
+        return kind(launch, forks, arguments.limits.deadline_s, Deaths(launch, arguments.limits.restarts))
 
     @override
     def lost(self, lost: Lost) -> Reaction:

@@ -28,7 +28,7 @@ from scalebook.training.strategies.news import ALIKE, Came, How, NodeEnd, end_of
 from scalebook.training.strategies.others import Others
 from scalebook.training.strategies.processes import Lost
 
-DEADLINE_KEY: Final = "trainer.strategy.init_args.deadline_s"
+DEADLINE_KEY: Final = "trainer.strategy.init_args.limits.deadline_s"
 STRATEGY: Final = "trainer.strategy"
 MEETS_S: Final = 0.05
 """Between two looks at the others until they have met, which workers elsewhere wait for."""

@@ -111,7 +111,7 @@ def machine_of_several(
     """
     launch = Launch(workers, settings, seed=seed) if place.index == 0 else None
     here, threads = on_each // place.tasks, shared_out(on_each)
-    deadline_s = arguments.deadline_s + GRACE_S  # who is missing of another machine the monitors say before
+    deadline_s = arguments.limits.deadline_s + GRACE_S  # who is missing of another machine the monitors say before
     address = resolved(place)
     port, first = place.port + place.hosted, place.index * here
     name = run_name(environment, place.where, next(_launches))
@@ -121,9 +121,9 @@ def machine_of_several(
     me = who_comes(on_each, settings_digest(settings), started_with)
     if launch is None:
         way = Passage(run, place.index, first, here)
-        side = FarSide(place, way, me, arguments.deadline_s)
+        side = FarSide(place, way, me, arguments.limits.deadline_s)
         forks = Processes(here, 0, threads, first, side)
-        return OtherMachine(place, workers, forks, deadline_s, FarDeaths(side, arguments.restarts), way)
+        return OtherMachine(place, workers, forks, deadline_s, FarDeaths(side, arguments.limits.restarts), way)
     with ExitStack() as undo:
         listener = undo.enter_context(listening_at(place, port))
         try:
@@ -134,10 +134,10 @@ def machine_of_several(
             raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
         undo.pop_all()
     server = (
-        ServerSide(place, one, me, arguments.deadline_s, launch)
+        ServerSide(place, one, me, arguments.limits.deadline_s, launch)
         if arguments.elastic is None
-        else ElasticSide(place, one, me, arguments.deadline_s, launch, here, arguments.elastic)
+        else ElasticSide(place, one, me, arguments.limits.deadline_s, launch, here, arguments.elastic)
     )
-    deaths = ServerDeaths(launch, arguments.restarts, server, here)
+    deaths = ServerDeaths(launch, arguments.limits.restarts, server, here)
     forks = Processes(workers, launch.servers, threads, 0, server, range(here, workers))
     return FirstMachine(launch, forks, deadline_s, deaths, one, here)

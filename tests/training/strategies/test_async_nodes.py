@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut
 from scalebook.training.ps.far import Secret
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.policy.rules import RuleName
 from scalebook.training.strategies import AsyncPS, several_machines
 from scalebook.training.strategies.buffers import BufferPolicy
@@ -68,7 +69,7 @@ def trained(folder: Path, rule: RuleName, settings: dict[str, Any], **trainers: 
     "settings",
     [
         {"tls": True},
-        {"push_codec": "topk", "pull_codec": "int8", "pull_delta": True},
+        {"push_codec": "topk", "pull_codec": "int8"},
         {"local": "local_sgd", "push_codec": "int8"},
     ],
     ids=["TLS", "codecs both ways", "local steps"],
@@ -115,7 +116,7 @@ def test_buffers_of_two_machines_are_those_of_one(policy: BufferPolicy | None, t
 
 def test_with_overlap_all_machines_end_with_the_last_version_and_each_batch_is_an_update(tmp_path: Path) -> None:
     """A worker on another machine has one push under way while it computes."""
-    settings = {"host": "process", "overlap": True}
+    settings = {"host": "overlap"}
     first, second = together(by_hand(), lambda: trained(tmp_path, "async", settings, num_nodes=2, devices=1), tmp_path)
     assert torch.equal(first["weights"], second["weights"])
     assert first["steps"] == second["steps"] == 24
@@ -145,10 +146,14 @@ def test_who_does_not_come_is_named_after_the_deadline(tmp_path: Path) -> None:
     Secret.made(tmp_path / "state" / "key")
     for environment, missing in ((first, "node 1"), (second, "node 0")):
         with pytest.raises(TimedOut) as caught:
-            together([environment], lambda: fit(trainer(tmp_path, AsyncPS(deadline_s=1.5), num_nodes=2)), tmp_path)
+            together(
+                [environment],
+                lambda: fit(trainer(tmp_path, AsyncPS(limits=Limits(deadline_s=1.5)), num_nodes=2)),
+                tmp_path,
+            )
         said = str(caught.value)
         assert said.startswith(f"trainer.num_nodes: is 2, and {missing} has not come, for 1.5 s: ")
-        assert said.endswith("with its own NODE_RANK, or raise trainer.strategy.init_args.deadline_s.")
+        assert said.endswith("with its own NODE_RANK, or raise trainer.strategy.init_args.limits.deadline_s.")
 
 
 def test_machines_that_are_not_started_alike_are_refused_on_both(tmp_path: Path) -> None:
@@ -165,7 +170,7 @@ def test_another_key_gets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         own = tmp_path / f"key-{os.environ['NODE_RANK']}"
         Secret.made(own)
         os.environ["SCALEBOOK_KEY_FILE"] = str(own)
-        fit(trainer(tmp_path, AsyncPS(deadline_s=8.0 - 5 * int(os.environ["NODE_RANK"])), num_nodes=2))
+        fit(trainer(tmp_path, AsyncPS(limits=Limits(deadline_s=8.0 - 5 * int(os.environ["NODE_RANK"]))), num_nodes=2))
 
     here, there = outcomes(body, tmp_path)
     assert isinstance(here, TimedOut)

@@ -16,6 +16,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from scalebook.training.failures import NodeLost
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import AsyncPS
 from scalebook.training.strategies.far_side import FarSide
 from tests.training.strategies.machines import outcomes
@@ -86,7 +87,12 @@ def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, caplog: pytest.LogCa
 
         callbacks = [AtBatch(1, 5, once), Diary(tmp_path)]
         made = trainer(
-            tmp_path, AsyncPS(restarts=1), num_nodes=2, max_epochs=10, limit_val_batches=0, callbacks=callbacks
+            tmp_path,
+            AsyncPS(limits=Limits(restarts=1)),
+            num_nodes=2,
+            max_epochs=10,
+            limit_val_batches=0,
+            callbacks=callbacks,
         )
         return fit(made), made.global_step, caplog.text
 

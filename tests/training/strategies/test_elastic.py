@@ -138,7 +138,7 @@ def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None
     environments = by_hand(3)
 
     def body() -> Any:
-        strategy = AsyncPS(workers=WorkerRange(2, 3), trace=True)
+        strategy = AsyncPS(workers=WorkerRange(2, 3), record="updates")
         made = trainer(
             tmp_path, strategy, num_nodes=3, max_epochs=epochs, limit_val_batches=0,
             callbacks=[Until(tmp_path, batches), Diary(tmp_path)],

@@ -324,7 +324,6 @@ def test_what_virtual_workers_cannot_do_is_refused_by_name(tmp_path: Path) -> No
         ({"clock": ClockSettings(1.0)}, r"clock: is for virtual workers; those of host inline run in real time"),
         ({"host": "virtual", "clock": ClockSettings(-1.0)}, r"clock.gradient_s: -1.0 is less than 0"),
         ({"host": "virtual", "clock": ClockSettings(1.0, {7: 2.0})}, r"clock.stragglers: worker 7 does not exist"),
-        ({"host": "virtual", "clock": ClockSettings(1.0), "overlap": True}, r"overlap: needs a server that applies"),
     ],
 )
 def test_a_bad_clock_is_refused_before_anything_starts(tmp_path: Path, arguments: Any, reason: str) -> None:

@@ -14,6 +14,7 @@ from scalebook.app.runs.services import runs
 from scalebook.app.shared.components import axis_choice, better, html, number_box, page_head, press
 from scalebook.app.shared.components.axis_choice import CurveLook
 from scalebook.app.shared.services import links
+from scalebook.training.config.renamed import renewed
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.notebook.cells import ComparisonCell
@@ -151,7 +152,7 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
         except ConfigError:
             continue
         if isinstance(config, dict):
-            by_run[record.id] = config
+            by_run[record.id] = renewed(config)[0]
     return meanings(by_run, resources.description())
 
 

@@ -72,7 +72,7 @@ def draw(
             slot(f"{clock}.server_s")
         slot(clock)
         slot(f"{clock}.gradient_s")
-    return ["clock", "host", "overlap"]
+    return ["clock", "host"]
 
 
 def _source(config: form.Config, key: str, known: Sequence[ClockSource], *, is_new: bool) -> ClockSource:

@@ -9,6 +9,7 @@ from scalebook.app import resources
 from scalebook.app.runs.components import run_files as component
 from scalebook.app.runs.services import run_files, runs, since
 from scalebook.app.runs.services.runs import RunView
+from scalebook.training.config.renamed import renewed
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.files.reading import written
@@ -76,4 +77,4 @@ def config_of(view: RunView) -> dict[str, Any] | None:
         config = yaml.load(config_text(view))
     except ConfigError:
         return None
-    return config if isinstance(config, dict) else None
+    return renewed(config)[0] if isinstance(config, dict) else None

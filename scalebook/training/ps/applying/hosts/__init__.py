@@ -8,7 +8,7 @@ from scalebook.training.ps.applying.section import Section
 
 def make_host(section: Section) -> Host:
     """The host that the settings ask for."""
-    return ProcessHost(section) if section.control.settings.host == "process" else InlineHost(section)
+    return ProcessHost(section) if section.control.settings.has_servers else InlineHost(section)
 
 
 __all__ = ["ROW_NUMBER", "Host", "InlineHost", "Outcome", "ProcessHost", "Push", "Way", "make_host"]

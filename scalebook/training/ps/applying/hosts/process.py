@@ -7,7 +7,7 @@ from scalebook.training.ps.coordination.admission import Verdict
 
 
 class ProcessHost(Host):
-    """Servers isolate the parameters from the workers; with `overlap` a worker computes while its push is applied.
+    """Servers isolate the parameters from the workers; with host `overlap` a worker computes while its push is applied.
 
     A worker's replica is a version in shared memory, as under the inline host: a pull copies nothing.
     """
