@@ -24,6 +24,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch.optim import Optimizer
 
+from scalebook.training.ps.optimizer.rebuilding import unfit
 from scalebook.training.ps.worker.end import OptimizerEnd, Pushed
 
 
@@ -145,10 +146,7 @@ class Pushing:
         ValueError for arguments of an optimizer's own, which only its `step` would understand.
         """
         if others:
-            raise ValueError(
-                f"optimizer: a step with {', '.join(others)} is not possible with a parameter server, which steps "
-                "with a gradient alone. Call step without, or use strategy ddp."
-            )
+            raise unfit(self._optimizer, f"its step is called with {', '.join(others)}, which a server does not have")
         output = None
         if closure is not None:
             with torch.enable_grad():

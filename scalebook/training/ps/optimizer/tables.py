@@ -30,10 +30,16 @@ def mark_tables(model: nn.Module) -> None:
                 f"are unknown. Use {kind.__name__} itself, or sparse=False."
             )
         if module.max_norm is not None:
-            raise ValueError(
-                f"model: {name} has max_norm, which writes into its table. Remove it, or write sparse=False."
-            )
+            raise writes_by_norm(name)
         setattr(module.weight, _MARK, True)
+
+
+def writes_by_norm(name: str) -> ValueError:
+    """What is said of an embedding that writes into its own weights in each forward pass."""
+    return ValueError(
+        f"model: {name} has max_norm, which writes into weights that all workers share. Set max_norm to None, and "
+        "normalise what it returns."
+    )
 
 
 def is_table(parameter: Tensor) -> bool:
