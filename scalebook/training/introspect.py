@@ -163,7 +163,7 @@ class Told(NamedTuple):
     """Of each argument: what it takes, where that is a class, or a call, of a library's."""
 
 
-class Limits(NamedTuple):
+class NumberBounds(NamedTuple):
     """A field's bounds, by the names it has for them."""
 
     minimum: float | None = None
@@ -205,10 +205,10 @@ def _field(name: str, schema: dict[str, Any], context: Told) -> Field:
     )
 
 
-def _limits(schema: dict[str, Any], declared: Sequence[Bound]) -> Limits:
+def _limits(schema: dict[str, Any], declared: Sequence[Bound]) -> NumberBounds:
     """The limits of a number: those that its annotation declares, else its schema's."""
     low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    limits = Limits(schema.get("minimum", low), schema.get("maximum", high), low is not None, high is not None)
+    limits = NumberBounds(schema.get("minimum", low), schema.get("maximum", high), low is not None, high is not None)
     for bound in declared:
         match bound:
             case AtLeast() | Above():

@@ -24,7 +24,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch.optim import Optimizer
 
-from scalebook.training.ps.optimizer.rebuilding import unfit
 from scalebook.training.ps.worker.end import OptimizerEnd, Pushed
 
 
@@ -146,7 +145,11 @@ class Pushing:
         ValueError for arguments of an optimizer's own, which only its `step` would understand.
         """
         if others:
-            raise unfit(self._optimizer, f"its step is called with {', '.join(others)}, which a server does not have")
+            raise ValueError(
+                f"optimizer: {type(self._optimizer).__name__} does not work with a parameter server: its step is "
+                f"called with {', '.join(others)}, which a server does not have. Use another optimizer, for instance "
+                "torch.optim.SGD or torch.optim.Adam, or strategy ddp."
+            )
         output = None
         if closure is not None:
             with torch.enable_grad():
