@@ -145,9 +145,9 @@ class Pushing:
         ValueError for arguments of an optimizer's own, which only its `step` would understand.
         """
         if others:
+            why = f"its step is called with {', '.join(others)}, which a server does not have"
             raise ValueError(
-                f"optimizer: {type(self._optimizer).__name__} does not work with a parameter server: its step is "
-                f"called with {', '.join(others)}, which a server does not have. Use another optimizer, for instance "
+                f"optimizer: {type(self._optimizer).__name__} does not work with a parameter server: {why}. Use another optimizer, for instance "
                 "torch.optim.SGD or torch.optim.Adam, or strategy ddp."
             )
         output = None

@@ -10,8 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from scalebook.training.memory_limit import available_bytes
-from scalebook.training.ps.optimizer.tables import writes_by_norm
-from scalebook.training.ps.policy.beside_tables import refuse_beside_tables
+from scalebook.training.ps.policy.beside_tables import refuse_beside_tables, writes_by_norm
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange, misfit
 from scalebook.training.ps.worker.end import Need

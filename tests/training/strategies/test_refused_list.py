@@ -22,6 +22,7 @@ REFUSING: Final = (
     "ps/optimizer/finding.py",
     "ps/optimizer/tables.py",
     "ps/channel/remote_tables.py",
+    "ps/policy/beside_tables.py",
 )
 REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Create|Remove|Call|Send)\b")
 

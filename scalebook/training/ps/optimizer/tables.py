@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from scalebook.training.ps.policy.beside_tables import unfit_for_rows
+from scalebook.training.ps.policy.beside_tables import unfit_for_rows, writes_by_norm
 
 _MARK: Final = "_scalebook_table"
 FEW_ROWS: Final = 2
@@ -32,14 +32,6 @@ def mark_tables(model: nn.Module) -> None:
         if module.max_norm is not None:
             raise writes_by_norm(name)
         setattr(module.weight, _MARK, True)
-
-
-def writes_by_norm(name: str) -> ValueError:
-    """What is said of an embedding that writes into its own weights in each forward pass."""
-    return ValueError(
-        f"model: {name} has max_norm, which writes into weights that all workers share. Set max_norm to None, and "
-        "normalise what it returns."
-    )
 
 
 def is_table(parameter: Tensor) -> bool:

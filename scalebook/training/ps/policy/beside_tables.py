@@ -49,6 +49,14 @@ def refuse_beside_tables(settings: Settings) -> None:
         raise contradiction.error()
 
 
+def writes_by_norm(name: str) -> ValueError:
+    """What is said of an embedding that writes into its own weights in each forward pass."""
+    return ValueError(
+        f"model: {name} has max_norm, which writes into weights that all workers share. Set max_norm to None, and "
+        "normalise what it returns."
+    )
+
+
 def unfit_for_rows(name: str, settings: Mapping[str, object]) -> Unfit | None:
     """Why torch's optimizer of this name does not step row by row over tables, as a parameter server has it."""
     if name not in ROW_OPTIMIZERS:
