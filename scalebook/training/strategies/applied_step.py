@@ -147,8 +147,8 @@ class Pushing:
         if others:
             why = f"its step is called with {', '.join(others)}, which a server does not have"
             raise ValueError(
-                f"optimizer: {type(self._optimizer).__name__} does not work with a parameter server: {why}. Use another optimizer, for instance "
-                "torch.optim.SGD or torch.optim.Adam, or strategy ddp."
+                f"optimizer: {type(self._optimizer).__name__} does not work with a parameter server: {why}. Use "
+                "another optimizer, for instance torch.optim.SGD or torch.optim.Adam, or strategy ddp."
             )
         output = None
         if closure is not None:
