@@ -96,6 +96,7 @@ GOALS: Final = [
     Goal("AsyncPS x 2", "two unconnected processes", "cpu_ms"),
     Goal("AsyncPS x 1", "one process", "updates_per_s"),
     Goal("AsyncPS x 2", "hogwild x 2", "updates_per_s"),
+    Goal("hogwild x 2", "two unconnected processes", "updates_per_s"),
     Goal("AsyncPS x 2", "DDP gloo x 2", "updates_per_s"),
     Goal("AsyncPS x 2, sync", "DDP gloo x 2", "updates_per_s"),
     Goal("AsyncPS x 2", "torch RPC server x 2", "updates_per_s"),
@@ -113,7 +114,7 @@ GOALS: Final = [
     Goal("two unconnected processes, Lightning", "one process, Lightning", "updates_per_s", "the machine's limit"),
     Goal("AsyncPS x 2, Lightning", "one process, Lightning", "cpu_ms", "<= 1.15"),
     Goal("two unconnected processes, Lightning", "one process, Lightning", "cpu_ms", "the machine's limit"),
-    Goal("AsyncPS x 2, Lightning", "two unconnected processes, Lightning", "updates_per_s"),
+    Goal("AsyncPS x 2, Lightning", "two unconnected processes, Lightning", "updates_per_s", ">= 0.93"),
     Goal("AsyncPS x 2, Lightning", "two unconnected processes, Lightning", "cpu_ms"),
     Goal("AsyncPS x 2, Lightning", "DDP x 2, Lightning", "updates_per_s"),
 ]
