@@ -82,16 +82,25 @@ class ZmqWire(Wire):
         size = sum(map(len, body))
         head = HEAD.pack(MAGIC, kind, len(text), 0, number, size) + text
         whole = [one for one in body if len(one)]
-        try:
-            if self._design != "parts":
-                self._zmq.send_multipart([*self._peer, head, *whole], copy=False)
+        if self._design != "parts":
+            self._say([head, *whole])
+            return
+        self._say([head])
+        for one in whole:
+            for at in range(0, len(one), PART):
+                self._say([one[at : at + PART]])
+
+    def _say(self, message: list[Any]) -> None:
+        until = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                self._zmq.send_multipart([*self._peer, *message], copy=False)
                 return
-            self._zmq.send_multipart([*self._peer, head])
-            for one in whole:
-                for at in range(0, len(one), PART):
-                    self._zmq.send_multipart([*self._peer, one[at : at + PART]], copy=False)
-        except zmq.ZMQError as error:
-            raise ConnectionResetError(f"not sent: {error}") from error
+            except zmq.Again as error:
+                if self._lost() or time.monotonic() > until:
+                    raise ConnectionResetError("the connection is lost") from error
+            except zmq.ZMQError as error:
+                raise ConnectionResetError(f"not sent: {error}") from error
 
     @override
     def head(self, most_text: int, lives: Callable[[], bool] = lambda: True, within_s: float | None = None) -> WireHead:
@@ -177,7 +186,8 @@ def curve(socket_: Any, secret: Secret, serves: bool) -> None:
 
 def settled(socket_: Any, design: str) -> None:
     """What both sides set: a deadline of each wait, signs of life as often as ours, few messages ahead."""
-    socket_.rcvtimeo, socket_.sndtimeo, socket_.linger = int(SLICE_S * 1000), int(DEADLINE_S * 1000), 0
+    socket_.rcvtimeo = socket_.sndtimeo = int(SLICE_S * 1000)
+    socket_.linger = 0
     socket_.sndhwm = socket_.rcvhwm = AHEAD
     socket_.heartbeat_ivl, socket_.heartbeat_timeout = int(PULSE_S * 1000), int(DEAD_S * 1000)
     socket_.heartbeat_ttl = int(DEAD_S * 1000)
@@ -190,7 +200,7 @@ class Watch(threading.Thread):
 
     def __init__(self, socket_: Any) -> None:
         super().__init__(daemon=True)
-        self._events = socket_.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
+        self._events = socket_.get_monitor_socket()
         self._socket, self._is_over = socket_, False
         self._open: set[int] = set()
         self.lost_at: float | None = None
@@ -204,12 +214,12 @@ class Watch(threading.Thread):
         while not self._is_over:
             if self._events.poll(int(SLICE_S * 1000)):
                 event = recv_monitor_message(self._events)
-                if event["event"] == zmq.EVENT_DISCONNECTED:
-                    self._open.discard(event["value"])
-                    self.lost_at = None if self._open else time.monotonic()
-                else:
+                if event["event"] in (zmq.EVENT_ACCEPTED, zmq.EVENT_CONNECTED):
                     self._open.add(event["value"])
                     self.lost_at = None
+                elif event["event"] in (zmq.EVENT_DISCONNECTED, zmq.EVENT_CLOSED, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL):
+                    self._open.discard(event["value"])
+                    self.lost_at = None if self._open else time.monotonic()
 
     def is_lost(self) -> bool:
         return self.lost_at is not None
@@ -236,6 +246,7 @@ class ZmqChannel(Channel):
     def _connect(self, until: float) -> Wire:
         socket_ = self._context_zmq.socket(zmq.REQ if self.design == "req" else zmq.DEALER)
         settled(socket_, self.design)
+        socket_.reconnect_ivl = -1  # a call in flight would be lost, and nobody told: it is sent again by its number
         if self.design != "req":
             socket_.identity = b"w" + secrets.token_bytes(8)
         if self._reach.tls:
@@ -244,7 +255,7 @@ class ZmqChannel(Channel):
         socket_.connect(f"tcp://{self._reach.host}:{self._reach.port}")
         self._wire = wire = ZmqWire(socket_, self.design, watch.is_lost)
         wire.send(Kind.HELLO, text=json.dumps(self._hello._asdict()).encode())
-        if wire.head(1024, within_s=until - time.monotonic()).kind != Kind.WELCOME:
+        if wire.head(1024, within_s=min(1.0, until - time.monotonic())).kind != Kind.WELCOME:
             raise ProtocolError("neither taken nor refused")
         return wire
 
@@ -268,12 +279,12 @@ class ZmqDoor(Door):
 
     @override
     def open(self) -> None:
-        self._context_zmq = zmq.Context(io_threads=1)
+        self._context_zmq, self._owner = zmq.Context(io_threads=1), threading.get_ident()
         self._zmq = self._context_zmq.socket(zmq.REP if self.design == "req" else zmq.ROUTER)
         settled(self._zmq, self.design)
         if self._tls is not None:
             curve(self._zmq, self._secret, serves=True)
-        self._zmq.use_fd = self._listener.fileno()
+        self._zmq.use_fd = os.dup(self._listener.fileno())  # which it closes
         if self.design != "req":
             self._zmq.router_mandatory = True  # else it drops what a slow worker has no room for, and tells nobody
         self._watch = Watch(self._zmq)
@@ -284,8 +295,9 @@ class ZmqDoor(Door):
     @override
     def close(self) -> None:
         self._is_closed = True
-        self._watch.end()
-        self._context_zmq.destroy(linger=0)
+        if threading.get_ident() == self._owner and not self._zmq.closed:  # libzmq aborts where another thread closes
+            self._watch.end()
+            self._context_zmq.destroy(linger=0)
 
     @override
     def lives(self) -> bool:
