@@ -35,13 +35,22 @@ from benchmarks.cluster import HOST, RUN, end_at_once
 from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.machine import Others
 from scalebook.training.ps.channel import post, remote_end
-from scalebook.training.ps.channel.certificate import serving
 from scalebook.training.ps.channel.channel import Channel, Reach
 from scalebook.training.ps.channel.door import Door, Gone
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Hello, Secret, Use
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Hello, Secret, Use, serving
 from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.sockets import DEAD_S, PULSE_S, listening
-from scalebook.training.ps.channel.wire import HEAD, MAGIC, SLICE_S, Kind, ProtocolError, Wire, WireHead
+from scalebook.training.ps.channel.wire import (
+    DEAD_S,
+    HEAD,
+    MAGIC,
+    PULSE_S,
+    SLICE_S,
+    Kind,
+    ProtocolError,
+    Wire,
+    WireHead,
+    listening,
+)
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.processes import run_workers

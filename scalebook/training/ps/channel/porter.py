@@ -8,10 +8,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final, NoReturn
 
-from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.door import GIVEN_UP
 from scalebook.training.ps.channel.gate import ADDRESS, Addressed, Gate, gate_of
-from scalebook.training.ps.channel.greeting import GREETING_S, Hello, Refused, Secret, admit
+from scalebook.training.ps.channel.greeting import GREETING_S, Hello, Refused, Secret, Serving, admit
 from scalebook.training.ps.channel.wire import SLICE_S
 
 STRANGERS: Final = 256

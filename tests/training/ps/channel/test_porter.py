@@ -10,7 +10,7 @@ import pytest
 from scalebook.training.ps.channel import porter
 from scalebook.training.ps.channel.gate import Gate, address
 from scalebook.training.ps.channel.porter import Porter
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel.wire import listening
 from tests.training.ps.channel.far import LOOPBACK, SECRET
 
 
