@@ -61,9 +61,8 @@ PART: Final = 1 << 20
 AHEAD: Final = 16
 """Messages that may wait in a socket."""
 WARM_UP: Final = 8
-DESIGNS: Final = ("req", "whole", "lent", "parts")
-"""REQ and REP; DEALER and ROUTER with one message for a frame; so that gradients are used where pyzmq received them; or
-in parts."""
+DESIGNS: Final = ("whole", "lent", "parts")
+"""One message for a frame; the same, and gradients are used where pyzmq received them; or in parts."""
 OURS: Final = "ours"
 
 
@@ -156,7 +155,7 @@ class ZmqWire(Wire):
         for room, frame in zip(rooms, self._rest, strict=True):
             if self._lends and isinstance(lent := getattr(room.obj, "tensor", None), Tensor):
                 taken = torch.frombuffer(frame.buffer, dtype=lent.dtype)
-                lent.set_(taken.untyped_storage(), 0, lent.shape, lent.stride())  # type: ignore[no-untyped-call]
+                lent.set_(taken.untyped_storage(), 0, lent.shape, lent.stride())
             else:
                 room[:] = frame.buffer
         self._rest = []
@@ -178,7 +177,7 @@ class ZmqWire(Wire):
 
     @override
     def close(self) -> None:
-        if not self._peer and self._design != "req":
+        if not self._peer:
             self._zmq.close(linger=0)
 
 
@@ -244,20 +243,20 @@ class ZmqChannel(Channel):
     """As ours, but that each connection is a socket of pyzmq with an identity of its own."""
 
     design = ""
+    _watch: Watch | None = None
 
     @override
     def open(self, within_s: float, pulse: bool = True) -> None:
-        self._context_zmq, self._watch = zmq.Context(io_threads=1), None
+        self._context_zmq = zmq.Context(io_threads=1)
         self._hello = self._hello._replace(incarnation=1)
         self._connect(time.monotonic() + within_s)
 
     @override
     def _connect(self, until: float) -> Wire:
-        socket_ = self._context_zmq.socket(zmq.REQ if self.design == "req" else zmq.DEALER)
+        socket_ = self._context_zmq.socket(zmq.DEALER)
         settled(socket_, self.design)
         socket_.reconnect_ivl = -1  # a call in flight would be lost, and nobody told: it is sent again by its number
-        if self.design != "req":
-            socket_.identity = b"w" + secrets.token_bytes(8)
+        socket_.identity = b"w" + secrets.token_bytes(8)
         if self._reach.tls:
             curve(socket_, self._reach.secret, serves=False)
         self._watch = watch = Watch(socket_)
@@ -282,20 +281,19 @@ class ZmqChannel(Channel):
 
 
 class ZmqDoor(Door):
-    """One ROUTER, or REP, for all connections of a worker, at the port where ours listens."""
+    """One ROUTER for all connections of a worker, at the port where ours listens."""
 
     design = ""
 
     @override
     def open(self) -> None:
         self._context_zmq, self._owner = zmq.Context(io_threads=1), threading.get_ident()
-        self._zmq = self._context_zmq.socket(zmq.REP if self.design == "req" else zmq.ROUTER)
+        self._zmq = self._context_zmq.socket(zmq.ROUTER)
         settled(self._zmq, self.design)
         if self._tls is not None:
             curve(self._zmq, self._secret, serves=True)
         self._zmq.use_fd = os.dup(self._listener.fileno())  # which it closes
-        if self.design != "req":
-            self._zmq.router_mandatory = True  # else it drops what a slow worker has no room for, and tells nobody
+        self._zmq.router_mandatory = True  # else it drops what a slow worker has no room for, and tells nobody
         self._watch = Watch(self._zmq)
         host, port = self._listener.getsockname()[:2]  # type: ignore[attr-defined]  # a socket
         self._zmq.bind(f"tcp://{host}:{port}")
@@ -318,15 +316,15 @@ class ZmqDoor(Door):
     @override
     def wire(self, within_s: float, use: Use = "calls") -> Wire:
         until = time.monotonic() + within_s
-        count, expected = int(self.design != "req"), self._expected
+        expected = self._expected
         while time.monotonic() < until and self.lives():
             try:
                 parts = self._others.pop() if self._others else self._zmq.recv_multipart(copy=False)
             except zmq.Again:
                 continue
-            peer, lends = [part.bytes for part in parts[:count]], self.design == "lent"
+            peer, lends = [parts[0].bytes], self.design == "lent"
             wire = ZmqWire(self._zmq, self.design, self._watch.is_lost, peer, self._others, lends)
-            wire.first = parts[count:]
+            wire.first = parts[1:]
             try:
                 head = wire.head(1024)
             except ProtocolError:  # a part of what an older connection has sent
