@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from unittest.mock import patch
 
 import torch
@@ -210,9 +210,9 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self._events = socket_.get_monitor_socket()
         self._socket, self._is_over = socket_, False
-        self._open: set[int] = set()
+        self._open, self._mine = set[int](), cast(int | None, None)
         self.lost_at: float | None = None
-        """When the last connection was lost, if none is there."""
+        """When the connection was lost, if it was."""
         self.start()
 
     @override
@@ -224,10 +224,17 @@ class Watch(threading.Thread):
                 event = recv_monitor_message(self._events)
                 if event["event"] in (zmq.EVENT_ACCEPTED, zmq.EVENT_CONNECTED):
                     self._open.add(event["value"])
-                    self.lost_at = None
+                    if self._mine == event["value"]:
+                        self.lost_at = None
                 elif event["event"] in (zmq.EVENT_DISCONNECTED, zmq.EVENT_CLOSED, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL):
                     self._open.discard(event["value"])
-                    self.lost_at = None if self._open else time.monotonic()
+                    if self._mine in (None, event["value"]):
+                        self._mine, self.lost_at = self._mine and -1, time.monotonic()
+
+    def follow(self, connection: int) -> None:
+        """This is the worker's, of all that strangers have too."""
+        self._mine = connection
+        self.lost_at = None if connection in self._open else time.monotonic()
 
     def is_lost(self) -> bool:
         return self.lost_at is not None
@@ -310,7 +317,7 @@ class ZmqDoor(Door):
     def lives(self) -> bool:
         lost = self._watch.lost_at
         if not self._gone and lost is not None and time.monotonic() > lost + DEAD_S:
-            self._lose(f"worker {self._expected.worker} was gone for {DEAD_S:g} s")
+            self._lose(f"worker {self._expected.worker} was silent for {DEAD_S:g} s")
         return super().lives()
 
     @override
@@ -332,6 +339,7 @@ class ZmqDoor(Door):
             if head.kind == Kind.HELLO:
                 hello = Hello(**json.loads(wire.text(head)))
                 if (hello.run, hello.worker, hello.digest) == (expected.run, expected.worker, expected.digest):
+                    self._watch.follow(parts[-1].get(zmq.SRCFD))
                     wire.send(Kind.WELCOME, hello.incarnation)
                     return wire
         raise Gone(self._gone or "nobody came")
