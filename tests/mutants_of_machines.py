@@ -57,7 +57,7 @@ MUTANTS_OF_MACHINES = (
     Mutant(
         "channel", f"{CHANNEL}/gate.py",
         "magic == _MAGIC and number < gates else None", "magic == _MAGIC and number <= gates else None",
-        "an address behind the last gate ends who listens for all", (f"{FAR}/test_porter.py",),
+        "an address behind the last gate ends who listens for all", (f"{FAR}/test_gate.py",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/raw.py",

@@ -12,13 +12,12 @@ from time import monotonic
 from typing import Final
 
 from scalebook.training.ps.channel.gate import Dead, Listener
-from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, Serving, Use, admit
+from scalebook.training.ps.channel.greeting import GIVEN_UP, Hello, Refused, Secret, Serving, Use, admit
 from scalebook.training.ps.channel.wire import DEAD_S, SLICE_S, Kind, ProtocolError, Wire, set_up
 from scalebook.training.ps.memory.region import anonymous_file
 
 GUESTS: Final = 8
 """Connections that have not said who they are, at a time; more are closed at once."""
-GIVEN_UP: Final = "channel: this worker was given up here, or another has taken its place."
 _FIRST_BITS: Final = 40
 """Where numbers begin is drawn, so that one of another launch is none of these."""
 

@@ -26,6 +26,7 @@ PROTOCOL: Final = 2
 GREETING_S: Final = 5.0
 """The whole of it, TLS included, has so many seconds for each frame."""
 KEY_BYTES: Final = 32
+GIVEN_UP: Final = "channel: this worker was given up here, or another has taken its place."
 _NONCE: Final = 32
 _PROOF: Final = 32
 _HELLO: Final = 1024  # bytes at most

@@ -22,7 +22,8 @@ def refuse(operation: str, only_writes: bool) -> None:
 def test_whoever_holds_the_parameter_holds_it_still_and_is_refused() -> None:
     """Another object in the module's place would leave the optimizer's, a tied layer's and a caller's with zeros."""
     table, tied = nn.Embedding(4, 2, sparse=True), nn.Linear(2, 4, bias=False)
-    held = tied.weight = table.weight
+    tied.weight = held = table.weight
+    assert isinstance(held, Parameter)
     optimizer, values = SGD(table.parameters(), lr=0.1), held.detach().clone()
     keep_away(held, refuse)
     for one in (held, table.weight, tied.weight, optimizer.param_groups[0]["params"][0], next(table.parameters())):
