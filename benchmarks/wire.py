@@ -6,8 +6,8 @@ signs of life and encryption (CURVE, with keys made of the run's) are its own. N
 shards' update is in all figures. Systems take turns, and ratios are of one turn. pyzmq is none of Scalebook's packages:
 
     pip install --target /tmp/pyzmq pyzmq
-    PYTHONPATH=/tmp/pyzmq python -m benchmarks.wire [--turns 8] [--seconds 1.5] [--megabytes 0.1 1 10 40]
-                                                    [--designs parts] [--deaths]
+    PYTHONPATH=/tmp/pyzmq python -m benchmarks.wire [--turns 8] [--seconds 1] [--megabytes 0.1 1 10 40]
+                                                    [--designs whole parts]
 """
 
 import argparse
@@ -435,9 +435,9 @@ def both_cpu_s(other: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=1.5, help="measured, of each system in each turn")
+    parser.add_argument("--seconds", type=float, default=1.0, help="measured, of each system in each turn")
     parser.add_argument("--megabytes", type=float, nargs="+", default=[0.1, 1, 10, 40], help="of parameters")
-    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=["parts"], help="of pyzmq")
+    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=["whole", "parts"], help="of pyzmq")
     arguments = parser.parse_args()
     if zmq is None:
         raise SystemExit("pyzmq is not here; see --help")
