@@ -251,12 +251,14 @@ class ZmqChannel(Channel):
 
     design = ""
     _watch: Watch | None = None
+    _greeting_s = DEADLINE_S  # less when the other side has been there
 
     @override
     def open(self, within_s: float, pulse: bool = True) -> None:
         self._context_zmq = zmq.Context(io_threads=1)
         self._hello = self._hello._replace(incarnation=1)
         self._connect(time.monotonic() + within_s)
+        self._greeting_s = 1.0
 
     @override
     def _connect(self, until: float) -> Wire:
@@ -270,7 +272,7 @@ class ZmqChannel(Channel):
         socket_.connect(f"tcp://{self._reach.host}:{self._reach.port}")
         self._wire = wire = ZmqWire(socket_, self.design, watch.is_lost)
         wire.send(Kind.HELLO, text=json.dumps(self._hello._asdict()).encode())
-        if wire.head(1024, within_s=min(1.0, until - time.monotonic())).kind != Kind.WELCOME:
+        if wire.head(1024, within_s=min(self._greeting_s, until - time.monotonic())).kind != Kind.WELCOME:
             raise ProtocolError("neither taken nor refused")
         return wire
 
