@@ -40,7 +40,7 @@ from scalebook.training.planning.reliability import ComparedPlan, PlansCompared,
 from scalebook.training.ps.channel.channel import Reach
 from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
 from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel.wire import listening
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.clock import Distribution, Link, Seconds
 from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK

@@ -40,24 +40,24 @@ MUTANTS_OF_MACHINES = (
         "who may come later does not", (f"{FAR}/test_greeting.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/certificate.py",
+        "channel", f"{CHANNEL}/greeting.py",
         "certificate.public_bytes(serialization.Encoding.DER)", "certificate.public_bytes(pem)",
         "the proof is of another fingerprint than the one that is seen", (f"{FAR}/test_greeting.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/lives.py",
+        "channel", f"{CHANNEL}/door.py",
         "return self.newest < incarnation <=", "return self.newest <= incarnation <=",
-        "one life of a worker begins twice", (f"{FAR}/test_lives.py",),
+        "one life of a worker begins twice", (f"{FAR}/test_door.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/lives.py",
+        "channel", f"{CHANNEL}/door.py",
         "return os.lseek(self._file, 1, os.SEEK_CUR)", "return os.lseek(self._file, 0, os.SEEK_CUR)",
-        "two processes are the same worker", (f"{FAR}/test_lives.py",),
+        "two processes are the same worker", (f"{FAR}/test_door.py",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/gate.py",
         "magic == _MAGIC and number < gates else None", "magic == _MAGIC and number <= gates else None",
-        "an address behind the last gate ends who listens for all", (f"{FAR}/test_porter.py",),
+        "an address behind the last gate ends who listens for all", (f"{FAR}/test_gate.py",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/raw.py",

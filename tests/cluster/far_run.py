@@ -19,13 +19,12 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.certificate import Serving, serving
 from scalebook.training.ps.channel.channel import ChannelLost, Reach
 from scalebook.training.ps.channel.door import Gone
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Refused, Secret
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Refused, Secret, Serving, serving
 from scalebook.training.ps.channel.lane import has_lane
 from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel.wire import listening
 from scalebook.training.ps.launch import Launch, anonymous_file
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.joined import Joined

@@ -18,14 +18,12 @@ from typing import Final, NamedTuple, NoReturn
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.certificate import serving
 from scalebook.training.ps.channel.desk import MOST_TEXT, Board, DeskCalls, desks, pair
 from scalebook.training.ps.channel.door import Gone
-from scalebook.training.ps.channel.gate import Gate
-from scalebook.training.ps.channel.greeting import Hello, Refused, Secret
+from scalebook.training.ps.channel.gate import Gate, Porter, turn_away
+from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, serving
 from scalebook.training.ps.channel.mirror import settings_digest
 from scalebook.training.ps.channel.passage import COME_AGAIN_S, LOST_CODE, NewsLost, Notes, Passage, Run
-from scalebook.training.ps.channel.porter import Porter, turn_away
 from scalebook.training.ps.channel.post import Post
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.worker.end import DataCursor, Meetings

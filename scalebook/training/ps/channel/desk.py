@@ -11,11 +11,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from scalebook.training.ps.channel.asked import Offer, ReadCall, count, read
-from scalebook.training.ps.channel.certificate import Serving
-from scalebook.training.ps.channel.door import Door
+from scalebook.training.ps.channel.door import Door, Lives
 from scalebook.training.ps.channel.gate import Gate, Listener
-from scalebook.training.ps.channel.greeting import Hello, Secret
-from scalebook.training.ps.channel.lives import Lives
+from scalebook.training.ps.channel.greeting import Hello, Secret, Serving
 from scalebook.training.ps.channel.stand_in import StandIn
 from scalebook.training.ps.channel.wire import ProtocolError
 

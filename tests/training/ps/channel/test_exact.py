@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
-from scalebook.training.ps.channel.certificate import serving
+from scalebook.training.ps.channel.greeting import serving
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.codecs import Bf16, Int8, PowerSgd, Qsgd, Sign, TopK
 from scalebook.training.ps.policy.local import Downpour, LocalSGD

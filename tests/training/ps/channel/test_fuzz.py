@@ -18,8 +18,7 @@ from torch.nn import Parameter
 from scalebook.training.ps.channel.channel import Channel
 from scalebook.training.ps.channel.greeting import KEY_BYTES, Hello, Secret, Use, greet
 from scalebook.training.ps.channel.mirror import settings_digest
-from scalebook.training.ps.channel.sockets import connected
-from scalebook.training.ps.channel.wire import HEAD, MAGIC, Kind
+from scalebook.training.ps.channel.wire import HEAD, MAGIC, Kind, connected
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, SHAPES, Far, far
