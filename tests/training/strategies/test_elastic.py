@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut, WorkerLost
 from scalebook.training.ps.policy.worker_range import WorkerRange
-from scalebook.training.strategies import AsyncPS, elastic_side
+from scalebook.training.strategies import AsyncPS, elastic_monitor
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.training.strategies.machines import Machine, behind, by_hand
@@ -200,7 +200,7 @@ def test_an_exception_elsewhere_is_a_machine_that_leaves(made: Any, tmp_path: Pa
 
 
 def test_with_too_few_for_a_while_it_ends_and_says_so(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_side, "COME_AGAIN_S", 2.0)
+    monkeypatch.setattr(elastic_monitor, "COME_AGAIN_S", 2.0)
     cluster = made(2, 2)
     first, second = cluster.start(0), cluster.start(1)
     cluster.goes_on(0, 1)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scalebook.training.ps.channel.desk import Board
+from scalebook.training.ps.channel.mailbox import Board
 from scalebook.training.ps.channel.mirror import settings_digest
 from scalebook.training.ps.policy.settings import Settings
 
