@@ -6,12 +6,12 @@ from contextlib import closing
 from typing import Final
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.nodes import Place
+from scalebook.training.nodes import NodeRank
 
 ADDRESS: Final = "MASTER_ADDR"
 
 
-def listening_at(place: Place, port: int) -> socket.socket:
+def listening_at(place: NodeRank, port: int) -> socket.socket:
     """At the address that was given, and at no other. ConfigError where that cannot be."""
     own = resolved(place)
     try:
@@ -22,7 +22,7 @@ def listening_at(place: Place, port: int) -> socket.socket:
         raise ConfigError(ADDRESS, why, remedy) from error
 
 
-def resolved(place: Place) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def resolved(place: NodeRank) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """The address as this machine knows it. ConfigError where it is none, or one that means another on each machine."""
     try:
         found = socket.getaddrinfo(place.address, place.port, type=socket.SOCK_STREAM)
@@ -36,7 +36,7 @@ def resolved(place: Place) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return address
 
 
-def interface_to(place: Place | None) -> str | None:
+def interface_to(place: NodeRank | None) -> str | None:
     """The network interface by which this machine reaches the others; None where it has no name. `place` is None for
     a process that was started alone."""
     if place is None or place.nodes == 1:

@@ -21,7 +21,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from scalebook.training.nodes import Place, place
+from scalebook.training.nodes import NodeRank, node_rank
 from scalebook.training.ps.policy.bounds import PositiveFloat, check
 from scalebook.training.ps.policy.codecs import CodecName, in_halves, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
@@ -84,7 +84,7 @@ class DDP(AroundFork, DDPStrategy):
         self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone
         self._meeting: socket.socket | None = None  # worker 0's, where all find each other
         self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
-        self._place: Place | None = None  # of this process among those that were started; None: it is alone
+        self._place: NodeRank | None = None  # of this process among those that were started; None: it is alone
         self._monitor: NodeMonitor | None = None  # of the others, if it is not alone
         self._first = 0  # of the workers here, the first one's number
 
@@ -98,7 +98,7 @@ class DDP(AroundFork, DDPStrategy):
         if not forks(self.cluster_environment):
             super()._configure_launcher()
             return
-        self._place = place(os.environ, self.num_nodes, self.num_processes)
+        self._place = node_rank(os.environ, self.num_nodes, self.num_processes)
         if self._place is not None:
             self.cluster_environment = StartedEnvironment()
             self.set_world_ranks()

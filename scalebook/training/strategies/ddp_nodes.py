@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 from typing_extensions import override
 
-from scalebook.training.nodes import Place
+from scalebook.training.nodes import NodeRank
 from scalebook.training.ps.far import MonitorMailbox, Reach, RemoteMailbox
 from scalebook.training.strategies.addresses import listening_at, resolved
 from scalebook.training.strategies.key_file import key_of_run
@@ -21,7 +21,7 @@ ASK_S: Final = 10.0
 
 
 def node_monitor(
-    place: Place, devices: int, deadline_s: float, started_with: Mapping[str, str], meets_at: int
+    place: NodeRank, devices: int, deadline_s: float, started_with: Mapping[str, str], meets_at: int
 ) -> FirstMonitor | OtherMonitor:
     """Made before the fork. `devices`: workers of one machine; `meets_at`: the port, on the first machine, at which the
     workers meet. ConfigError where address, port or key are none."""
@@ -44,7 +44,7 @@ class HostedMailbox(RemoteMailbox):
     """Where torchrun's agent listens at the port that all were told, its store says at which one the first monitor
     does. A fixed one beside it may be another job's."""
 
-    def __init__(self, name: str, reach: Reach, place: Place) -> None:
+    def __init__(self, name: str, reach: Reach, place: NodeRank) -> None:
         super().__init__(name, reach)
         self._place = place
         self._store: TCPStore | None = None
@@ -65,7 +65,7 @@ class HostedMailbox(RemoteMailbox):
         return super().find(within_s)
 
 
-def _agents_store(place: Place) -> TCPStore:
+def _agents_store(place: NodeRank) -> TCPStore:
     return TCPStore(
         place.address, place.port, is_master=False, timeout=timedelta(seconds=ASK_S), wait_for_workers=False
     )

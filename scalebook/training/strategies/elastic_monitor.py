@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut
-from scalebook.training.nodes import Place
+from scalebook.training.nodes import NodeRank
 from scalebook.training.ps.far import COME_AGAIN_S, OnePort
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.worker_range import WORKERS, WorkerRange
@@ -31,7 +31,7 @@ class ElasticMonitor(ServerMonitor):
 
     def __init__(
         self,
-        place: Place,
+        place: NodeRank,
         port: OnePort,
         me: NodeHello,
         deadline_s: float,

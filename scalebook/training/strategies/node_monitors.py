@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
-from scalebook.training.nodes import NODES, Place
+from scalebook.training.nodes import NODES, NodeRank
 from scalebook.training.ps.far import (
     DEAD_S,
     LEAVE_S,
@@ -75,7 +75,7 @@ def next_run(environment: Mapping[str, str]) -> str:
 class NodeMonitor(PeerMonitor):
     """For one machine: what both sides have. `ends_all`: which ends on another than the first are everybody's."""
 
-    def __init__(self, place: Place, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]) -> None:
+    def __init__(self, place: NodeRank, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]) -> None:
         self._place, self._me, self._deadline_s, self._ends_all = place, me, deadline_s, ends_all
         self._hellos: dict[int, NodeHello] = {place.index: me}
         self._ends: dict[int, NodeEnd] = {}  # elsewhere
@@ -144,7 +144,7 @@ class FirstMonitor(NodeMonitor):
 
     def __init__(
         self,
-        place: Place,
+        place: NodeRank,
         mailbox: MonitorMailbox,
         me: NodeHello,
         deadline_s: float,
@@ -305,7 +305,7 @@ class OtherMonitor(NodeMonitor):
 
     def __init__(
         self,
-        place: Place,
+        place: NodeRank,
         mailbox: RemoteMailbox,
         me: NodeHello,
         deadline_s: float,

@@ -159,6 +159,7 @@ class ProcessWatch:
             raise lost.error()
         key = process.role, process.number
         del self._running[key], self._forked[key]
+        self._others.show()
         process.end(GRACE_S)
         if restarts := reaction is Reaction.RESTART and not self.stopping.is_set():
             self.start(*key)
@@ -166,6 +167,7 @@ class ProcessWatch:
         return None if restarts or process.role == "server" else lost
 
     def _ask(self, process: Forked) -> tuple[Lost, Reaction]:
+        self._others.show()  # who dies slowly is waited for
         lost = Lost(process.role, process.number, process.cause())
         if self.stopping.is_set() and process.exit_code() == -signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)  # asked to stop before training had begun

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from scalebook.training.errors import one_line
 from scalebook.training.failures import NodeLost, WorkerLost
-from scalebook.training.nodes import Place
+from scalebook.training.nodes import NodeRank
 from scalebook.training.ps.far import ChannelLost, OnePort, Passage, Refused
 from scalebook.training.ps.launch import Launch
 from scalebook.training.strategies.deaths import Deaths
@@ -28,7 +28,7 @@ class ServerMonitor(FirstMonitor):
 
     def __init__(
         self,
-        place: Place,
+        place: NodeRank,
         port: OnePort,
         me: NodeHello,
         deadline_s: float,
@@ -88,7 +88,7 @@ class ServerMonitor(FirstMonitor):
 class WorkersMonitor(OtherMonitor):
     """Of a machine whose workers reach the shards by the way there."""
 
-    def __init__(self, place: Place, way: Passage, me: NodeHello, deadline_s: float) -> None:
+    def __init__(self, place: NodeRank, way: Passage, me: NodeHello, deadline_s: float) -> None:
         super().__init__(place, way, me, deadline_s, EXCEPTIONS)
         self.way = way
         self._deaths: list[tuple[int, str]] = []

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing_extensions import override
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.nodes import Place
+from scalebook.training.nodes import NodeRank
 from scalebook.training.ps.far import OnePort, Passage, Run, StandInEnd, settings_digest
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
@@ -60,7 +60,7 @@ class OtherMachine(MachinePart):
     is_training = True
 
     def __init__(
-        self, place: Place, workers: int, forks: Processes, deadline_s: float, deaths: WorkersDeaths, way: Passage
+        self, place: NodeRank, workers: int, forks: Processes, deadline_s: float, deaths: WorkersDeaths, way: Passage
     ) -> None:
         super().__init__(workers, forks, deadline_s)
         self.node, self._deaths, self._way = place.node, deaths, way
@@ -91,7 +91,7 @@ def goes_out(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 def machine_of_several(
-    place: Place,
+    place: NodeRank,
     settings: Settings,
     environment: Mapping[str, str],
     arguments: AsyncArguments,

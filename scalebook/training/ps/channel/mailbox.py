@@ -1,16 +1,18 @@
 """What the monitors of a run's machines tell each other, beside what their workers do: short texts, both ways.
 
 A process of the first machine keeps the port. Each other machine's monitor asks it about each `PULSE_S` what the first
-monitor says, and leaves there what it says itself. A monitor that has not shown itself to that process for `DEAD_S` is
-silent, which is told to the others; so is the first one, which shows itself in memory.
+monitor says, and leaves there what it says itself. One that has not asked for `DEAD_S` is silent, which the first is
+told. The first itself may be held up for longer, by a disk or a death; the others are told of it when it is stopped.
 """
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from mmap import mmap
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
@@ -184,7 +186,7 @@ class MonitorMailbox:
         return told
 
     def show(self) -> None:
-        """A sign of life, to be given each `PULSE_S` or so from the first one on."""
+        """A sign of life, to be given again and again from the first one on."""
         self._shown[0] = monotonic()
 
     def say(self, text: str) -> None:
@@ -253,7 +255,7 @@ class MonitorMailbox:
         silence = json.dumps(["silent", DEAD_S])
         for machine in board.take_silent():
             self._heard(machine, silence)
-        if 0.0 < self._shown[0] < monotonic() - DEAD_S:
+        if 0.0 < self._shown[0] < monotonic() - DEAD_S and _is_stopped(os.getppid()):
             self.rest()
             board.put(silence)
 
@@ -270,6 +272,15 @@ class MonitorMailbox:
     def _turn_away(self, hello: Hello) -> int:
         """Whoever comes to such a gate, with the key. `Refused`."""
         turn_away(hello)
+
+
+def _is_stopped(pid: int) -> bool:
+    """By SIGSTOP or a debugger; proc(5)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has gone, and this process goes with it
+        return False
+    return stat.rpartition(")")[2].split()[0] in ("T", "t")
 
 
 class RemoteMailbox:
