@@ -12,7 +12,7 @@ import pytest
 from lightning.pytorch import Callback
 
 from scalebook.training.failures import NodeLost
-from scalebook.training.ps.channel import mailbox
+from scalebook.training.ps.channel import mailbox, sockets
 from scalebook.training.strategies import DDP, node_monitors
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
@@ -68,7 +68,7 @@ def training(machines: Namespaces, folder: Path, ended: Numbers) -> Iterator[lis
             one.end()
 
 
-@pytest.mark.parametrize("silent_s", [3.0, pytest.param(mailbox.DEAD_S, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("silent_s", [3.0, pytest.param(sockets.DEAD_S, marks=pytest.mark.thorough)])
 def test_a_cut_link_is_told_by_both_and_nobody_listened_elsewhere(
     apart: Namespaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent_s: float
 ) -> None:

@@ -117,8 +117,8 @@ def together(environments: list[dict[str, str]], body: Callable[[], Any], folder
             machine.end()
 
 
-def outcomes(body: Callable[[], Any], folder: Path) -> list[Any]:
-    """What each of two machines returns or raises; how long after the death the second has ended is noted."""
+def outcomes(body: Callable[[], Any], folder: Path, nodes: int = 2) -> list[Any]:
+    """What each of so many machines returns or raises; how long after the death the second has ended is noted."""
 
     def ends() -> Any:
         try:
@@ -126,7 +126,7 @@ def outcomes(body: Callable[[], Any], folder: Path) -> list[Any]:
         finally:
             (folder / f"ended-{os.environ['NODE_RANK']}").touch()
 
-    machines = [Machine(one, ends, folder / f"machine-{node}") for node, one in enumerate(by_hand())]
+    machines = [Machine(one, ends, folder / f"machine-{node}") for node, one in enumerate(by_hand(nodes))]
     found: list[Any] = []
     try:
         for machine in machines:

@@ -39,6 +39,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "DEAD_S", DEAD_S)
 
 
+def test_each_launch_is_a_run_of_its_own() -> None:
+    """Whoever is faster would else meet the one before, which is about to end."""
+    names = {
+        node_monitors.next_run({"TORCHELASTIC_RUN_ID": 300 * "x", "TORCHELASTIC_RESTART_COUNT": str(n)})
+        for n in (0, 0, 1)
+    }
+    assert len(names) == 3
+    assert max(map(len, names)) <= 200
+
+
 # --- what does not begin ---------------------------------------------------------------------------------------------
 
 
@@ -194,6 +204,20 @@ def test_an_exception_ends_both(strategy: Strategy, worker: int, tmp_path: Path)
     assert isinstance(found[worker], KeyError)
     assert isinstance(found[1 - worker], NodeLost)
     assert str(found[1 - worker]) == f"node {worker} ({HOST}) has ended with KeyError: 'a sample'"
+
+
+@each
+def test_of_three_machines_the_third_is_told_which_one_ended_it(strategy: Strategy, tmp_path: Path) -> None:
+    def wrong(_trainer: Trainer) -> None:
+        raise KeyError("a sample")
+
+    def body() -> None:
+        callbacks = [AtBatch(1, 5, wrong)]
+        fit(trainer(tmp_path, strategy(), num_nodes=3, max_epochs=100_000, callbacks=callbacks))
+
+    first, there, third = outcomes(body, tmp_path, nodes=3)
+    assert isinstance(there, KeyError)
+    assert str(first) == str(third) == f"node 1 ({HOST}) has ended with KeyError: 'a sample'"
 
 
 SILENT = f"has not been heard of for {DEAD_S:g} s"

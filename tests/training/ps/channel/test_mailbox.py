@@ -5,6 +5,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from scalebook.training.ps.channel import mailbox
@@ -52,6 +53,9 @@ def test_a_process_that_is_stopped_is_known_from_one_that_waits() -> None:
         while True:
             time.sleep(60)
     try:
+        until = time.monotonic() + 20
+        while psutil.Process(child).status() != psutil.STATUS_SLEEPING and time.monotonic() < until:
+            time.sleep(0.01)
         assert not mailbox._is_stopped(child)
         os.kill(child, signal.SIGSTOP)
         os.waitpid(child, os.WUNTRACED)
