@@ -21,7 +21,7 @@ from scalebook.training.ps.channel.certificate import serving
 from scalebook.training.ps.channel.channel import ChannelLost, Reach
 from scalebook.training.ps.channel.door import Gone
 from scalebook.training.ps.channel.greeting import Hello, Refused, Secret
-from scalebook.training.ps.channel.mailbox import LEAVE_S, MonitorMailbox, RemoteMailbox
+from scalebook.training.ps.channel.mailbox import LEAVE_S, Met, MonitorMailbox, RemoteMailbox
 from scalebook.training.ps.channel.mirror import settings_digest
 from scalebook.training.ps.channel.passage import COME_AGAIN_S, LOST_CODE, Notes, Passage, Run
 from scalebook.training.ps.channel.porter import turn_away
@@ -31,8 +31,8 @@ from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.worker.end import DataCursor, Meetings
 
 __all__ = [
-    "COME_AGAIN_S", "DEAD_S", "LEAVE_S", "PULSE_S", "ChannelLost", "MonitorMailbox", "OnePort", "Passage", "Reach",
-    "Refused", "RemoteMailbox", "Run", "Secret", "StandInEnd", "run_name", "settings_digest",
+    "COME_AGAIN_S", "DEAD_S", "LEAVE_S", "PULSE_S", "ChannelLost", "Met", "MonitorMailbox", "OnePort", "Passage",
+    "Reach", "Refused", "RemoteMailbox", "Run", "Secret", "StandInEnd", "run_name", "settings_digest",
 ]  # fmt: skip
 
 

@@ -11,11 +11,13 @@ from scalebook.training.nodes import NodeRank
 ADDRESS: Final = "MASTER_ADDR"
 
 
-def listening_at(place: NodeRank, port: int) -> socket.socket:
-    """At the address that was given, and at no other. ConfigError where that cannot be."""
-    own = resolved(place)
+def listening_at(place: NodeRank, port: int, own: bool = False) -> socket.socket:
+    """At the address that was given, which may be another machine's, or at this one's `own` in that network; at no
+    other. ConfigError where that cannot be."""
+    address = ipaddress.ip_address(_own_address(place)) if own else resolved(place)
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
-        return socket.create_server((str(own), port), family=socket.AF_INET6 if own.version == 6 else socket.AF_INET)
+        return socket.create_server((str(address), port), family=family)
     except OSError as error:
         why = f"and MASTER_PORT: nobody can listen at {place.address}:{port} here ({error.strerror})"
         remedy = "Give the first machine's own address, and a port that is free there."
@@ -41,17 +43,22 @@ def interface_to(place: NodeRank | None) -> str | None:
     a process that was started alone."""
     if place is None or place.nodes == 1:
         return "lo" if any(name == "lo" for _, name in socket.if_nameindex()) else None
-    address = resolved(place)
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    with closing(socket.socket(family, socket.SOCK_DGRAM)) as asking:  # it sends nothing
-        asking.connect((str(address), place.port))
-        own = asking.getsockname()[0]
+    own = _own_address(place)
     import psutil  # here: a run on one machine needs torch and Lightning alone
 
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address.partition("%")[0] == own for found in addresses):
             return name
     return None
+
+
+def _own_address(place: NodeRank) -> str:
+    """Of this machine, in the network where the others are."""
+    address = resolved(place)
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with closing(socket.socket(family, socket.SOCK_DGRAM)) as asking:  # it sends nothing
+        asking.connect((str(address), place.port))
+        return str(asking.getsockname()[0])
 
 
 def _says_loopback(address: str) -> bool:

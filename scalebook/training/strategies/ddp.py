@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket, Store, TCPStore
+from torch._C._distributed_c10d import GradBucket, PrefixStore, Store, TCPStore
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
@@ -28,14 +28,14 @@ from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.strategies.addresses import interface_to, listening_at
 from scalebook.training.strategies.cuda import count_gpus_apart
-from scalebook.training.strategies.ddp_nodes import node_monitor
+from scalebook.training.strategies.ddp_nodes import agents_store, node_monitor
 from scalebook.training.strategies.evaluation_metrics import WorkersMetrics, exchange
 from scalebook.training.strategies.evaluation_share import share_of
 from scalebook.training.strategies.exchange import KEY, Exchange, make_exchange
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, repr_for_trainers, take_rank
 from scalebook.training.strategies.lightning import ClusterEnvironment, DDPStrategy, Trainer, rank_zero_warn, reset_seed
-from scalebook.training.strategies.node_monitors import BEGUN, NodeMonitor
+from scalebook.training.strategies.node_monitors import BEGUN, NodeMonitor, next_run
 from scalebook.training.strategies.started import StartedEnvironment, forks, ours
 from scalebook.training.strategies.threads import shared_out
 from scalebook.training.strategies.written import read_object
@@ -86,6 +86,7 @@ class DDP(AroundFork, DDPStrategy):
         self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
         self._place: NodeRank | None = None  # of this process among those that were started; None: it is alone
         self._monitor: NodeMonitor | None = None  # of the others, if it is not alone
+        self._run = ""  # its name, the same on all machines
         self._first = 0  # of the workers here, the first one's number
 
     @override
@@ -207,11 +208,12 @@ class DDP(AroundFork, DDPStrategy):
             self._meeting = socket.create_server((LOOPBACK, 0))
             return Processes(here)
         self._first = self._place.node * self.num_processes + self._place.task * here
-        meets_at = 1
-        if self._place.index == 0:
+        self._run, meets_at = next_run(os.environ), self._place.port
+        if self._place.index == 0 and not self._place.hosted:
             self._meeting = listening_at(self._place, 0)
             meets_at = self._meeting.getsockname()[1]
-        self._monitor = node_monitor(self._place, self.num_processes, self.deadline_s, self.started_with, meets_at)
+        own = (self.num_processes, self.deadline_s, self.started_with, meets_at)
+        self._monitor = node_monitor(self._place, self._run, *own)
         return Processes(here, threads=shared_out(self.num_processes), first=self._first, others=self._monitor)
 
     @override
@@ -281,12 +283,14 @@ class DDP(AroundFork, DDPStrategy):
         )
 
     def _store(self, timeout: timedelta) -> Store:
-        """Where the workers find each other: worker 0 has it. Beyond one machine their monitors say which is missing,
-        by a deadline."""
-        host, is_host = (LOOPBACK if self._place is None else self._place.address), self.global_rank == 0
+        """Where the workers find each other: worker 0 has it, or torchrun's agent. Beyond one machine their monitors
+        say which is missing, by a deadline."""
+        host, is_host = LOOPBACK, self.global_rank == 0
         port = 0 if self._meeting is None else self._meeting.getsockname()[1]
-        if self._monitor is not None:
-            port = self._monitor.await_met(self.deadline_s + GRACE_S)
+        if self._place is not None and self._monitor is not None:
+            host, port = self._place.address, self._monitor.await_met(self.deadline_s + GRACE_S)
+            if self._place.hosted:
+                return PrefixStore(f"scalebook {self._run} workers", agents_store(self._place, timeout))
         return TCPStore(
             host,
             port,

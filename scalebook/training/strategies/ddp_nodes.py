@@ -1,5 +1,6 @@
-"""DDP's machines: at which port the first one's monitor listens, and how those of the others find it."""
+"""DDP's machines: where the first one's monitor listens, and how those of the others find it."""
 
+import json
 import os
 from collections.abc import Mapping
 from datetime import timedelta
@@ -13,25 +14,25 @@ from scalebook.training.nodes import NodeRank
 from scalebook.training.ps.far import MonitorMailbox, Reach, RemoteMailbox
 from scalebook.training.strategies.addresses import listening_at, resolved
 from scalebook.training.strategies.key_file import key_of_run
-from scalebook.training.strategies.node_monitors import FirstMonitor, OtherMonitor, next_run
+from scalebook.training.strategies.node_monitors import FirstMonitor, OtherMonitor
 from scalebook.training.strategies.peer_monitor import hello
 
-ASK_S: Final = 10.0
-"""How long an answer of torchrun's store may take."""
+ASK: Final = timedelta(seconds=10)
+"""How long an answer of torchrun's store may take, for a monitor."""
 
 
 def node_monitor(
-    place: NodeRank, devices: int, deadline_s: float, started_with: Mapping[str, str], meets_at: int
+    place: NodeRank, name: str, devices: int, deadline_s: float, started_with: Mapping[str, str], meets_at: int
 ) -> FirstMonitor | OtherMonitor:
-    """Made before the fork. `devices`: workers of one machine; `meets_at`: the port, on the first machine, at which the
-    workers meet. ConfigError where address, port or key are none."""
-    address, name, is_first = str(resolved(place)), next_run(os.environ), place.index == 0
+    """Made before the fork. `name`: of the run; `devices`: workers of one machine; `meets_at`: the port, on the first
+    machine, at which the workers meet. ConfigError where address, port or key are none."""
+    address, is_first = str(resolved(place)), place.index == 0
     secret = key_of_run(os.environ, name, makes=is_first)
     me = hello(devices, started_with)
     if is_first:
-        listener = listening_at(place, 0 if place.hosted else place.port)
+        listener = listening_at(place, 0, own=True) if place.hosted else listening_at(place, place.port)
         if place.hosted:
-            _agents_store(place).set(_key(name), str(listener.getsockname()[1]))
+            agents_store(place).set(_key(name), json.dumps(listener.getsockname()[:2]))
         return FirstMonitor(
             place, MonitorMailbox(name, secret, None, listener, place.count - 1), me, deadline_s, meets_at=meets_at
         )
@@ -41,8 +42,8 @@ def node_monitor(
 
 
 class HostedMailbox(RemoteMailbox):
-    """Where torchrun's agent listens at the port that all were told, its store says at which one the first monitor
-    does. A fixed one beside it may be another job's."""
+    """Where torchrun's agent listens at the port that all were told, its store says where the first monitor does: a
+    fixed port beside it may be another job's, and the agent may be on another machine."""
 
     def __init__(self, name: str, reach: Reach, place: NodeRank) -> None:
         super().__init__(name, reach)
@@ -53,11 +54,12 @@ class HostedMailbox(RemoteMailbox):
     def find(self, within_s: float) -> bool:
         if not self._reach.port:
             try:
-                self._store = self._store or _agents_store(self._place)
+                self._store = self._store or agents_store(self._place)
                 if not self._store.check([_key(self._name)]):
                     self.unfound = f"nobody has told torchrun's store at {self._place.where} where node 0 listens"
                     return False
-                self._reach = self._reach._replace(port=int(self._store.get(_key(self._name))))
+                host, port = json.loads(self._store.get(_key(self._name)))
+                self._reach = self._reach._replace(host=str(host), port=int(port))
             except dist.DistError as error:
                 self.unfound, self._store = f"torchrun's store at {self._place.where}: {error}", None
                 return False
@@ -65,10 +67,9 @@ class HostedMailbox(RemoteMailbox):
         return super().find(within_s)
 
 
-def _agents_store(place: NodeRank) -> TCPStore:
-    return TCPStore(
-        place.address, place.port, is_master=False, timeout=timedelta(seconds=ASK_S), wait_for_workers=False
-    )
+def agents_store(place: NodeRank, timeout: timedelta = ASK) -> TCPStore:
+    """Of torchrun's agent, which listens where all were told. `timeout`: of each answer."""
+    return TCPStore(place.address, place.port, is_master=False, timeout=timeout, wait_for_workers=False)
 
 
 def _key(name: str) -> str:

@@ -32,6 +32,7 @@ from scalebook.training.ps.far import (
     LEAVE_S,
     PULSE_S,
     ChannelLost,
+    Met,
     MonitorMailbox,
     Refused,
     RemoteMailbox,
@@ -75,8 +76,12 @@ def next_run(environment: Mapping[str, str]) -> str:
 class NodeMonitor(PeerMonitor):
     """For one machine: what both sides have. `ends_all`: which ends on another than the first are everybody's."""
 
-    def __init__(self, place: NodeRank, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]) -> None:
-        self._place, self._me, self._deadline_s, self._ends_all = place, me, deadline_s, ends_all
+    def __init__(
+        self, place: NodeRank, met: Met, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]
+    ) -> None:
+        self.await_met = met.await_number
+        """In a worker, by a deadline in seconds: until all machines have come. The number that the first says then."""
+        self._place, self._met, self._me, self._deadline_s, self._ends_all = place, met, me, deadline_s, ends_all
         self._hellos: dict[int, NodeHello] = {place.index: me}
         self._ends: dict[int, NodeEnd] = {}  # elsewhere
         self._raised: BaseException | None = None  # because of one of these
@@ -91,10 +96,6 @@ class NodeMonitor(PeerMonitor):
     @override
     def look_s(self) -> float:
         return PULSE_S if self._is_met else MEETS_S
-
-    def await_met(self, deadline_s: float) -> int:
-        """In a worker: until all machines have come. The number that the first says then."""
-        raise NotImplementedError
 
     def arrived(self, meetings: int) -> bool:
         """Say to how many meetings before training all workers here have come.
@@ -151,7 +152,7 @@ class FirstMonitor(NodeMonitor):
         ends_all: Collection[ExitReason] = EVERY_END,
         meets_at: int = 1,
     ) -> None:
-        super().__init__(place, me, deadline_s, ends_all)
+        super().__init__(place, mailbox.met, me, deadline_s, ends_all)
         self._mailbox, self._meets_at = mailbox, meets_at
         self._configs: dict[int, dict[str, str]] = {}  # of machines that are coming
         self._arrivals: dict[int, int] = {}
@@ -161,26 +162,12 @@ class FirstMonitor(NodeMonitor):
         self._say("here", me._replace(config={}))
 
     @override
-    def begin(self) -> None:
-        super().begin()
-        self._mailbox.show()
-
-    @override
-    def show(self) -> None:
-        if not self._has_told:
-            self._mailbox.show()
-
-    @override
-    def await_met(self, deadline_s: float) -> int:
-        return self._mailbox.met.await_number(deadline_s)
-
-    @override
     def check(self, stopping: bool) -> None:
         self._is_stopping |= stopping
         self.hear()
         if not self._is_met and self.may_begin():
             self._is_met = True
-            self._mailbox.met.tell(self._meets_at)
+            self._met.tell(self._meets_at)
             self._say("all", self._meets_at)
         if not self._is_met and time.monotonic() > self._until and not stopping:
             self.miss()
@@ -261,26 +248,22 @@ class FirstMonitor(NodeMonitor):
             self._has_told = True
             self.tell_refusal(error, None)
             return error
-        ended = end_of(error)
-        until = time.monotonic() + CAUSE_S
-        while ended.reason is ExitReason.ECHO and self._cause() is None and time.monotonic() < until:
+        ended, until = end_of(error), time.monotonic() + CAUSE_S
+        while ended.reason is ExitReason.ECHO and time.monotonic() < until:
+            try:
+                self.hear()
+            except BaseException as cause:  # noqa: BLE001  # whatever it is, it is returned
+                return self.explained(cause)
             if len(self._ends) == self._place.count - 1:
-                break  # nobody knows why
-            for machine, text in self._mailbox.news():
-                self._hear(machine, *json.loads(text))
+                break  # all have told
             time.sleep(PULSE_S / 5)
-        cause = self._cause()
-        if error is self._raised or (ended.reason is ExitReason.ECHO and cause is not None):
-            assert cause is not None
-            self._tell(*cause)
-            return error if error is self._raised else self.ended(*cause)
-        self._tell(0, ended)
+        elsewhere = self._cause() if error is self._raised else None
+        self._tell(*(elsewhere or (0, ended)))
         return error
 
     def _tell(self, machine: int, end: NodeEnd) -> None:
         if not self._has_told:
             self._has_told = True
-            self._mailbox.rest()
             self._say("end", [machine, end])
 
     def tell_refusal(self, why: ConfigError, machine: int | None) -> None:
@@ -311,7 +294,7 @@ class OtherMonitor(NodeMonitor):
         deadline_s: float,
         ends_all: Collection[ExitReason] = EVERY_END,
     ) -> None:
-        super().__init__(place, me, deadline_s, ends_all)
+        super().__init__(place, mailbox.met, me, deadline_s, ends_all)
         self._mailbox = mailbox
         self._says: list[str] = list(_in_letters(me.config))
         self._says.append(json.dumps(["came", me._replace(config={})]))
@@ -327,10 +310,6 @@ class OtherMonitor(NodeMonitor):
     def show(self) -> None:
         if not self._has_told:
             self.exchange()
-
-    @override
-    def await_met(self, deadline_s: float) -> int:
-        return self._mailbox.met.await_number(deadline_s)
 
     @override
     def arrived(self, meetings: int) -> bool:
@@ -392,7 +371,7 @@ class OtherMonitor(NodeMonitor):
                 self.meet()
         elif what == "all":
             self._have_begun = True
-            self._mailbox.met.tell(int(told))
+            self._met.tell(int(told))
         elif what == "least":
             self._least = int(told)
         elif what == "refused":
@@ -434,15 +413,12 @@ class OtherMonitor(NodeMonitor):
         if ended.reason is ExitReason.ECHO:
             self._tell(ended)
         until = time.monotonic() + CAUSE_S + 2 * PULSE_S
-        while is_echo and not self._ends and self._refused is None and time.monotonic() < until:
-            if self._is_cut_off():
-                break
+        while is_echo and not (self._ends or self._refused or self._is_cut_off()) and time.monotonic() < until:
             self.exchange()
             time.sleep(PULSE_S / 5)
-        cause = self._cause() if is_echo else None
-        if self._refused is not None and is_echo:
+        if is_echo and self._refused is not None:
             return self._refused
-        if cause is not None:
+        if is_echo and (cause := self._cause()) is not None:
             return self.ended(*cause)
         self._tell(ended)
         return self.unexplained(error) if is_echo else error

@@ -50,11 +50,11 @@ def slurm(tasks: int) -> list[dict[str, str]]:
     ]
 
 
-def torchrun(port: int) -> list[dict[str, str]]:
-    """The environments of a process on each of two machines, whose agent has the store."""
+def torchrun(port: int, address: str = "127.0.0.1") -> list[dict[str, str]]:
+    """The environments of a process on each of two machines; torchrun's agent has the store at this address."""
     environment = {
         "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+        "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }  # fmt: skip
     return [{**environment, "GROUP_RANK": str(node), "RANK": str(node)} for node in range(2)]

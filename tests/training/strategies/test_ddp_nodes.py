@@ -82,13 +82,17 @@ def test_under_slurm_also_with_a_codec(tasks: int, four: tuple[Path, dict[str, A
     agree(told, alone, tmp_path, one)
 
 
-def test_under_torchrun_whose_agent_has_the_store(four: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["on the first", "on another"])
+def test_under_torchrun_whose_agent_has_the_store(
+    address: str, four: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """Which may be on a machine that is not the first."""
     one, alone = four
     port = free_port()
-    environments = torchrun(port)
+    environments = torchrun(port, address)
 
     def agent() -> None:
-        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+        store = TCPStore(address, port, is_master=True, wait_for_workers=False)
         store.wait(["never"])
 
     host = Machine({}, agent, tmp_path / "agent")

@@ -2,10 +2,11 @@
 
 A process of the first machine keeps the port. Each other machine's monitor asks it about each `PULSE_S` what the first
 monitor says, and leaves there what it says itself. One that has not asked for `DEAD_S` is silent, which the first is
-told. The first itself may be held up for longer, by a disk or a death; the others are told of it when it is stopped.
+told. The first itself may be held up for longer, by a disk or a death: the others are told of it if it is stopped.
 """
 
 import json
+import math
 import os
 import socket
 import threading
@@ -172,34 +173,23 @@ class MonitorMailbox:
         self._gates = [Gate() for _ in range(machines + workers)]
         self._board, self._wall = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # texts whole, in order
         self._wall.setblocking(False)
-        self._shown = memoryview(mmap(-1, 8)).cast("d")  # when the monitor last was; 0: it need not be there
 
     # --- in the monitor ----------------------------------------------------------------------------------------------
 
     def news(self) -> list[Saying]:
-        """What other machines have said since the last call. Shows that the monitor lives."""
-        self.show()
+        """What other machines have said since the last call."""
         told: list[Saying] = []
         with suppress(BlockingIOError):
             while text := self._wall.recv(MOST_TEXT):
                 told.append(Saying(*json.loads(text)))
         return told
 
-    def show(self) -> None:
-        """A sign of life, to be given again and again from the first one on."""
-        self._shown[0] = monotonic()
-
     def say(self, text: str) -> None:
         """To all other machines; they hear it within a second or two."""
         self._put(text.encode())
 
-    def rest(self) -> None:
-        """No sign of life is to be expected any more."""
-        self._shown[0] = 0.0
-
     def let_go(self) -> None:
         """Nothing more will be said, and who keeps the port may go."""
-        self.rest()
         self._put(_OVER)
 
     def close(self) -> None:
@@ -227,13 +217,21 @@ class MonitorMailbox:
         for machine in range(1, 1 + self._machines):
             self._open(machine, board)
         threading.Thread(target=copy, name="board", daemon=True).start()
-        until: list[float] = []
+        until, ran = math.inf, monotonic()  # the monitor ran then
 
         def is_over() -> bool:
-            self._tell_silent(board)
-            if over.is_set() and not until:
-                until.append(monotonic() + LEAVE_S)
-            return bool(until) and (board.is_read() or monotonic() > until[0])
+            nonlocal until, ran
+            silent = json.dumps(["silent", DEAD_S])
+            for machine in board.take_silent():
+                self._heard(machine, silent)
+            if not _is_stopped(os.getppid()):
+                ran = monotonic()
+            elif monotonic() - ran > DEAD_S:
+                ran = math.inf  # it is told once
+                board.put(silent)
+            if over.is_set():
+                until = min(until, monotonic() + LEAVE_S)
+            return over.is_set() and (board.is_read() or monotonic() > until)
 
         Porter(self._listener, self._gates, self._secret, self._tls, self._given_up, self._turn_away).keep(is_over)
 
@@ -250,14 +248,6 @@ class MonitorMailbox:
             )
 
         threading.Thread(target=serve, name=f"mailbox {machine}", daemon=True).start()
-
-    def _tell_silent(self, board: Board) -> None:
-        silence = json.dumps(["silent", DEAD_S])
-        for machine in board.take_silent():
-            self._heard(machine, silence)
-        if 0.0 < self._shown[0] < monotonic() - DEAD_S and _is_stopped(os.getppid()):
-            self.rest()
-            board.put(silence)
 
     def _heard(self, machine: int, text: str) -> None:
         self._board.send(json.dumps([machine, text]).encode())
