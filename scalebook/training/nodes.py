@@ -13,7 +13,7 @@ HOW: Final = (
     "Start it on each of the machines with torchrun or srun, or with NODE_RANK, MASTER_ADDR and MASTER_PORT set"
 )
 KEY_FILE: Final = "SCALEBOOK_KEY_FILE"
-"""Names the file with the key that machines of AsyncPS show each other."""
+"""Names the file with the key that machines of a run show each other."""
 SLURM_PORTS: Final = 15_000
 """The first of the ports that jobs of Slurm get by their number, as in Lightning."""
 

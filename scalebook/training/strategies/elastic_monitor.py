@@ -14,7 +14,7 @@ from scalebook.training.ps.far import COME_AGAIN_S, OnePort
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.worker_range import WORKERS, WorkerRange
 from scalebook.training.strategies.node_monitors import DEADLINE_KEY
-from scalebook.training.strategies.peer_monitor import NodeHello
+from scalebook.training.strategies.peer_monitor import ExitReason, NodeEnd, NodeHello
 from scalebook.training.strategies.processes import Lost
 from scalebook.training.strategies.server_monitors import ServerMonitor
 
@@ -81,7 +81,7 @@ class ElasticMonitor(ServerMonitor):
     @override
     def hear_knock(self, worker: int) -> None:
         machine = worker // self._here
-        if machine in self._hellos and machine not in self._left:
+        if machine in self._hellos and not self.has_left(machine):
             self._knocking.add(worker)
 
     @override
@@ -95,7 +95,7 @@ class ElasticMonitor(ServerMonitor):
         """It is told, and takes no part; the others train on."""
         log.warning("%s takes no part: %s", self.name(machine), why)
         self.tell_refusal(why, machine)
-        self._left.add(machine)
+        self._ends[machine] = NodeEnd(ExitReason.RAISED, str(why))
 
     @override
     def joining(self) -> Sequence[int]:

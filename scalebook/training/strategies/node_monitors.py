@@ -122,9 +122,17 @@ class NodeMonitor(PeerMonitor):
 
     def _cause(self) -> tuple[int, NodeEnd] | None:
         """What has ended the run elsewhere, and where."""
-        ends = [(_CAUSES.index(end.reason), at, end) for at, end in self._ends.items() if end.reason in _CAUSES]
-        _, at, end = min(ends, key=lambda one: one[:2], default=(0, 0, None))
-        return None if end is None else (at, end)
+        told = [
+            (reason, at) for at, (reason, *_) in self._ends.items() if reason in _CAUSES and self._ends_it(at, reason)
+        ]
+        if not told:
+            return None
+        _, at = min(told, key=lambda one: (_CAUSES.index(one[0]), one[1]))
+        return at, self._ends[at]
+
+    def _ends_it(self, machine: int, reason: ExitReason) -> bool:
+        """Whether such an end there is everybody's."""
+        return True
 
     def _raise_cause(self) -> None:
         if (cause := self._cause()) is not None:
@@ -229,13 +237,16 @@ class FirstMonitor(NodeMonitor):
         """One that is silent and has said before how it ended, or has not come, is not missed."""
         if machine not in self._hellos or (end.reason is ExitReason.SILENT and machine in self._ends):
             return
-        if end.reason in self._ends_all or end.reason is ExitReason.DONE:
-            self._ends[machine] = end
-        else:
+        self._ends[machine] = end
+        if end.reason not in self._ends_all and end.reason is not ExitReason.DONE:
             self.leave(machine, end)
 
     def leave(self, machine: int, end: NodeEnd) -> None:
         """A machine has ended so, without which the others train on."""
+
+    @override
+    def _ends_it(self, machine: int, reason: ExitReason) -> bool:
+        return reason in self._ends_all
 
     @override
     def done(self) -> None:

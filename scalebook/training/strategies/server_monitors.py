@@ -38,7 +38,6 @@ class ServerMonitor(FirstMonitor):
         super().__init__(place, port, me, deadline_s, ends_all)
         self.port, self._launch = port, launch
         self._saved: tuple[Path, int] | None = None  # the newest checkpoint that was told, and when it was written
-        self._left: set[int] = set()
 
     @override
     def check(self, stopping: bool) -> None:
@@ -58,8 +57,6 @@ class ServerMonitor(FirstMonitor):
 
     @override
     def _hear(self, machine: int, what: str, told: Any) -> None:
-        if what == "came":
-            self._left.discard(machine)
         if what == "knocks":
             self.hear_knock(int(told))
         super()._hear(machine, what, told)
@@ -74,15 +71,15 @@ class ServerMonitor(FirstMonitor):
     def leave(self, machine: int, end: NodeEnd) -> None:
         """Workers there show themselves whether they live; a monitor that is silent may be held up."""
         if end.reason is ExitReason.SILENT:
+            del self._ends[machine]
             log.warning("%s %s. Training goes on.", self.name(machine), end.cause)
             return
-        self._left.add(machine)
         cause = f": {end.cause}" if end.cause else ""
         log.warning("%s has left%s. Training goes on.", self.name(machine), cause)
 
     def has_left(self, machine: int) -> bool:
         """Whether nobody there will come again."""
-        return machine in self._left or machine in self._ends
+        return machine in self._ends
 
 
 class WorkersMonitor(OtherMonitor):
