@@ -26,7 +26,7 @@ from scalebook.training.jobs.gpus import VISIBLE, gpus_here
 from scalebook.training.jobs.queue import checkpoint_file, find, submit
 from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.modules import import_modules
-from scalebook.training.nodes import Place
+from scalebook.training.nodes import NodeRank
 from scalebook.training.safe_path import importing
 from scalebook.training.trust import OPTION, settle
 from scalebook.training.workspace import Workspace
@@ -88,7 +88,7 @@ def _fit(
     written: dict[str, Any],
     config: dict[str, Any],
     description: Description,
-    place: Place | None,
+    place: NodeRank | None,
 ) -> int:
     """Here and now, recorded as a job like those of the browser. On several machines by the first one alone."""
     with importing():

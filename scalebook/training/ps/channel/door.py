@@ -78,10 +78,9 @@ class Door:
         expected: Hello,
         lives: Lives,
         lost: Callable[[str], None] = lambda why: None,
-        dead_s: float | None = None,
     ) -> None:
         self._listener, self._secret, self._tls, self._expected = listener, secret, tls, expected
-        self._lives, self._lost, self._dead_s = lives, lost, dead_s or DEAD_S
+        self._lives, self._lost = lives, lost
         self._state = threading.Condition()
         self._mine: int | None = None  # the incarnation that this life is of
         self._heard = monotonic()
@@ -135,8 +134,8 @@ class Door:
 
     def _keep(self) -> None:
         while self.lives():
-            if self._mine is not None and monotonic() - self._heard > self._dead_s:
-                self._lose(f"worker {self._expected.worker} was silent for {self._dead_s:g} s")
+            if self._mine is not None and monotonic() - self._heard > DEAD_S:
+                self._lose(f"worker {self._expected.worker} was silent for {DEAD_S:g} s")
                 return
             try:
                 connection, _ = self._listener.accept()
@@ -184,7 +183,7 @@ class Door:
 
     def _answer(self, wire: Wire) -> None:
         while self.lives():
-            head = wire.head(0, self.lives, 2 * self._dead_s)
+            head = wire.head(0, self.lives, 2 * DEAD_S)
             if head.kind != Kind.PING or head.body:
                 raise ProtocolError("channel: no sign of life")
             self.heard()
@@ -193,7 +192,8 @@ class Door:
     def _check(self, hello: Hello) -> int:
         expected = self._expected
         if (hello.run, hello.worker) != (expected.run, expected.worker):
-            raise Refused(f"channel: here is worker {expected.worker} of run {expected.run!r}.")
+            why = f"channel: here is worker {expected.worker} of run {expected.run!r}."
+            raise Refused(why, later=hello.worker == expected.worker)  # of a run that is about to end
         if hello.digest != expected.digest:
             raise Refused("channel: the settings differ from those here. Start all machines with the same config.")
         if hello.use == "number":
