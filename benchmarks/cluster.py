@@ -17,11 +17,10 @@ from benchmarks.engine_baselines import cpu_seconds, ddp, rpc_server, unconnecte
 from benchmarks.engine_ps import DEADLINE_S, Part, parameter_server
 from benchmarks.engine_task import Measured, loop, make_optimizer, perceptron, together
 from benchmarks.machine import machine
-from scalebook.training.ps.channel.certificate import serving
 from scalebook.training.ps.channel.channel import Reach
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret, serving
 from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel.wire import listening
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.processes import run_workers

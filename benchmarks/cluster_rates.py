@@ -40,7 +40,7 @@ from scalebook.training.planning.reliability import ComparedPlan, PlansCompared,
 from scalebook.training.ps.channel.channel import Reach
 from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
 from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel.wire import listening
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.clock import Distribution, Link, Seconds
 from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK
@@ -63,10 +63,10 @@ PLAYED: Final = 2000
 CODECS: Final[dict[str, Settings]] = {
     "fp32": Settings(),
     "fp32, sync": Settings(Sync()),
-    "fp32, overlap": Settings(host="process", overlap=True),
+    "fp32, overlap": Settings(host="overlap"),
     "bf16": Settings(push_codec=Bf16(), pull_codec=Bf16()),
-    "int8": Settings(push_codec=Int8(), pull_codec=Int8(), pull_delta=True),
-    "top-k 1 %, pulls int8": Settings(push_codec=TopK(), pull_codec=Int8(), pull_delta=True),
+    "int8": Settings(push_codec=Int8(), pull_codec=Int8()),
+    "top-k 1 %, pulls int8": Settings(push_codec=TopK(), pull_codec=Int8()),
 }
 
 

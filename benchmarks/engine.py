@@ -3,15 +3,19 @@
     python -m benchmarks.engine [--all] [--only NAME ...] [--extra ray=PYTHON ...] [--json FILE]
 
 One task everywhere: a 784-512-512-10 perceptron (669,706 parameters), batch 64 from memory, plain SGD unless named,
-one thread a worker. Every repeat measures every system once, one after the other, so that slow changes of the machine
-meet all alike; figures are medians over repeats, ratios are medians of the ratios within a repeat.
-The default rows take 3 to 4 minutes on 2 cores, `--all` about 9.
+one thread a worker. Every start is a Python process of its own, in which memory comes to lie anew, and measures every
+system once, one after the other, so that slow changes of the machine meet all alike; figures are medians over starts,
+ratios are medians of the ratios within a start, with the least and the largest.
+The default rows take 7 minutes on 2 cores, `--all` about 20.
 """
 
 import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import torch
 
@@ -21,23 +25,38 @@ from benchmarks.engine_table import table
 from benchmarks.engine_task import Measured
 from benchmarks.machine import Others, machine
 
+START_S: Final = 600.0
+"""For all systems of one start, beyond the seconds in which each is measured."""
 
-def measure(systems: list[System], seconds: float, repeats: int) -> dict[str, list[Measured]]:
-    """Every system once a repeat, in the same order."""
+
+def once(systems: list[System], seconds: float) -> dict[str, list[Measured]]:
+    """Every system once, in this process."""
+    results: dict[str, list[Measured]] = {}
+    for system in systems:
+        results[system.name] = [system.measure(seconds)]
+        print(f"# {system.name}: {results[system.name][0].updates_per_s:.0f}/s", flush=True)
+    return results
+
+
+def measure(systems: list[System], seconds: float, starts: int) -> dict[str, list[Measured]]:
+    """Every system once a start, in the same order. CalledProcessError where a start fails."""
     results: dict[str, list[Measured]] = {system.name: [] for system in systems}
-    for repeat in range(repeats):
-        for system in systems:
-            measured = system.measure(seconds)
-            results[system.name].append(measured)
-            print(f"# {repeat + 1}/{repeats} {system.name}: {measured.updates_per_s:.0f}/s", flush=True)
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "start.json"
+        for start in range(starts):
+            print(f"# start {start + 1} of {starts}", flush=True)
+            command = [sys.executable, "-m", "benchmarks.engine", *sys.argv[1:], "--starts", "1", "--json", str(out)]
+            subprocess.run(command, check=True, timeout=START_S + 3 * seconds * len(systems))
+            for name, runs in json.loads(out.read_text())["runs"].items():
+                results[name] += [Measured(**run) for run in runs]
     return results
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long each system is measured in each repeat")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long each system is measured in each start")
+    parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--all", action="store_true", help="every row, not only the default ones")
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="rows of that name, or with it in theirs"
@@ -59,10 +78,12 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     others = Others()
-    results = measure([*choose(SYSTEMS, given.only, given.all), *extras], given.seconds, given.repeats)
+    systems = [*choose(SYSTEMS, given.only, given.all), *extras]
+    results = once(systems, given.seconds) if given.starts == 1 else measure(systems, given.seconds, given.starts)
     goals = [*GOALS, *engine_extras.goals([option.partition("=")[0] for option in given.extra])]
-    print("\n" + table(results, goals))
-    print(f"\n{engine_off.sentence()}\n\n{others.sentence()}")
+    if given.starts > 1:
+        print("\n" + table(results, goals))
+        print(f"\n{engine_off.sentence()}\n\n{others.sentence()}")
     if given.json:
         content: dict[str, Any] = {name: [run._asdict() for run in runs] for name, runs in results.items()}
         given.json.write_text(json.dumps({"machine": machine(), "runs": content}, indent=1))

@@ -35,7 +35,12 @@ until = partial(waiting.until, deadline_s=DEADLINE_S)
 ASYNC = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 2}}
 SYNC_RESTARTED = {
     "class_path": "scalebook.training.strategies.AsyncPS",
-    "init_args": {"rule": "sync", "workers": 2, "restarts": 1, "host": "process"},  # one server, forked first
+    "init_args": {
+        "rule": "sync",
+        "workers": 2,
+        "limits": {"restarts": 1},
+        "host": "process",
+    },  # one server, forked first
 }
 SHARED_MEMORY = Path("/dev/shm")
 

@@ -45,7 +45,8 @@ def server(rule: str = "Async", damping: str | Config = "NoDamping", workers: in
     mine = {key.lower(): value for key, value in arguments.items() if key.isupper()}
     rest = {key: value for key, value in arguments.items() if not key.isupper()}
     damped = {"class_path": damping} if isinstance(damping, str) else damping
-    traced = {"trace": workers == 1 and arguments.get("host") != "virtual"}  # of two the order of arrival differs
+    alone = workers == 1 and arguments.get("host") != "virtual"  # of two the order of arrival differs
+    traced = {"trace": alone and not arguments.get("norms")}  # as version 0.1 spelt it, so that it reads them too
     init = {"rule": {"class_path": rule, "init_args": mine}, "damping": damped, "workers": workers, **traced, **rest}
     return {"class_path": "AsyncPS", "init_args": init}
 

@@ -8,24 +8,24 @@ WORKER = "training/ps/worker"
 
 MUTANTS_OF_COPIES = (
     Mutant(
-        "engine", f"{APPLYING}/hosts/inline.py",
+        "engine", f"{APPLYING}/hosts.py",
         "        for number in self.section.order:\n            shard = self._shards[number]\n",
         "        for number in self.section.order:\n            self._arrive(number)\n"
         "        for number in self.section.order:\n            shard = self._shards[number]\n",
         "no shard is applied before the last one's gradient has come", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/hosts/inline.py",
+        "engine", f"{APPLYING}/hosts.py",
         "            self._arrive(number)\n", "",
         "a gradient is applied before it has come", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/hosts/process.py",
+        "engine", f"{APPLYING}/hosts.py",
         "            self._arrive(number)\n", "",
         "a server is handed a gradient before it has come", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/hosts/base.py",
+        "engine", f"{APPLYING}/hosts.py",
         "        for number in self.section.order:\n            self._arrive(number)\n", "",
         "a gradient is part of a round before it has come", LATE,
     ),

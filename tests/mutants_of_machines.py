@@ -40,24 +40,24 @@ MUTANTS_OF_MACHINES = (
         "who may come later does not", (f"{FAR}/test_greeting.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/certificate.py",
+        "channel", f"{CHANNEL}/greeting.py",
         "certificate.public_bytes(serialization.Encoding.DER)", "certificate.public_bytes(pem)",
         "the proof is of another fingerprint than the one that is seen", (f"{FAR}/test_greeting.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/lives.py",
+        "channel", f"{CHANNEL}/door.py",
         "return self.newest < incarnation <=", "return self.newest <= incarnation <=",
-        "one life of a worker begins twice", (f"{FAR}/test_lives.py",),
+        "one life of a worker begins twice", (f"{FAR}/test_door.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/lives.py",
+        "channel", f"{CHANNEL}/door.py",
         "return os.lseek(self._file, 1, os.SEEK_CUR)", "return os.lseek(self._file, 0, os.SEEK_CUR)",
-        "two processes are the same worker", (f"{FAR}/test_lives.py",),
+        "two processes are the same worker", (f"{FAR}/test_door.py",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/gate.py",
         "magic == _MAGIC and number < gates else None", "magic == _MAGIC and number <= gates else None",
-        "an address behind the last gate ends who listens for all", (f"{FAR}/test_porter.py",),
+        "an address behind the last gate ends who listens for all", (f"{FAR}/test_gate.py",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/raw.py",
@@ -86,14 +86,24 @@ MUTANTS_OF_MACHINES = (
         "a table comes back without its last row", (f"{FAR}/test_remote_tables.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/desk.py",
+        "channel", f"{CHANNEL}/mailbox.py",
         "return self._texts[known : known + 8]", "return self._texts[known + 1 : known + 8]",
-        "a machine misses what the server's monitor has said", (f"{FAR}/test_desk.py",),
+        "a machine misses what the server's monitor has said", (f"{FAR}/test_mailbox.py",),
+    ),
+    Mutant(
+        "channel", f"{CHANNEL}/mailbox.py",
+        "if monotonic() - asked > DEAD_S]", "if monotonic() - asked > 2 * DEAD_S]",
+        "a machine that is silent is missed late", (f"{FAR}/test_mailbox.py",),
+    ),
+    Mutant(
+        "channel", f"{CHANNEL}/mailbox.py",
+        'split()[0] in ("T", "t")', 'split()[0] in ("T", "t", "S")',
+        "a first monitor that waits ends the run on all others", (f"{FAR}/test_mailbox.py",),
     ),
     Mutant(
         "channel", f"{CHANNEL}/mirror.py",
         "hashlib.blake2b(repr(replace(settings, trace=None))", "hashlib.blake2b(repr(settings)",
-        "machines that trace into folders of their own refuse each other", (f"{FAR}/test_desk.py",),
+        "machines that trace into folders of their own refuse each other", (f"{FAR}/test_mailbox.py",),
     ),
     Mutant(
         "cluster", f"{CLUSTER}/token.py",

@@ -174,4 +174,14 @@ MUTANTS_OF_STRATEGIES = (
         "            if makes:\n", "            if not makes:\n",
         "a machine makes a key of its own, which the first does not know", (f"{TESTS}/test_key_file.py",),
     ),
+    Mutant(
+        "strategies", f"{HERE}/key_file.py",
+        "    if environment.get(KEY_FILE):\n", "    if key_file(environment):\n",
+        "DDP, which needs no key file, asks for one", (f"{TESTS}/test_key_file.py",),
+    ),
+    Mutant(
+        "strategies", f"{HERE}/node_monitors.py",
+        "    return run_name(environment, next(_launches))", "    return run_name(environment, 0)",
+        "a launch meets the one before it", (f"{TESTS}/test_node_monitors.py::test_each_launch_is_a_run_of_its_own",),
+    ),
 )  # fmt: skip

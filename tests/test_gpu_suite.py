@@ -14,7 +14,7 @@ import torch
 from benchmarks import gpu as figures
 from benchmarks.gpu_page import PAGE, keep, page, read
 from scalebook.training.ps.applying import carrier
-from scalebook.training.ps.applying.hosts import inline
+from scalebook.training.ps.applying.hosts import InlineHost
 from scalebook.training.ps.memory.device import landing
 from scalebook.training.strategies.family import descendants
 from tests.bare import ROOT, make_bare, run_bare
@@ -130,7 +130,7 @@ def test_all_pass_on_a_cpu_with_torch_and_lightning_alone(bare: Path, tmp_path: 
 # --- a wrong value fails ---------------------------------------------------------------------------------------------
 
 
-def _slow_push(self: inline.InlineHost, push: Any, push_to: Callable[..., Any] = inline.InlineHost.push) -> Any:
+def _slow_push(self: InlineHost, push: Any, push_to: Callable[..., Any] = InlineHost.push) -> Any:
     time.sleep(0.1)
     return (yield from push_to(self, push))
 
@@ -148,7 +148,7 @@ WRONG: dict[str, tuple[Any, str, Any, str]] = {
         lambda: True,
         "CUDA had begun before the fork",
     ),
-    "times: computing is computing": (inline.InlineHost, "push", _slow_push, "computing is 0."),
+    "times: computing is computing": (InlineHost, "push", _slow_push, "computing is 0."),
     "times: steps of one process, by events": (
         "scalebook.training.ps.memory.device.Cpu",
         "seconds",

@@ -53,7 +53,7 @@ fit(DDP(), 2)
 try:
     fit(AsyncPS(workers=2), 1, StochasticWeightAveraging(0.1))
 except ValueError as error:
-    assert "StochasticWeightAveraging writes into parameters" in str(error), error
+    assert "StochasticWeightAveraging changes parameters" in str(error), error
 else:
     raise AssertionError("not refused")
 try:

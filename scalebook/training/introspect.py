@@ -90,6 +90,9 @@ def fields_of(
     properties = {name: property_ for name, property_ in schema["properties"].items() if name != "$schema"}
     for name, property_ in properties.items():
         _plain_default(property_, getattr(typed.get(name), "default", None))
+        group = _of_dataclass(property_)
+        if group and all("default" in one for one in group.values()):
+            property_.setdefault("default", {key: one["default"] for key, one in group.items()})
     return [_field(name, property_, context) for name, property_ in properties.items()]
 
 
@@ -140,6 +143,11 @@ def _plain_default(schema: dict[str, Any], default: Any) -> None:
         del schema["default"]
 
 
+def _of_dataclass(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The properties of a property that is itself a group of arguments, as a dataclass is; empty for any other."""
+    return {name: of_one for name, of_one in schema.get("properties", {}).items() if name != "$schema"}
+
+
 class Told(NamedTuple):
     """What is known of a class beside its properties."""
 
@@ -155,7 +163,7 @@ class Told(NamedTuple):
     """Of each argument: what it takes, where that is a class, or a call, of a library's."""
 
 
-class Limits(NamedTuple):
+class NumberBounds(NamedTuple):
     """A field's bounds, by the names it has for them."""
 
     minimum: float | None = None
@@ -197,10 +205,10 @@ def _field(name: str, schema: dict[str, Any], context: Told) -> Field:
     )
 
 
-def _limits(schema: dict[str, Any], declared: Sequence[Bound]) -> Limits:
+def _limits(schema: dict[str, Any], declared: Sequence[Bound]) -> NumberBounds:
     """The limits of a number: those that its annotation declares, else its schema's."""
     low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    limits = Limits(schema.get("minimum", low), schema.get("maximum", high), low is not None, high is not None)
+    limits = NumberBounds(schema.get("minimum", low), schema.get("maximum", high), low is not None, high is not None)
     for bound in declared:
         match bound:
             case AtLeast() | Above():

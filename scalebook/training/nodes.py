@@ -13,7 +13,7 @@ HOW: Final = (
     "Start it on each of the machines with torchrun or srun, or with NODE_RANK, MASTER_ADDR and MASTER_PORT set"
 )
 KEY_FILE: Final = "SCALEBOOK_KEY_FILE"
-"""Names the file with the key that machines of AsyncPS show each other."""
+"""Names the file with the key that machines of a run show each other."""
 SLURM_PORTS: Final = 15_000
 """The first of the ports that jobs of Slurm get by their number, as in Lightning."""
 
@@ -25,7 +25,7 @@ LAUNCHERS: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Place:
+class NodeRank:
     """Where a process stands among those that were started for one run, and where they meet.
 
     One was started on each machine, which forks the workers there, or one for each worker.
@@ -57,7 +57,7 @@ class Place:
         return f"{self.address}:{self.port}"
 
 
-def place(environment: Mapping[str, str], nodes: int, devices: int | None) -> Place | None:
+def node_rank(environment: Mapping[str, str], nodes: int, devices: int | None) -> NodeRank | None:
     """Where this process stands in a run on so many machines; None for one that was started alone.
 
     ConfigError where the environment tells of other numbers, or of none. `devices`: workers on each machine, None where
@@ -85,10 +85,10 @@ def place(environment: Mapping[str, str], nodes: int, devices: int | None) -> Pl
     return found if found.count > 1 else None
 
 
-def _torchrun(environment: Mapping[str, str]) -> Place | None:
+def _torchrun(environment: Mapping[str, str]) -> NodeRank | None:
     if "TORCHELASTIC_RUN_ID" not in environment:
         return None
-    return Place(
+    return NodeRank(
         nodes=int(environment["GROUP_WORLD_SIZE"]),
         node=int(environment["GROUP_RANK"]),
         tasks=int(environment["LOCAL_WORLD_SIZE"]),
@@ -100,7 +100,7 @@ def _torchrun(environment: Mapping[str, str]) -> Place | None:
     )
 
 
-def _slurm(environment: Mapping[str, str]) -> Place | None:
+def _slurm(environment: Mapping[str, str]) -> NodeRank | None:
     """Of a step, which srun starts: a batch script has the job's variables and is one process all the same."""
     if "SLURM_STEP_NUM_TASKS" not in environment or "SLURM_PROCID" not in environment:
         return None
@@ -109,7 +109,7 @@ def _slurm(environment: Mapping[str, str]) -> Place | None:
         why = f"is {nodes}, and Slurm started {tasks} tasks on them, not as many on each"
         raise ConfigError(NODES, why, "Give srun --ntasks-per-node=1.")
     job = environment.get("SLURM_JOB_ID", "0")
-    return Place(
+    return NodeRank(
         nodes=nodes,
         node=int(environment["SLURM_NODEID"]),
         tasks=tasks // nodes,
@@ -120,12 +120,12 @@ def _slurm(environment: Mapping[str, str]) -> Place | None:
     )
 
 
-def _by_hand(environment: Mapping[str, str], nodes: int) -> Place | None:
+def _by_hand(environment: Mapping[str, str], nodes: int) -> NodeRank | None:
     """How many machines there are is what the config says."""
     node = environment.get("NODE_RANK") or environment.get("GROUP_RANK")
     if node is None or "MASTER_ADDR" not in environment or "MASTER_PORT" not in environment:
         return None
-    return Place(nodes, int(node), 1, 0, environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
+    return NodeRank(nodes, int(node), 1, 0, environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
 
 
 def forget_launchers(environment: MutableMapping[str, str]) -> None:

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import loader, trainer
@@ -173,7 +174,7 @@ def same_weights(one: Plain, other: Plain) -> bool:
 
 
 def two(make: Make) -> str:
-    model, plain = attempt(make, AsyncPS(workers=2, deadline_s=30), 6), attempt(make, "auto", 6)
+    model, plain = attempt(make, AsyncPS(workers=2, limits=Limits(deadline_s=30)), 6), attempt(make, "auto", 6)
     if isinstance(model, str):
         return model
     before, after = loss_of(Own(make)), loss_of(model)

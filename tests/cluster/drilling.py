@@ -114,7 +114,7 @@ def drill(one: Scene, loopback: bool = False) -> Outcome:
     outcome, drawn = Outcome(), random.Random(one.seed)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         machines = Machines(2) if loopback else stack.enter_context(namespaces(2, one.kind is Kind.LOSS))
-        settings = Settings(rule=one.rule, shards=one.shards, host=one.host, overlap=one.load is Load.OVERLAP)
+        settings = Settings(rule=one.rule, shards=one.shards, host="overlap" if one.load is Load.OVERLAP else one.host)
         absent = (1,) if one.kind is Kind.JOINS else ()
         run = FarRun(
             machines, Path(folder), settings, one.comes_back, one.tls,

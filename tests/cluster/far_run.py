@@ -19,13 +19,12 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.certificate import Serving, serving
 from scalebook.training.ps.channel.channel import ChannelLost, Reach
 from scalebook.training.ps.channel.door import Gone
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Refused, Secret
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Refused, Secret, Serving, serving
 from scalebook.training.ps.channel.lane import has_lane
 from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel.wire import listening
 from scalebook.training.ps.launch import Launch, anonymous_file
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.joined import Joined
@@ -231,7 +230,7 @@ class FarRun:
 
     def end(self, deaths: Sequence[int] = ()) -> tuple[Account, list[Away]]:
         """Let all come to the end: every push held against the trace, and how those away ended. `deaths`: of workers,
-        one for each; a push may lie between the update and its return, and with `overlap` another be under way."""
+        one for each; a push may lie between the update and its return, and with host `overlap` another be under way."""
         self._over[0] = 1
         finals = [final for final in self._home.result() if final is not None]
         ends = [lives[-1].result() if worker not in deaths or self._comes_back else self._last(lives[-1])

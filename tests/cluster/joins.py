@@ -7,7 +7,7 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from scalebook.training.ps.launch import Launch
-from scalebook.training.strategies.others import Others
+from scalebook.training.strategies.peer_monitor import PeerMonitor
 
 
 class Numbers:
@@ -26,7 +26,7 @@ class Numbers:
         return list(self._kept)
 
 
-class Joins(Others):
+class Joins(PeerMonitor):
     """Of a run whose workers come and go: those in `absent` are not there at first, and who knocks is taken in."""
 
     def __init__(self, launch: Launch, knocks: Numbers, absent: Collection[int]) -> None:

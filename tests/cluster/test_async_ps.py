@@ -14,6 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from scalebook.training.failures import NodeLost
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import AsyncPS
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
@@ -92,7 +93,7 @@ def test_a_cut_link_is_told_by_both_and_the_first_goes_on(apart: Namespaces, tmp
                 told[node()] = time.monotonic()
 
         logging.getLogger("scalebook").addHandler(Warned(tell))
-        strategy = AsyncPS(restarts=int(comes_back))
+        strategy = AsyncPS(limits=Limits(restarts=int(comes_back)))
         made = trainer(tmp_path, strategy, num_nodes=2, max_epochs=100_000, callbacks=[Until(tmp_path, batches)])
         try:
             fit(made)

@@ -8,8 +8,8 @@ import torch
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.certificate import serving
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel.greeting import serving
+from scalebook.training.ps.channel.wire import listening
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.rules import Async
 from scalebook.training.ps.policy.settings import Settings

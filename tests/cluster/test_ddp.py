@@ -12,7 +12,9 @@ import pytest
 from lightning.pytorch import Callback
 
 from scalebook.training.failures import NodeLost
-from scalebook.training.strategies import DDP, link
+from scalebook.training.ps.channel import mailbox
+from scalebook.training.ps.channel.wire import DEAD_S
+from scalebook.training.strategies import DDP, node_monitors
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Machines, Namespaces
@@ -67,11 +69,12 @@ def training(machines: Namespaces, folder: Path, ended: Numbers) -> Iterator[lis
             one.end()
 
 
-@pytest.mark.parametrize("silent_s", [3.0, pytest.param(link.SILENT_S, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("silent_s", [3.0, pytest.param(DEAD_S, marks=pytest.mark.thorough)])
 def test_a_cut_link_is_told_by_both_and_nobody_listened_elsewhere(
     apart: Namespaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent_s: float
 ) -> None:
-    monkeypatch.setattr(link, "SILENT_S", silent_s)
+    for module in (mailbox, node_monitors):
+        monkeypatch.setattr(module, "DEAD_S", silent_s)
     ended = Numbers(2, "d")
     with training(apart, tmp_path, ended) as nodes:
         for number, address in enumerate(apart.addresses):
@@ -85,4 +88,5 @@ def test_a_cut_link_is_told_by_both_and_nobody_listened_elsewhere(
     here = socket.gethostname()
     assert said[0] == f"node 1 ({here}) has not been heard of for {silent_s:g} s"
     assert said[1].startswith(f"node 0 ({here}) does not answer at {apart.addresses[0]}:")
+    assert f", for {silent_s:g} s: channel: " in said[1]
     assert all(silent_s - 1 < at - began < silent_s + ENDED_S for at in ended.all()), [at - began for at in ended.all()]

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from scalebook.training.ps.channel import sockets
-from scalebook.training.ps.channel.sockets import connected, listening, set_up
+from scalebook.training.ps.channel import wire
+from scalebook.training.ps.channel.wire import connected, listening, set_up
 from tests.cluster.namespaces import NAMES, PREFIX, Listening, Namespaces, Way, clear_stale, namespaces
 
 PATIENCE_S = 0.6
@@ -120,7 +120,7 @@ def test_what_a_killed_process_has_left_is_cleared(apart: Namespaces) -> None:
 
 def test_the_kernel_gives_up_what_nobody_has_received(apart: Namespaces, monkeypatch: pytest.MonkeyPatch) -> None:
     """TCP_USER_TIMEOUT; without it a connection is kept for a quarter of an hour."""
-    monkeypatch.setattr(sockets, "DEAD_S", 1.0)
+    monkeypatch.setattr(wire, "DEAD_S", 1.0)
     listener = apart.inside(0, lambda: listening(apart.addresses[0]))
     host, port = listener.getsockname()
     set_, unset = apart.inside(1, lambda: (connected(host, port), socket.create_connection((host, port), 5)))

@@ -43,7 +43,7 @@ SERVER = """
 import sys
 from streamlit import App
 from scalebook.app.serving.left_pages import leave_out
-from scalebook.app.serving.page_settings import page_settings
+from scalebook.app.serving.page_server import page_settings
 
 script, port = sys.argv[1:]
 leave_out()

@@ -48,7 +48,7 @@ def sums_are_exact(machine: Machine, folder: Path) -> str:
         "sync x 2": (AsyncPS(Sync(), workers=2), 2),
         "softsync x 2": (AsyncPS(Softsync(average=2), workers=2), 2),
         "async x 2, servers": (AsyncPS(workers=2, host="process", shards=2), 1),
-        "async x 2, servers, overlap": (AsyncPS(workers=2, host="process", overlap=True), 1),
+        "async x 2, servers, overlap": (AsyncPS(workers=2, host="overlap"), 1),
     }
     for case, (strategy, averaged) in cases.items():
         model = Dyadic(machine.device)

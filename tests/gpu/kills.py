@@ -13,6 +13,7 @@ from lightning.pytorch.strategies import Strategy
 from torch import Tensor
 
 from scalebook.training.failures import FailureClass, WorkerLost, classify
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import DDP, AsyncPS
 from scalebook.training.strategies.family import descendants
 from scalebook.training.strategies.processes import run_workers
@@ -65,7 +66,7 @@ def losses_are_made_good(machine: Machine, folder: Path) -> str:
     """A worker or a server dies, and the run ends with the weights of one in which nobody did."""
     cases: dict[str, tuple[AsyncPS, Callable[[Trainer], None]]] = {
         "worker 1 of 3, left out": (AsyncPS(workers=3), kill_this),
-        "worker 1 of 2, started again": (AsyncPS(workers=2, restarts=1), kill_this),
+        "worker 1 of 2, started again": (AsyncPS(workers=2, limits=Limits(restarts=1)), kill_this),
         "worker 1 of 2 beside a server": (AsyncPS(workers=2, host="process"), kill_this),
         "a server": (AsyncPS(workers=2, host="process"), kill_server),
     }

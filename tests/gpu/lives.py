@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from scalebook.training.failures import WorkerLost
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import AsyncPS
 from scalebook.training.strategies.family import descendants
 from tests.gpu.kills import NEVER, KillOnce, await_free, free_share, kill_this
@@ -100,7 +101,9 @@ def full_gpu_takes_a_restart(machine: Machine, folder: Path) -> str:
     """A worker that fills the GPU to 0.9 is killed: started again, it finds as much, and no gradient is lost."""
     model, note, killed = Dyadic(machine.device), folder / "held", folder / "killed"
     callbacks: Sequence[Callback] = [Holds(note), KillOnce(1, 2, killed, kill_this)]
-    make_trainer(machine, folder, AsyncPS(workers=2, restarts=1), callbacks=callbacks).fit(model, numbers())
+    make_trainer(machine, folder, AsyncPS(workers=2, limits=Limits(restarts=1)), callbacks=callbacks).fit(
+        model, numbers()
+    )
     assert killed.exists(), "nobody was killed"
     assert torch.equal(flat(model), exact_weights())
     sizes = [int(line) for line in note.read_text(encoding="utf-8").split()]

@@ -14,6 +14,7 @@ from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.states import TrainerStatus
 from typing_extensions import override
 
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies.async_ps import AsyncPS
 from scalebook.training.strategies.launcher import AroundFork
 from scalebook.training.strategies.tuners import is_finder
@@ -57,7 +58,7 @@ class OneWorker(AsyncPS):
     """AsyncPS with its only worker in this process, where the tests can look at what it did. All else is as forked."""
 
     def __init__(self) -> None:
-        super().__init__(workers=1, deadline_s=20)
+        super().__init__(workers=1, limits=Limits(deadline_s=20))
         self._entered, self._finders = False, list[Callback]()
 
     @override
@@ -96,7 +97,7 @@ def strategy(way: Way) -> dict[str, Any]:
     if way == "one":
         return {"strategy": OneWorker()}
     if way in ("two", "sync"):
-        return {"strategy": AsyncPS(rule="async" if way == "two" else "sync", workers=2, deadline_s=20)}
+        return {"strategy": AsyncPS(rule="async" if way == "two" else "sync", workers=2, limits=Limits(deadline_s=20))}
     return {} if way == "plain" else {"strategy": "ddp_fork", "accelerator": "cpu", "devices": 2}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.nodes import Place, first_host, forget_launchers, place
+from scalebook.training.nodes import NodeRank, first_host, forget_launchers, node_rank
 
 BY_HAND = {"NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 TORCHRUN = {
@@ -17,33 +17,35 @@ SLURM = {
 
 
 def test_a_person_torchrun_and_slurm_say_where_a_process_stands() -> None:
-    assert place(BY_HAND, 2, 3) == Place(2, 1, 1, 0, "10.0.0.1", 29500)
-    found = place(TORCHRUN, 2, 3)
-    assert found == Place(2, 1, 3, 2, "10.0.0.1", 29500, hosted=True, by="torchrun")
+    assert node_rank(BY_HAND, 2, 3) == NodeRank(2, 1, 1, 0, "10.0.0.1", 29500)
+    found = node_rank(TORCHRUN, 2, 3)
+    assert found == NodeRank(2, 1, 3, 2, "10.0.0.1", 29500, hosted=True, by="torchrun")
     assert found is not None
     assert (found.index, found.count) == (5, 6)
-    assert place(SLURM, 2, 3) == Place(2, 1, 1, 0, "gpu07", 16098, by="Slurm")
-    assert place({**SLURM, **BY_HAND}, 2, 3) == Place(2, 1, 1, 0, "10.0.0.1", 29500, by="Slurm")
+    assert node_rank(SLURM, 2, 3) == NodeRank(2, 1, 1, 0, "gpu07", 16098, by="Slurm")
+    assert node_rank({**SLURM, **BY_HAND}, 2, 3) == NodeRank(2, 1, 1, 0, "10.0.0.1", 29500, by="Slurm")
     each = {**SLURM, "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}
-    assert place(each, 2, 3) == Place(2, 1, 3, 2, "gpu07", 16098, by="Slurm")
+    assert node_rank(each, 2, 3) == NodeRank(2, 1, 3, 2, "gpu07", 16098, by="Slurm")
 
 
 def test_a_job_of_the_queue_forgets_who_started_the_queue() -> None:
     for environment, devices in ((BY_HAND, 2), (TORCHRUN, 3), (SLURM, 2)):
         inherited = {**environment, "HOME": "/home/me", "SLURM_TMPDIR": "/tmp"}
         forget_launchers(inherited)
-        assert place(inherited, 1, devices) is None
+        assert node_rank(inherited, 1, devices) is None
         assert {"HOME", "SLURM_TMPDIR"} <= inherited.keys()
 
 
 def test_a_process_of_its_own_is_nowhere() -> None:
-    assert place({}, 1, 4) is None
-    assert place(BY_HAND, 1, 4) is None  # says of what many clouds set that there is no second one
+    assert node_rank({}, 1, 4) is None
+    assert node_rank(BY_HAND, 1, 4) is None  # says of what many clouds set that there is no second one
     one = {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1"}
-    assert place({**SLURM, **one, "SLURM_NODEID": "0"}, 1, 4) is None
+    assert node_rank({**SLURM, **one, "SLURM_NODEID": "0"}, 1, 4) is None
     script = {name: value for name, value in SLURM.items() if "STEP" not in name}
-    assert place({**script, "SLURM_NTASKS": "8", "SLURM_NNODES": "2"}, 1, 4) is None
-    assert place({**TORCHRUN, "GROUP_WORLD_SIZE": "1", "GROUP_RANK": "0"}, 1, 3) is not None  # several, on one machine
+    assert node_rank({**script, "SLURM_NTASKS": "8", "SLURM_NNODES": "2"}, 1, 4) is None
+    assert (
+        node_rank({**TORCHRUN, "GROUP_WORLD_SIZE": "1", "GROUP_RANK": "0"}, 1, 3) is not None
+    )  # several, on one machine
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_other_numbers_are_refused_by_key_and_remedy(
     environment: dict[str, str], nodes: int, devices: int, said: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        place(environment, nodes, devices)
+        node_rank(environment, nodes, devices)
     assert str(caught.value).startswith(said)
 
 

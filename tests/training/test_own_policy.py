@@ -154,7 +154,7 @@ def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description
             "2.0 is out of bounds",
         ),
         ({"rule": "Pickey"}, "rule", "unknown class 'Pickey'"),
-        ({"rule": "Picky", "overlap": True, "host": "process"}, "overlap", "cannot be combined with Picky, which"),
+        ({"rule": "Picky", "host": "overlap"}, "host", "is overlap, which cannot be combined with Picky"),
         ({"rule": "Quorum", "damping": "delay_compensation"}, "damping", "corrects single gradients, which Quorum"),
         (
             {"rule": {"class_path": "Quorum", "init_args": {"absent": 2}}},

@@ -96,7 +96,7 @@ def test_an_asynchronous_run_records_staleness_and_each_worker(workspace: Worksp
     assert found[names.WORKERS_JSONL].read_bytes() == (job.path / names.WORKERS_JSONL).read_bytes()
     assert not [name for name in record.metrics if name.startswith("worker_")]
     assert all(0 < one["age_s"] < record.metrics[names.SECONDS] for one in pushes["shards"])
-    assert names.DRIFT not in record.metrics, "norms are not measured unless asked for"
+    assert names.DRIFT not in record.metrics, "drift is not measured unless asked for"
     for part in names.SHARES:
         assert 0 <= workers.last[names.per_worker(part, 1)] <= 1
     assert found[names.STALENESS_PICTURE].read_bytes().startswith(b"\x89PNG")

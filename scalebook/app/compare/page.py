@@ -12,6 +12,7 @@ from scalebook.app.runs import data as runs
 from scalebook.app.shared import charts, html, links
 from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import number_box, page_title, press_button, turn_better
+from scalebook.training.config.renamed import renewed
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.notebook.cells import ComparisonCell
@@ -149,7 +150,7 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
         except ConfigError:
             continue
         if isinstance(config, dict):
-            by_run[record.id] = config
+            by_run[record.id] = renewed(config)[0]
     return meanings(by_run, resources.description())
 
 

@@ -27,6 +27,7 @@ from scalebook.training.config.complete import seeds_from
 from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
+from scalebook.training.config.renamed import renewed
 from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError, Problem
@@ -168,7 +169,8 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
     except ConfigError as error:
         wrong = Problem(yaml.place_of(error), error.problem.message, error.problem.remedy)
     else:
-        problems = _problems(config, description)
+        config, older = renewed(config) if isinstance(config, dict) else (config, [])
+        problems = [*older, *_problems(config, description)]
         if isinstance(config, dict):
             return Edited(config, _name(draft, description), draft.repeats, homeless=problems)
         wrong = problems[0]

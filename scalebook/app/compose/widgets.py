@@ -81,7 +81,7 @@ def simulated_workers(
             slot(f"{clock}.server_s")
         slot(clock)
         slot(f"{clock}.gradient_s")
-    return ["clock", "host", "overlap"]
+    return ["clock", "host"]
 
 
 def _clock_source(config: form.Config, key: str, known: Sequence[ClockSource], *, is_new: bool) -> ClockSource:

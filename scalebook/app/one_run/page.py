@@ -17,6 +17,7 @@ from scalebook.app.runs.remarks import offer_turn, show_remarks
 from scalebook.app.shared import charts, drafts, html, links
 from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import call_page, page_title
+from scalebook.training.config.renamed import renewed
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
 from scalebook.training.files.reading import written
@@ -285,4 +286,4 @@ def config_of(view: RunView) -> dict[str, Any] | None:
         config = yaml.load(config_text(view))
     except ConfigError:
         return None
-    return config if isinstance(config, dict) else None
+    return renewed(config)[0] if isinstance(config, dict) else None

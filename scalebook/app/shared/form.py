@@ -170,7 +170,6 @@ def make_simulated(config: Config, workers: Any) -> None:
     put(config, f"{_STRATEGY}.host", VIRTUAL)
     put(config, f"{_STRATEGY}.workers", workers)
     put(config, "trainer.devices", 1)
-    drop(config, f"{_STRATEGY}.overlap")
     if get(config, CLOCK) is None:
         put(config, CLOCK, {"gradient_s": USUAL_GRADIENT_S})
 

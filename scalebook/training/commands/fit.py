@@ -15,6 +15,7 @@ from scalebook.training.config.command_line import merge, parse, read
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import GROUPS, Description
 from scalebook.training.config.nodes import place_of
+from scalebook.training.config.renamed import renewed
 from scalebook.training.config.validate import validate
 from scalebook.training.config.workload import workload
 from scalebook.training.errors import ConfigError
@@ -25,7 +26,7 @@ from scalebook.training.jobs.gpus import VISIBLE, gpus_here
 from scalebook.training.jobs.queue import checkpoint_file, find, submit
 from scalebook.training.jobs.recorded import read_recorded
 from scalebook.training.modules import import_modules
-from scalebook.training.nodes import Place
+from scalebook.training.nodes import NodeRank
 from scalebook.training.safe_path import importing
 from scalebook.training.trust import OPTION, settle
 from scalebook.training.workspace import Workspace
@@ -61,11 +62,12 @@ def main(argv: Sequence[str]) -> int:
         return 0 if len(argv) > 1 else 2
     if (run_id := line.options.get("--run")) is not None:
         line.config = _of_run(find(workspace, run_id), line.config, description)
+    line.config, older = renewed(line.config)
     problems = validate(line.config, description, typed=True)
     is_right = all(problem.severity != "error" for problem in problems)
     if command == "fit" and is_right and sparse_tables.look(line.config, description):
         problems = validate(line.config, description, typed=True)
-    for problem in problems:
+    for problem in [*older, *problems]:
         if problem.severity == "error":
             raise ConfigError(problem.key, problem.message, problem.remedy)
         print(f"scalebook: warning: {problem}", file=sys.stderr)
@@ -86,7 +88,7 @@ def _fit(
     written: dict[str, Any],
     config: dict[str, Any],
     description: Description,
-    place: Place | None,
+    place: NodeRank | None,
 ) -> int:
     """Here and now, recorded as a job like those of the browser. On several machines by the first one alone."""
     with importing():

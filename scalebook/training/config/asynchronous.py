@@ -1,6 +1,6 @@
 """What a config may not ask of a parameter server, and which of its settings have no effect together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scalebook.training.config.classes import mapping, named
@@ -10,7 +10,8 @@ from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
 from scalebook.training.ps.policy.clock_reading import read_clock
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, FAR, CheckedSettings, contradictions, nobody_left
-from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts
+from scalebook.training.ps.policy.facts import DampingFacts, LocalFacts, RuleFacts
+from scalebook.training.ps.policy.limits import read_limits
 from scalebook.training.ps.policy.worker_range import misfit, read_range
 
 
@@ -27,21 +28,26 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     findings = _refused(mapping(config.get("trainer")), workers) + _refused_far(config, args)
     if rule and damping:
         facts, effect = rule.info.rule or RuleFacts(rule.word), damping.info.damping or DampingFacts(damping.word)
-        codec = choice("pull_codec", args, info)
-        pull = (codec.info.codec if codec else None) or CodecFacts("fp32", exact=True)
         own = choice("local", args, info)
         local = (own.info.local if own else None) or LocalFacts("none")
-        findings += _contradictions(args, facts, effect, pull, local, rule.counts(), workers)
+        findings += _contradictions(args, facts, effect, local, rule.counts(), workers)
         findings += _workers(args.get("workers"), workers // load.nodes, load.nodes, facts, rule.counts())
         if facts.synchronous and (effect.drops or effect.scales):
             why = f"with the rule {rule.word} every gradient is fresh"
             findings.append(_idle("damping", why, "Write none, or another rule."))
     if args.get("clock") is not None:
-        findings += _clock(args["clock"], workers)
+        findings += _said_by(read_clock, args["clock"], workers)
+    if args.get("limits") is not None:
+        findings += _said_by(read_limits, args["limits"])
     if workers == 1:
         alone = "there is only one worker"
         findings += [
-            _idle(name, alone, "Use more workers.") for name in ("warmup_updates", "restarts") if args.get(name)
+            _idle(name, alone, "Use more workers.")
+            for name, value in (
+                ("warmup_updates", args.get("warmup_updates")),
+                ("limits.restarts", mapping(args.get("limits")).get("restarts")),
+            )
+            if value
         ]
     return findings
 
@@ -50,15 +56,13 @@ def _contradictions(
     args: Mapping[str, Any],
     rule: RuleFacts,
     damping: DampingFacts,
-    pull: CodecFacts,
     local: LocalFacts,
     counts: Mapping[str, int],
     workers: int,
 ) -> list[Problem]:
     """What the engine refuses when it starts, said before."""
     settings = CheckedSettings(
-        rule, damping, str(args.get("host")), args.get("overlap") is True, args.get("norms") is True,
-        args.get("clock") is not None, pull, args.get("pull_delta") is True, local,
+        rule, damping, str(args.get("host")), args.get("record") == "drift", args.get("clock") is not None, local,
         bool(counts.get("cancel")) and counts.get("backup_workers", 0) > 0,
     )  # fmt: skip
     first = nobody_left(rule, counts, workers)
@@ -76,9 +80,10 @@ def _workers(written: object, on_each: int, nodes: int, rule: RuleFacts, counts:
     return [_error(*found)] if found else []
 
 
-def _clock(written: object, workers: int) -> list[Problem]:
+def _said_by(read: Callable[..., object], *written: object) -> list[Problem]:
+    """What is wrong with what an argument says, as its reader refuses it."""
     try:
-        read_clock(written, workers)
+        read(*written)
     except ValueError as error:
         return [Problem.said_by(error)]
     return []

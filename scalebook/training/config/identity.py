@@ -10,7 +10,7 @@ from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named
 from scalebook.training.config.complete import DEFAULT_SEED, DEFAULT_THREADS, with_extras
 from scalebook.training.config.description import ClassInfo, Description, Group
 from scalebook.training.config.paths import with_optimizer
-from scalebook.training.config.renamed import first_paths
+from scalebook.training.config.renamed import first_paths, first_spelling
 
 DIGITS: Final = 12
 
@@ -28,7 +28,7 @@ def config_hash(config: Mapping[str, Any], description: Description) -> str:
     if "strategy" in mapping(content.get("trainer")):
         strategy = _shortened(content["trainer"]["strategy"], "strategies", description)
         content["trainer"] = {**content["trainer"], "strategy": strategy}
-    text = json.dumps(_plain(first_paths(content)), sort_keys=True, separators=(",", ":"), default=str)
+    text = json.dumps(_plain(first_paths(first_spelling(content))), sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
@@ -69,7 +69,7 @@ def base_content(config: Mapping[str, Any], description: Description) -> dict[st
     content["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
     content["threads"] = DEFAULT_THREADS if content.get("threads") is None else content["threads"]
     kept = {key: value for key, value in content.items() if value is not None}
-    return {str(key): item for key, item in first_paths({**kept, "trainer": trainer}).items()}
+    return {str(key): item for key, item in first_paths(first_spelling({**kept, "trainer": trainer})).items()}
 
 
 def _said(value: Any, info: ClassInfo | None) -> Any:

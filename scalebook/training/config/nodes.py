@@ -7,10 +7,10 @@ from scalebook.training.config.classes import mapping, named
 from scalebook.training.config.description import Description
 from scalebook.training.config.fields import shown
 from scalebook.training.errors import ConfigError, Problem
-from scalebook.training.nodes import NODES, Place, place
+from scalebook.training.nodes import NODES, NodeRank, node_rank
 
 
-def place_of(config: Mapping[str, Any], environment: Mapping[str, str], description: Description) -> Place | None:
+def place_of(config: Mapping[str, Any], environment: Mapping[str, str], description: Description) -> NodeRank | None:
     """As `place`, of a config that is complete and without errors."""
     trainer = mapping(config.get("trainer"))
     strategy = named(trainer.get("strategy"))
@@ -18,7 +18,7 @@ def place_of(config: Mapping[str, Any], environment: Mapping[str, str], descript
     own = mapping(strategy.args).get("workers") if info is not None and info.name == "AsyncPS" else None
     devices = own if isinstance(own, int) else trainer.get("devices")
     number = devices if isinstance(devices, int) and devices > 0 else None
-    found = place(environment, nodes_of(trainer), number)
+    found = node_rank(environment, nodes_of(trainer), number)
     if found is not None and info is not None and info.config_value == "auto":
         why = f"is {shown(trainer.get('strategy'))}, which is started once, and {found.by} started {found.count}"
         raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start it by itself.")

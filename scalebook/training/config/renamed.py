@@ -1,7 +1,12 @@
-"""What earlier versions wrote: the class paths that hashes are made of, and arguments that are no more."""
+"""What earlier versions wrote: read as what stands for it now, or refused; and as they wrote it, for hashes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from scalebook.training.config.classes import mapping
+from scalebook.training.errors import Problem
+from scalebook.training.ps.policy.codecs import CODECS
+from scalebook.training.ps.policy.contradictions import ARGUMENTS
 
 MOVED: Final = {
     "training.ps.rules.": "scalebook.training.ps.policy.rules.",
@@ -12,10 +17,84 @@ MOVED: Final = {
 """How paths began, and how they begin now; the first that fits counts."""
 
 
+def renewed(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """`config` with AsyncPS's arguments as this version spells them, and a warning for each that it spelt otherwise.
+
+    What has no other spelling stays, and is refused by `removed_argument`.
+    """
+    strategy = mapping(mapping(config.get("trainer")).get("strategy"))
+    written = mapping(strategy.get("init_args"))
+    if not _is_async_ps(strategy) or not written.keys() & OLDER:
+        return dict(config), []
+    args, said = dict(written), []
+    for name in [name for name in written if name in OLDER]:
+        new = OLDER[name](args[name], args)
+        if new is None:
+            continue
+        del args[name]
+        args |= new
+        key, remedy = f"{ARGUMENTS}.{name}", ", ".join(f"{key}: {_in_yaml(value)}" for key, value in new.items())
+        said.append(Problem(key, SPELLING, f"Write {remedy}." if remedy else "Remove it.", "warning"))
+    return {**config, "trainer": {**config["trainer"], "strategy": {**strategy, "init_args": args}}}, said
+
+
+def _is_async_ps(strategy: Mapping[str, Any]) -> bool:
+    return str(strategy.get("class_path")).rpartition(".")[2] in ("AsyncPS", "async_ps")
+
+
+def _in_yaml(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return str(value)
+    return f"{{{', '.join(f'{key}: {_in_yaml(item)}' for key, item in value.items())}}}"
+
+
+def _codec(args: Mapping[str, Any]) -> str:
+    """The word for the codec of pulls."""
+    written = args.get("pull_codec", "fp32")
+    name = str(written.get("class_path") if isinstance(written, Mapping) else written).rpartition(".")[2]
+    return next((word for word, codec in CODECS.items() if name in (word, codec.__name__)), name)
+
+
+def _sends_differences(args: Mapping[str, Any]) -> bool:
+    word = _codec(args)
+    return word in CODECS and not CODECS[word].whole
+
+
+def _overlap(value: Any, args: Mapping[str, Any]) -> dict[str, Any] | None:
+    return {} if value is False else {"host": "overlap"} if value is True and args.get("host") == "process" else None
+
+
+def _pull_delta(value: Any, args: Mapping[str, Any]) -> dict[str, Any] | None:
+    return {} if value is _sends_differences(args) else None
+
+
+def _recorded(word: str) -> Callable[[Any, Mapping[str, Any]], dict[str, Any] | None]:
+    def new(value: Any, args: Mapping[str, Any]) -> dict[str, Any] | None:
+        return {} if value is False else {"record": word} if value is True and "record" not in args else None
+
+    return new
+
+
+def _limit(name: str) -> Callable[[Any, Mapping[str, Any]], dict[str, Any] | None]:
+    return lambda value, args: {"limits": {name: value, **mapping(args.get("limits"))}}
+
+
+OLDER: Final[dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any] | None]]] = {
+    "overlap": _overlap,
+    "pull_delta": _pull_delta,
+    "trace": _recorded("updates"),
+    "norms": _recorded("drift"),
+    "restarts": _limit("restarts"),
+    "deadline_s": _limit("deadline_s"),
+}
+"""Arguments of version 0.1, each with what stands for such a value now, beside the other arguments; None: nothing."""
+SPELLING: Final = "is how version 0.1 spelt it"
+
+
 def removed_argument(class_name: str, name: str, args: Mapping[str, Any]) -> str | None:
     """What to write instead of an argument that an earlier version had; None of any other."""
-    if (class_name, name) == ("AsyncPS", "threads"):
-        return "Remove it." if args[name] is None else f"Write threads: {args[name]} at the top of the config."
+    if class_name == "AsyncPS":
+        return _removed(name, args)
     if class_name != "Async" or name not in ("push_every", "pull_every"):
         return None
     pushes, fetches = args.get("push_every", 1), args.get("pull_every", 1)
@@ -23,6 +102,38 @@ def removed_argument(class_name: str, name: str, args: Mapping[str, Any]) -> str
         return "Remove it."
     local = f"{{class_path: Downpour, init_args: {{n_push: {pushes}, n_fetch: {fetches}}}}}"
     return f"Write local: {local} beside the rule."
+
+
+def _removed(name: str, args: Mapping[str, Any]) -> str | None:
+    match name:
+        case "threads":
+            return "Remove it." if args[name] is None else f"Write threads: {args[name]} at the top of the config."
+        case "overlap":
+            return "Write host: overlap, which has servers, or remove it."
+        case "pull_delta" if _sends_differences(args):
+            return f"Remove it: {_codec(args)} sends how parameters differ. bf16 and fp16 send them whole."
+        case "pull_delta":
+            return f"Remove it, or write pull_codec: int8: {_codec(args)} sends whole parameters."
+        case "trace" | "norms":
+            return "Write record: updates, or record: drift; a run records one of them."
+    return None
+
+
+def first_spelling(content: Mapping[str, Any]) -> dict[str, Any]:
+    """`content` with AsyncPS's arguments as version 0.1 spelt them, so that a hash of it stays for ever."""
+    strategy = mapping(mapping(content.get("trainer")).get("strategy"))
+    if not _is_async_ps(strategy) or "init_args" not in strategy:
+        return dict(content)
+    args = dict(mapping(strategy["init_args"]))
+    if args.get("host") == "overlap":
+        args |= {"host": "process", "overlap": True}
+    if args.get("record") in ("drift", "updates"):
+        args["norms" if args.pop("record") == "drift" else "trace"] = True
+    if isinstance(args.get("limits"), Mapping):
+        args |= args.pop("limits")
+    if _sends_differences(args):
+        args["pull_delta"] = True
+    return {**content, "trainer": {**content["trainer"], "strategy": {**strategy, "init_args": args}}}
 
 
 def first_paths(content: Any) -> Any:

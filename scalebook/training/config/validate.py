@@ -72,8 +72,9 @@ def validate(
             known = sorted(info.name for info in getattr(description, group))
             problems.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
     problems += checkpoint_problems(config)
-    for about in (asynchronous, codecs, sparse_tables, rate_problems, validations):
-        problems += about.problems(config, description)
+    problems += asynchronous.problems(config, description) + codecs.problems(config, description)
+    problems += sparse_tables.problems(config, description) + rate_problems.problems(config, description)
+    problems += validations.problems(config, description)
     problems += logged_metrics.monitor_problems(config, description)
     problems += _without_effect(config, description) + _shared(config, description)
     if queued and not typed:

@@ -182,11 +182,10 @@ def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
 
 def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:
     damping, warmup = choice("damping", args, info), _count(args.get("warmup_updates"))
-    pulls = _codec_words("pull_codec", "pulls", args, info)
     local = choice("local", args, info)
     parts = [in_words(rule), in_words(local) if local else "", in_words(damping) if damping else ""]
     parts.append(_codec_words("push_codec", "pushes", args, info))
-    parts += [f"{pulls} deltas" if pulls and args.get("pull_delta") else pulls, f"warm-up {warmup}" if warmup else ""]
+    parts += [_codec_words("pull_codec", "pulls", args, info), f"warm-up {warmup}" if warmup else ""]
     return ", ".join(part for part in parts if part)
 
 

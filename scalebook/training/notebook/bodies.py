@@ -11,6 +11,7 @@ from typing import Any, Final, get_args
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
+from scalebook.training.config.renamed import renewed
 from scalebook.training.config.search.keys import KEYS as SEARCH_KEYS
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml
@@ -136,7 +137,7 @@ def _experiment(source: str, name: str, content: Mapping[str, Any]) -> Experimen
     if not isinstance(config, Mapping):
         what = "is missing" if config is None else "is not a mapping"
         raise ConfigError("config", what, "Write `config:` and the keys model, data, trainer ... below it.")
-    return ExperimentCell(source, name, repeats, dict(config))
+    return ExperimentCell(source, name, repeats, *renewed(config))
 
 
 def _comparison(source: str, name: str, content: Mapping[str, Any]) -> ComparisonCell:

@@ -1,11 +1,13 @@
 """What a notebook consists of. Each cell keeps its exact source text; the notebook is the texts joined."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, Literal
 
 from scalebook.training.config.complete import seeds_from
+from scalebook.training.errors import Problem
 from scalebook.training.tracking.directions import Goal
 
 Axis = Literal["updates", "samples", "seconds", "bytes"]
@@ -30,6 +32,8 @@ class ExperimentCell:
     name: str
     repeats: int = 1
     config: dict[str, Any] = field(default_factory=dict)
+    older: Sequence[Problem] = ()
+    """Of its config what this version spells otherwise; `config` has the new spelling."""
 
     @property
     def remark(self) -> str:

@@ -64,7 +64,8 @@ def check(nb: Notebook, description: Description, machines: Sequence[Machine] = 
                 problems.append(CellProblem(name, problem, line + cell.line))
             case ExperimentCell():
                 lacking = gpu_problems(workload(cell.config, description), machines)
-                problems += _located(cell, line, [*validate(cell.config, description), *lacking], "config.")
+                found = [*cell.older, *validate(cell.config, description), *lacking]
+                problems += _located(cell, line, found, "config.")
             case ComparisonCell():
                 problems += _located(cell, line, _comparison(nb, cell, description), "")
             case SearchCell():

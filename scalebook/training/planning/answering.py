@@ -19,7 +19,7 @@ from scalebook.training.planning.reliability import reliability_of
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.local import Downpour, Local, LocalSGD, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule, Sync
-from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.policy.settings import HostName, Settings
 
 HALF: Final = 0.5
 """Of what the first worker brings: one that is added beyond the knee brings less."""
@@ -66,10 +66,8 @@ class Setting:
     def settings(self) -> Settings:
         """As the engine has them."""
         assert isinstance(self.rule, Rule), "a parameter server's"
-        host = "process" if self.overlap else self.written.host
-        return replace(
-            self.written, rule=self.rule, shards=self.shards, local=self.local, overlap=self.overlap, host=host
-        )
+        host: HostName = "overlap" if self.overlap else "process" if self.written.overlap else self.written.host
+        return replace(self.written, rule=self.rule, shards=self.shards, local=self.local, host=host)
 
     @property
     def joined(self) -> Network:
@@ -91,7 +89,7 @@ class Setting:
             if profile.cores is not None:  # measured here: what is handed over in memory is no message
                 profile = replace(profile, software=None)
         clock, written = profile.clock(workers, self.shards, self.joined), self.written
-        apart = written.host == "process" or (written.clock is not None and written.clock.server_process)
+        apart = written.has_servers or (written.clock is not None and written.clock.server_process)
         return replace(clock, server_process=apart)
 
     def allows(self, workers: int) -> bool:
@@ -377,7 +375,7 @@ def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
     if rule == Async() and is_plain:
         changes.append(("sums of 4 gradients (local: downpour)", replace(setting, local=Downpour())))
     if rule == Async() and not setting.local.sums and setting.cores is None and not setting.overlap:
-        words = "gradients that are computed while pushes travel (overlap: true, host: process)"
+        words = "gradients that are computed while pushes travel (host: overlap)"
         changes.append((words, replace(setting, overlap=True)))
     if rule in (Async(), Sync()) and is_plain:
         local = LocalSGD(LOCAL_STEPS)

@@ -25,13 +25,13 @@ from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.ps.policy.settings import Settings
 
 STRATEGY: Final = "scalebook.training.strategies.AsyncPS"
-FOLLOWED: Final = ("rule", "damping", "workers", "shards", "host", "overlap", "clock", "local")
+FOLLOWED: Final = ("rule", "damping", "workers", "shards", "host", "clock", "local")
 """Arguments of AsyncPS that a play itself follows."""
 MEASURED: Final = (
-    "damping", "host", "buffers", "trace", "norms", "push_codec", "pull_codec", "pull_delta", "local",
+    "damping", "host", "buffers", "record", "push_codec", "pull_codec", "local",
 )  # fmt: skip
 """Those with which the parts are measured, so that their time and their bytes are in the profile."""
-INDIFFERENT: Final = ("warmup_updates", "restarts", "deadline_s", "tls")
+INDIFFERENT: Final = ("warmup_updates", "limits", "tls")
 """Those that do not change the steady state of workers of which none dies: a beginning, deaths, a limit to waits, and
 what several machines alone do (of which `refuse_machines` lets no other be planned)."""
 
@@ -147,8 +147,8 @@ def _settings(args: Mapping[str, Any], info: ClassInfo) -> Settings:
         for name in ("rule", "damping", "push_codec", "pull_codec", "local")
         if name in args
     }
-    plain = {name: args[name] for name in ("warmup_updates", "shards", "host", "overlap", "norms", "pull_delta")
-             if name in args}  # fmt: skip
+    plain = {name: args[name] for name in ("warmup_updates", "shards", "host") if name in args}
+    plain["drift"] = args.get("record") == "drift"
     try:
         clock = None if args.get("clock") is None else made_clock(args["clock"])
         return Settings(**objects, **plain, clock=_declared(clock))
@@ -204,7 +204,7 @@ def _refuse_local(settings: Settings) -> None:
 def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Arguments of the workers that are measured: real ones, who wait for nobody but the server."""
     kept = {name: args[name] for name in MEASURED if name in args and name != "host"}
-    if settings.host == "process":
+    if settings.has_servers:
         kept["host"] = "process"
     if settings.rule.synchronous and kept.get("buffers") is None:
         kept["buffers"] = "of_worker_0"
@@ -215,6 +215,6 @@ def _beside(load: Workload, args: Mapping[str, Any], info: ClassInfo, settings: 
     rule = choice("rule", args, info)
     assert rule is not None, "it has a default"
     words = [(load.rule or "").removeprefix(in_words(rule)).strip(", ")]
-    words += [f"{settings.host} servers"] if settings.host == "process" else []
+    words += ["process servers"] if settings.has_servers else []
     words += ["overlap"] if settings.overlap else []
     return ", ".join(word for word in words if word)

@@ -104,10 +104,10 @@ def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:
 
 def simulated_config(config: Mapping[str, Any], workers: int, setting: Setting) -> dict[str, Any]:
     """The config with so many virtual workers, on the clock that is also played without gradients. All else of its
-    strategy stays. ConfigError for `overlap`, which virtual workers do not have."""
+    strategy stays. ConfigError for host `overlap`, which virtual workers do not have."""
     if setting.overlap:
-        why = "is true, and a target is reached by virtual workers, who have none"
-        raise ConfigError(f"{ARGUMENTS}.overlap", why, "Write false, or plan without a target.")
+        why = "is overlap, and a target is reached by virtual workers, who compute nothing meanwhile"
+        raise ConfigError(f"{ARGUMENTS}.host", why, "Write process, or plan without a target.")
     if isinstance(setting.rule, AllReduce):
         why = f"is {setting.rule.name}, and a target is reached by virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")

@@ -23,8 +23,7 @@ from scalebook.training.callbacks.batches import batch_size
 from scalebook.training.callbacks.divergence import DivergenceGuard
 from scalebook.training.callbacks.pictures import Pictures
 from scalebook.training.files import records
-from scalebook.training.ps.channel.sockets import connected, listening, set_up
-from scalebook.training.ps.channel.wire import Kind, Wire
+from scalebook.training.ps.channel.wire import Kind, Wire, connected, listening, set_up
 from scalebook.training.ps.memory.layout import cut
 from scalebook.training.ps.optimizer.tables import is_table
 from scalebook.training.strategies.figures import RunFigures, figures_of

@@ -11,9 +11,8 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.server import serve
-from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.gate import Listener
-from scalebook.training.ps.channel.greeting import Hello, Secret
+from scalebook.training.ps.channel.greeting import Hello, Secret, Serving
 from scalebook.training.ps.channel.post import Post
 from scalebook.training.ps.coordination.meetings import SharedMeetings
 from scalebook.training.ps.coordination.run import SharedRun

@@ -48,7 +48,7 @@ def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: Comp
         raise ValueError(f"{folder}: this is a trace of {head.rule} with {head.damping}, not of these settings")
     if head.push_codec not in ("", repr(settings.push_codec)):
         raise ValueError(f"{folder}: this is a trace of pushes by {head.push_codec}, not by {settings.push_codec!r}")
-    run = SharedRun(head.workers, replace(settings, host="inline", overlap=False, trace=None, norms=False))
+    run = SharedRun(head.workers, replace(settings, host="inline", trace=None, drift=False))
     plans = plan_sections(run, [optimizer])
     allocate(run, plans)
     (section,) = make_sections(run, plans, [optimizer], 0, 1.0)

@@ -145,9 +145,10 @@ class Pushing:
         ValueError for arguments of an optimizer's own, which only its `step` would understand.
         """
         if others:
+            why = f"its step is called with {', '.join(others)}, which a server does not have"
             raise ValueError(
-                f"optimizer: a step with {', '.join(others)} is not possible with a parameter server, which steps "
-                "with a gradient alone. Call step without, or use strategy ddp."
+                f"optimizer: {type(self._optimizer).__name__} does not work with a parameter server: {why}. Use "
+                "another optimizer, for instance torch.optim.SGD or torch.optim.Adam, or strategy ddp."
             )
         output = None
         if closure is not None:

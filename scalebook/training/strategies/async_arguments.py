@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
-from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, check
+from scalebook.training.ps.policy.bounds import CountOrNone, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.policy.rules import Rule
 from scalebook.training.ps.policy.settings import Clip, Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies.buffers import BufferPolicy
 from scalebook.training.strategies.lightning import GradClipAlgorithmType, Trainer, is_overridden, rank_zero_warn
+
+RecordName = Literal["nothing", "drift", "updates"]
 
 
 @dataclass(frozen=True)
@@ -21,17 +24,17 @@ class AsyncArguments:
     """Those that are the engine's, without what it is told of the Trainer's."""
     workers: CountOrNone | WorkerRange
     buffers: BufferPolicy | None
-    restarts: NonNegativeInt
-    trace: bool
-    deadline_s: PositiveFloat
+    limits: Limits
+    record: RecordName
     tls: bool
 
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
             check(type(arguments), vars(arguments), ARGUMENTS)
-        if self.buffers is not None and self.buffers not in get_args(BufferPolicy):
-            known = ", ".join(get_args(BufferPolicy))
-            raise ValueError(f"{ARGUMENTS}.buffers: {self.buffers!r} is unknown. Use one of {known}.")
+        for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
+            value, known = getattr(self, name), get_args(kind)
+            if value not in known and not (name == "buffers" and value is None):
+                raise ValueError(f"{ARGUMENTS}.{name}: {value!r} is unknown. Use one of {', '.join(known)}.")
 
     @property
     def elastic(self) -> WorkerRange | None:
@@ -53,7 +56,7 @@ class AsyncArguments:
             self.server,
             max_updates=None if trainer.max_steps == -1 else trainer.max_steps,
             clip=None if self.server.local.steps else shared_clip(trainer, self.server.rule),
-            trace=Path(trainer.default_root_dir) / "trace" if self.trace else None,
+            trace=Path(trainer.default_root_dir) / "trace" if self.record == "updates" else None,
         )
 
 

@@ -12,17 +12,18 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveFloat, PositiveInt
+from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveInt
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.codecs import CodecName, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
 from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.limits import USUAL, Limits, read_limits
 from scalebook.training.ps.policy.local import Local, LocalName, make_local
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.ps.policy.settings import HostName, Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange
-from scalebook.training.strategies.async_arguments import AsyncArguments
+from scalebook.training.strategies.async_arguments import AsyncArguments, RecordName
 from scalebook.training.strategies.async_run import AsyncRun
 from scalebook.training.strategies.buffers import BufferPolicy
 from scalebook.training.strategies.cuda import count_gpus_apart
@@ -60,30 +61,30 @@ class AsyncPS(IndependentWorkers):
         warmup_updates: Updates at the start that worker 0 makes alone.
         shards: Parts of the parameters, each with its own lock or server.
         host: Where shards live. `inline`: in shared memory; the pushing worker applies its gradient. `process`: a
-            server process per shard. `virtual`: one process simulates all workers; each gradient is computed from the
-            version that its worker would hold, in the order that `clock` gives; `seconds` are those of the clock.
-        overlap: Whether a worker computes while the server applies its last push (host `process`). Its parameters are
-            then one push older.
+            server process per shard. `overlap`: the same, and a worker computes while the server applies its last push;
+            its parameters are then one push older. `virtual`: one process simulates all workers; each gradient is
+            computed from the version that its worker would hold, in the order that `clock` gives; `seconds` are those
+            of the clock.
         buffers: How workers share buffers that training changes (codebooks, centroids, queues). `averaged`: each push
             brings them to the mean of all workers; integer buffers, and the other buffers of their module, are worker
             0's. `of_worker_0`: all take worker 0's, as under DDP. `per_worker`: each keeps its own; validation and
             checkpoints use worker 0's. `frozen`: normalisation layers never change theirs. None: `of_worker_0` under
             the rule `sync`, else `averaged`. Validation and checkpoints average the running statistics of normalisation
             layers, unless `of_worker_0` or `per_worker` is written.
-        restarts: How often a dead worker restarts in one run. After that, training continues without it. Worker 0 never
-            restarts: its death ends the run.
-        trace: Whether to record every update for replay (`scalebook.training.ps.replay`).
-        norms: Whether to measure how far the parameters moved under each gradient.
-        deadline_s: Seconds after which a wait for another process fails.
+        limits: `restarts`: how often a dead worker restarts in one run; after that, training continues without it.
+            Worker 0 never restarts: its death ends the run. `deadline_s`: seconds after which a wait for another
+            process fails.
+        record: What to record of each update, beside the metrics. `drift`: how far the parameters moved while its
+            gradients were computed (the metric `ps/drift`). `updates`: all of it, for replay
+            (`scalebook.training.ps.replay`).
         clock: How long everything takes for virtual workers.
         push_codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes; `int8`: a quarter; `sign`:
             1/32; `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices. In
             shared memory (hosts `inline` and `process`) a codec costs time and saves none; it shows what fewer bytes do
             to training. Links of virtual workers carry the fewer bytes.
-        pull_codec: Compression of parameters: `fp32`, `bf16`, `fp16` or `int8`. Workers compute with the decoded
-            values; the shards keep exact ones, which validation and checkpoints use.
-        pull_delta: Whether to send only the difference to the worker's last parameters, by any lossy codec. The next
-            pull makes up for what one omits.
+        pull_codec: Compression of parameters. `fp32`, `bf16` and `fp16` carry the parameters themselves; any other
+            codec carries how they differ from the worker's last ones, and the next pull makes up for what one omits.
+            Workers compute with the decoded values; the shards keep exact ones, which validation and checkpoints use.
         local: When workers communicate. `none`: after each gradient. `downpour`: pushes the sum of several gradients,
             and makes plain SGD steps in between. Otherwise each worker makes steps of its own optimizer
             on its own parameters, and an update combines several steps. `local_sgd`: averages parameters.
@@ -106,16 +107,12 @@ class AsyncPS(IndependentWorkers):
         warmup_updates: NonNegativeInt = 0,
         shards: PositiveInt = 1,
         host: HostName = "inline",
-        overlap: bool = False,
         buffers: BufferPolicy | None = None,
-        restarts: NonNegativeInt = 0,
-        trace: bool = False,
-        norms: bool = False,
-        deadline_s: PositiveFloat = 600.0,
+        limits: Limits = USUAL,
+        record: RecordName = "nothing",
         clock: ClockSettings | None = None,
         push_codec: CodecName | Codec = "fp32",
         pull_codec: CodecName | Codec = "fp32",
-        pull_delta: bool = False,
         local: LocalName | Local = "none",
         tls: bool = True,
     ) -> None:
@@ -129,19 +126,16 @@ class AsyncPS(IndependentWorkers):
                 warmup_updates=warmup_updates,
                 shards=shards,
                 host=host,
-                overlap=overlap,
-                norms=norms,
+                drift=record == "drift",
                 clock=read_clock_settings(clock),
                 push_codec=make_codec(read_object(push_codec, CodecName | Codec, Codec.KEY)),
                 pull_codec=make_codec(read_object(pull_codec, CodecName | Codec, PULL), PULL),
-                pull_delta=pull_delta,
                 local=make_local(read_object(local, LocalName | Local, Local.KEY)),
             ),
             workers=read_workers(workers),
             buffers=buffers,
-            restarts=restarts,
-            trace=trace,
-            deadline_s=deadline_s,
+            limits=read_limits(limits),
+            record=record,
             tls=tls,
         )
         self._loaded: Mapping[str, Any] = {}  # what the last checkpoint that was read says for us alone

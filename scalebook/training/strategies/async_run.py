@@ -8,7 +8,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
-from scalebook.training.nodes import Place, place
+from scalebook.training.nodes import NodeRank, node_rank
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies.async_arguments import AsyncArguments
@@ -48,7 +48,7 @@ class AsyncRun(AroundFork):
         self.started_with: dict[str, str] = {}
         """Digests of what must be the same on all machines, by key."""
         self._nodes, self._on_each = 1, 1
-        self._place: Place | None = None  # of this process among those that somebody started; None: it is alone
+        self._place: NodeRank | None = None  # of this process among those that somebody started; None: it is alone
         self._machine = _NOTHING_TRAINS
         self._between = self.session  # what this process is while nothing is under way
         # Of a fit, from before the fork on:
@@ -67,7 +67,7 @@ class AsyncRun(AroundFork):
     def configure(self, nodes: int, on_each: int) -> None:
         """How many machines the Trainer has, and workers each of them."""
         self._nodes, self._on_each = nodes, on_each
-        self._place = place(os.environ, nodes, on_each)
+        self._place = node_rank(os.environ, nodes, on_each)
 
     @override
     def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
@@ -104,7 +104,7 @@ class AsyncRun(AroundFork):
         launch = Launch(workers, settings, seed=seed)
         forks = Processes(launch.processes, launch.servers)
         kind = VirtualMachine if arguments.is_simulated else TrainingMachine
-        return kind(launch, forks, arguments.deadline_s, Deaths(launch, arguments.restarts))
+        return kind(launch, forks, arguments.limits.deadline_s, Deaths(launch, arguments.limits.restarts))
 
     @override
     def lost(self, lost: Lost) -> Reaction:

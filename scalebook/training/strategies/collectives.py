@@ -113,12 +113,7 @@ class Collectives:
         return self._meet(_Letter(call, value, roll))
 
     def _tensors(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
-        values = self._exchange(call, tensor.detach())
-        shapes = {worker: list(value.shape) for worker, value in values.items()}
-        if any(shape != list(tensor.shape) for shape in shapes.values()):
-            raise ValueError(
-                f"collectives: workers called {call} with shapes {shapes}. Make them the same, or drop the last batch."
-            )
+        values = self._exchange(f"{call} of shape {list(tensor.shape)}", tensor.detach())
         return {worker: value.to(tensor.device) for worker, value in values.items()}
 
     def _exchange(self, call: str, value: Any) -> dict[int, Any]:
@@ -137,7 +132,7 @@ class Collectives:
         if calls:
             raise RuntimeError(
                 f"collectives: worker {self.worker} called {letter.call} where others called {calls}. "
-                "Call the same collectives in the same order in every worker."
+                "Call the same collectives, on tensors of the same shape, in the same order in every worker."
             )
         return letters
 

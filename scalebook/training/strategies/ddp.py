@@ -11,31 +11,31 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket, Store, TCPStore
+from torch._C._distributed_c10d import GradBucket, PrefixStore, Store, TCPStore
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from scalebook.training.nodes import Place, place
+from scalebook.training.nodes import NodeRank, node_rank
 from scalebook.training.ps.policy.bounds import PositiveFloat, check
 from scalebook.training.ps.policy.codecs import CodecName, in_halves, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.strategies.addresses import interface_to, listening_at
 from scalebook.training.strategies.cuda import count_gpus_apart
+from scalebook.training.strategies.ddp_nodes import agents_store, node_monitor
 from scalebook.training.strategies.evaluation_metrics import WorkersMetrics, exchange
 from scalebook.training.strategies.evaluation_share import share_of
 from scalebook.training.strategies.exchange import KEY, Exchange, make_exchange
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.launcher import AroundFork, ForkLauncher, Processes, repr_for_trainers, take_rank
 from scalebook.training.strategies.lightning import ClusterEnvironment, DDPStrategy, Trainer, rank_zero_warn, reset_seed
-from scalebook.training.strategies.link import BEGUN, NodeLink
-from scalebook.training.strategies.meeting import Meeting
+from scalebook.training.strategies.node_monitors import BEGUN, NodeMonitor, next_run
 from scalebook.training.strategies.started import StartedEnvironment, forks, ours
 from scalebook.training.strategies.threads import shared_out
 from scalebook.training.strategies.written import read_object
@@ -82,11 +82,11 @@ class DDP(AroundFork, DDPStrategy):
         self.own_metrics: set[str] = set()
         """Names of metrics that are not of all workers, as the model asks or because each computes its own."""
         self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone
-        self._meeting: socket.socket | None = None
+        self._meeting: socket.socket | None = None  # worker 0's, where all find each other
         self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
-        self._place: Place | None = None  # of this process among those that were started; None: it is alone
-        self._elsewhere: Meeting | None = None  # where the workers meet, if it is not alone
-        self._link: NodeLink | None = None
+        self._place: NodeRank | None = None  # of this process among those that were started; None: it is alone
+        self._monitor: NodeMonitor | None = None  # of the others, if it is not alone
+        self._run = ""  # its name, the same on all machines
         self._first = 0  # of the workers here, the first one's number
 
     @override
@@ -99,7 +99,7 @@ class DDP(AroundFork, DDPStrategy):
         if not forks(self.cluster_environment):
             super()._configure_launcher()
             return
-        self._place = place(os.environ, self.num_nodes, self.num_processes)
+        self._place = node_rank(os.environ, self.num_nodes, self.num_processes)
         if self._place is not None:
             self.cluster_environment = StartedEnvironment()
             self.set_world_ranks()
@@ -208,18 +208,20 @@ class DDP(AroundFork, DDPStrategy):
             self._meeting = socket.create_server((LOOPBACK, 0))
             return Processes(here)
         self._first = self._place.node * self.num_processes + self._place.task * here
-        self._elsewhere = Meeting(self._place)
-        self._link = NodeLink(self._elsewhere, self.num_processes, self.deadline_s, self.started_with)
-        return Processes(here, threads=shared_out(self.num_processes), first=self._first, others=self._link)
+        self._run, meets_at = next_run(os.environ), self._place.port
+        if self._place.index == 0 and not self._place.hosted:
+            self._meeting = listening_at(self._place, 0)
+            meets_at = self._meeting.getsockname()[1]
+        own = (self.num_processes, self.deadline_s, self.started_with, meets_at)
+        self._monitor = node_monitor(self._place, self._run, *own)
+        return Processes(here, threads=shared_out(self.num_processes), first=self._first, others=self._monitor)
 
     @override
     def after_fork(self, worker: int, trainer: Trainer) -> None:
         """Take the rank; on one machine gloo stays on the loopback interface."""
         take_rank(worker, self.num_nodes * self.num_processes, self.num_processes)
-        if self._elsewhere is not None:
-            self._elsewhere.in_worker()
-        elif any(name == "lo" for _, name in socket.if_nameindex()):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        if (interface := interface_to(self._place)) is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         self.set_world_ranks()
 
     @override
@@ -227,16 +229,14 @@ class DDP(AroundFork, DDPStrategy):
         """Close the monitor's end of the meeting port."""
         if self._meeting is not None:
             self._meeting.close()
-        if self._elsewhere is not None:
-            self._elsewhere.close()
-        self._meeting = self._elsewhere = self._link = self._arrivals = None
+        self._meeting = self._monitor = self._arrivals = None
 
     @override
     def arrivals(self) -> Sequence[int] | None:
         if self._arrivals is None:
             return None
         own = None if self._arrivals[-1] else self._arrivals[:-1].tolist()
-        if self._link is not None and not self._link.arrived(BEGUN if own is None else min(own)):
+        if self._monitor is not None and not self._monitor.arrived(BEGUN if own is None else min(own)):
             return None
         return own
 
@@ -265,7 +265,7 @@ class DDP(AroundFork, DDPStrategy):
 
     @override
     def setup_distributed(self) -> None:
-        if self._meeting is None and self._elsewhere is None:
+        if self._meeting is None and self._monitor is None:
             super().setup_distributed()
             return
         self._come()
@@ -283,18 +283,21 @@ class DDP(AroundFork, DDPStrategy):
         )
 
     def _store(self, timeout: timedelta) -> Store:
-        """Where the workers find each other. Beyond one machine their monitors say which is missing, by a deadline."""
-        if self._elsewhere is not None:
-            return self._elsewhere.of_workers(monotonic() + self.deadline_s + GRACE_S)
-        assert self._meeting is not None
-        is_host = self.global_rank == 0
+        """Where the workers find each other: worker 0 has it, or torchrun's agent. Beyond one machine their monitors
+        say which is missing, by a deadline."""
+        host, is_host = LOOPBACK, self.global_rank == 0
+        port = 0 if self._meeting is None else self._meeting.getsockname()[1]
+        if self._place is not None and self._monitor is not None:
+            host, port = self._place.address, self._monitor.await_met(self.deadline_s + GRACE_S)
+            if self._place.hosted:
+                return PrefixStore(f"scalebook {self._run} workers", agents_store(self._place, timeout))
         return TCPStore(
-            LOOPBACK,
-            self._meeting.getsockname()[1],
+            host,
+            port,
             self.world_size,
             is_master=is_host,
             timeout=timeout,
-            master_listen_fd=self._meeting.detach() if is_host else None,
+            master_listen_fd=self._meeting.detach() if is_host and self._meeting is not None else None,
         )
 
 

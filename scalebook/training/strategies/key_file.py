@@ -1,5 +1,6 @@
 """The file with the key that machines of a run show each other: one for each person, of mode 600."""
 
+import hashlib
 import logging
 import time
 from collections.abc import Mapping
@@ -21,6 +22,15 @@ def key_file(environment: Mapping[str, str]) -> Path:
         return Path(named).expanduser()
     state = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "scalebook" / "machines-key"
+
+
+def key_of_run(environment: Mapping[str, str], name: str, makes: bool) -> Secret:
+    """Of a run that needs no key file, since its workers meet without one all the same (gloo, NCCL). Where a file is
+    named it is that one's. Else it follows from the run's `name`: no secret, it keeps runs apart and strangers out who
+    do not know Scalebook."""
+    if environment.get(KEY_FILE):
+        return read_key(key_file(environment), makes)
+    return Secret(hashlib.sha256(f"scalebook {name}".encode()).digest())
 
 
 def read_key(path: Path, makes: bool) -> Secret:

@@ -29,7 +29,7 @@ from scalebook.training.strategies.lightning import (
     _interrupt,
     _Launcher,
 )
-from scalebook.training.strategies.others import NONE, Others
+from scalebook.training.strategies.peer_monitor import NONE, PeerMonitor
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from scalebook.training.strategies.refused import refuse_process_group
 from scalebook.training.strategies.threads import check_fork
@@ -43,7 +43,7 @@ class Processes(NamedTuple):
     threads: int | None = None
     first: int = 0
     """Number of the first of these workers; those before run on other machines."""
-    others: Others = NONE
+    others: PeerMonitor = NONE
     elsewhere: Collection[int] = ()
     """Of these workers, those that compute on another machine: a process here stands in for each."""
 

@@ -23,7 +23,7 @@ from scalebook.training.strategies.forked import (
     fork,
     holding_back_sigterm,
 )
-from scalebook.training.strategies.others import NONE, Others
+from scalebook.training.strategies.peer_monitor import NONE, PeerMonitor
 
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
 ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show
@@ -68,7 +68,7 @@ class ProcessWatch:
         threads: int,
         arrivals: Arrivals,
         waits: Waits,
-        others: Others = NONE,
+        others: PeerMonitor = NONE,
     ) -> None:
         self._bodies, self._policy, self._threads, self._arrivals = bodies, lost, threads, arrivals
         self._waits, self._others = waits, others
@@ -109,6 +109,7 @@ class ProcessWatch:
                 self.start("worker", number)
         if last is not None and not self._results:
             raise last.error()
+        self._others.done()
         self._let_servers_end()
         until = monotonic() + GRACE_S
         for key in self._forked.keys() - self._running.keys():  # time to close files; a result was sent before
@@ -158,6 +159,7 @@ class ProcessWatch:
             raise lost.error()
         key = process.role, process.number
         del self._running[key], self._forked[key]
+        self._others.show()
         process.end(GRACE_S)
         if restarts := reaction is Reaction.RESTART and not self.stopping.is_set():
             self.start(*key)
@@ -165,6 +167,7 @@ class ProcessWatch:
         return None if restarts or process.role == "server" else lost
 
     def _ask(self, process: Forked) -> tuple[Lost, Reaction]:
+        self._others.show()  # who dies slowly is waited for
         lost = Lost(process.role, process.number, process.cause())
         if self.stopping.is_set() and process.exit_code() == -signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)  # asked to stop before training had begun
@@ -216,7 +219,9 @@ class ProcessWatch:
             f"worker {' and '.join(map(str, missing))} did not reach the start of training, and for "
             f"{stillness.LIMIT_S:g} s no process of the run made progress. Do what takes long before the "
             "start."
-            + "".join(f"\n\nworker {n} (process {p.process.pid}) stands in:\n{p.stack()}" for n, p in missing.items())
+            + "".join(
+                f"\n\nworker {n} (process {p.process.pid}) stands in:\n{self._stack(p)}" for n, p in missing.items()
+            )
         )
 
     def _say_waits(self, is_still: bool) -> None:
@@ -228,10 +233,15 @@ class ProcessWatch:
         self._said, self._said_still = waits, is_still
         who = "; ".join(waits.values()) or "no process of the run has done anything"
         stacks = [
-            f"\n\n{role} {number} (process {process.process.pid}) stands in:\n{process.stack()}"
+            f"\n\n{role} {number} (process {process.process.pid}) stands in:\n{self._stack(process)}"
             for (role, number), process in sorted(self._running.items())
         ]
         log.warning("%s: nothing has happened for %g s.%s", who, stillness.LIMIT_S, "".join(stacks))
+
+    def _stack(self, process: Forked) -> str:
+        """Which may take seconds, of each of many."""
+        self._others.show()
+        return process.stack()
 
     def _end_orphans(self) -> None:
         """End what a dead process had started, which has become a child of the monitor."""

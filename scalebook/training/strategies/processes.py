@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Final
 
 from scalebook.training.strategies.forked import Body, Role, WorkerTraceback
-from scalebook.training.strategies.others import NONE, Others
+from scalebook.training.strategies.peer_monitor import NONE, PeerMonitor
 from scalebook.training.strategies.process_watch import Arrivals, Lost, Policy, ProcessWatch, Reaction, Waits
 from scalebook.training.strategies.threads import each_of
 
@@ -48,7 +48,7 @@ def run_workers(
     arrivals: Arrivals = no_meetings,
     waits: Waits = no_waits,
     first: int = 0,
-    others: Others = NONE,
+    others: PeerMonitor = NONE,
 ) -> list[Any]:
     """Run `body(worker)` in `count` forked processes and return what each returned, in order.
 

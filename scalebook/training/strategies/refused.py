@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from scalebook.training.memory_limit import available_bytes
-from scalebook.training.ps.policy.beside_tables import refuse_beside_tables
+from scalebook.training.ps.policy.beside_tables import refuse_beside_tables, writes_by_norm
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.policy.worker_range import WorkerRange, misfit
 from scalebook.training.ps.worker.end import Need
@@ -32,16 +32,10 @@ from scalebook.training.strategies.lightning import (
 from scalebook.training.strategies.tuners import is_finder
 
 WORTH_SAYING: Final = 100_000_000  # bytes
-_WRITES: Final = "writes into parameters that all workers share. Remove it"
-_SEARCHES: Final = "is not Lightning's own, and may search while workers train. Remove it"
-CALLBACKS: Final[dict[type[Callback], str]] = {
-    StochasticWeightAveraging: _WRITES,
-    WeightAveraging: _WRITES,
-    ModelPruning: _WRITES,
-    BaseFinetuning: "adds param groups to an optimizer that the workers have divided already. Remove it",
-    LearningRateFinder: _SEARCHES,
-    BatchSizeFinder: _SEARCHES,
-}
+WRITING: Final[tuple[type[Callback], ...]] = (
+    StochasticWeightAveraging, WeightAveraging, ModelPruning, BaseFinetuning,
+)  # fmt: skip
+SEARCHING: Final[tuple[type[Callback], ...]] = (LearningRateFinder, BatchSizeFinder)
 
 
 def refuse_process_group() -> None:
@@ -56,9 +50,13 @@ def refuse_process_group() -> None:
 def refuse_settings(trainer: Trainer, workers: int) -> None:
     """ValueError for settings of the Trainer; in the monitor, before anything is started."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
-        for kind, reason in CALLBACKS.items():
-            if isinstance(callback, kind) and not is_finder(callback):
-                raise _refused(f"trainer.callbacks: {type(callback).__name__} {reason}")
+        name = type(callback).__name__
+        if isinstance(callback, WRITING):
+            raise _refused(
+                f"trainer.callbacks: {name} changes parameters, or param groups, that all workers share. Remove it"
+            )
+        if isinstance(callback, SEARCHING) and not is_finder(callback):
+            raise _searches(name, "not Lightning's own: it may search while workers train")
     if trainer._accelerator_connector._layer_sync is not None and workers > 1:
         raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see buffers)")
     plugin = trainer.precision_plugin
@@ -70,10 +68,11 @@ def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
     """ValueError for searches before a run over several machines, each of which would find something else."""
     for callback in trainer.callbacks if is_spread else ():  # type: ignore[attr-defined]  # as above
         if is_finder(callback):
-            raise _refused(
-                f"trainer.callbacks: {type(callback).__name__} searches on each machine by itself. Write what "
-                "it finds on one"
-            )
+            raise _searches(type(callback).__name__, "would search on each machine by itself")
+
+
+def _searches(name: str, why: str) -> ValueError:
+    return _refused(f"trainer.callbacks: {name} is a finder and {why}. Remove it, and write what it finds")
 
 
 def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Settings) -> None:
@@ -90,25 +89,20 @@ def refuse_model(module: LightningModule, settings: Settings) -> None:
         refuse_beside_tables(settings)
     for name, layer in module.named_modules():
         if isinstance(layer, Embedding | EmbeddingBag) and layer.max_norm and layer.weight.requires_grad:
-            kind = type(layer).__name__
-            raise _refused(
-                f"model: {name} is an {kind} with max_norm, which writes into weights that all workers share. "
-                "Set max_norm to None (and normalise what it returns)"
-            )
+            raise writes_by_norm(name)
 
 
 def refuse_playing(trainer: Trainer) -> None:
     """ValueError for what a process that plays all workers cannot do."""
     if not trainer.lightning_module.automatic_optimization:
-        raise _refused(
-            "model: with manual optimization it steps at any time, but virtual workers push once a batch. Use "
-            "automatic optimization, host: inline"
-        )
+        raise _pushes_once("model", "optimizes manually", "a model with automatic optimization")
     if trainer.accumulate_grad_batches != 1:
-        raise _refused(
-            "trainer.accumulate_grad_batches: virtual workers push once a batch. Set it to 1 and use a larger batch or "
-            "local: downpour"
-        )
+        why = f"is {trainer.accumulate_grad_batches}"
+        raise _pushes_once("trainer.accumulate_grad_batches", why, "1, and a larger batch or local: downpour")
+
+
+def _pushes_once(key: str, why: str, instead: str) -> ValueError:
+    return ValueError(f"{key}: {why}, and virtual workers push once a batch. Write {instead}, or host: inline.")
 
 
 def announce_memory(need: Need, device: torch.device) -> None:
@@ -146,9 +140,9 @@ def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
     owner: dict[int, int] = {}
     for number, optimizer in enumerate(optimizers):
         if isinstance(optimizer, _MockOptimizer):
-            raise _refused("model: configure_optimizers returned None, so there is nothing to share. Return one")
+            raise _returned("nothing")
         if not isinstance(optimizer, Optimizer):
-            raise _refused(f"model: {type(optimizer).__name__} is not a torch.optim.Optimizer. Use one")
+            raise _returned(f"a {type(optimizer).__name__}")
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if is_lazy(parameter):
                 raise _refused(
@@ -157,6 +151,10 @@ def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
                 )
             if owner.setdefault(id(parameter), number) != number:
                 raise _refused("model: two optimizers share a parameter. Give each parameter to one optimizer")
+
+
+def _returned(what: str) -> ValueError:
+    return _refused(f"model: configure_optimizers returned {what}. Return a torch.optim.Optimizer")
 
 
 def _refused(problem: str) -> ValueError:

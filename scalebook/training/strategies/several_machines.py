@@ -1,33 +1,30 @@
 """The machines of a run over several, each made by its own monitor before the fork."""
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from itertools import count
 
 from typing_extensions import override
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.nodes import Place
-from scalebook.training.ps.far import OnePort, Passage, Run, StandInEnd, run_name, settings_digest
+from scalebook.training.nodes import NodeRank
+from scalebook.training.ps.far import OnePort, Passage, Run, StandInEnd, settings_digest
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import WorkerEnd
+from scalebook.training.strategies.addresses import listening_at, resolved
 from scalebook.training.strategies.async_arguments import AsyncArguments
-from scalebook.training.strategies.elastic_side import ElasticSide
-from scalebook.training.strategies.far_side import FarSide
+from scalebook.training.strategies.elastic_monitor import ElasticMonitor
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.key_file import key_file, read_key
 from scalebook.training.strategies.launcher import Processes
 from scalebook.training.strategies.machine import MachinePart, TrainingMachine
-from scalebook.training.strategies.machine_deaths import FarDeaths, ServerDeaths
-from scalebook.training.strategies.machines import ServerSide, who_comes
-from scalebook.training.strategies.meeting import listening_at, resolved
+from scalebook.training.strategies.node_monitors import next_run
+from scalebook.training.strategies.peer_monitor import hello
 from scalebook.training.strategies.processes import Lost, Reaction
+from scalebook.training.strategies.server_monitors import ServerDeaths, ServerMonitor, WorkersDeaths, WorkersMonitor
 from scalebook.training.strategies.threads import shared_out
-
-_launches: Iterator[int] = count()  # the same in all processes of a run, which launch the same Trainers in turn
 
 
 class FirstMachine(TrainingMachine):
@@ -63,7 +60,7 @@ class OtherMachine(MachinePart):
     is_training = True
 
     def __init__(
-        self, place: Place, workers: int, forks: Processes, deadline_s: float, deaths: FarDeaths, way: Passage
+        self, place: NodeRank, workers: int, forks: Processes, deadline_s: float, deaths: WorkersDeaths, way: Passage
     ) -> None:
         super().__init__(workers, forks, deadline_s)
         self.node, self._deaths, self._way = place.node, deaths, way
@@ -94,7 +91,7 @@ def goes_out(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 def machine_of_several(
-    place: Place,
+    place: NodeRank,
     settings: Settings,
     environment: Mapping[str, str],
     arguments: AsyncArguments,
@@ -111,33 +108,34 @@ def machine_of_several(
     """
     launch = Launch(workers, settings, seed=seed) if place.index == 0 else None
     here, threads = on_each // place.tasks, shared_out(on_each)
-    deadline_s = arguments.deadline_s + GRACE_S  # who is missing of another machine the monitors say before
+    deadline_s = arguments.limits.deadline_s + GRACE_S  # who is missing of another machine the monitors say before
     address = resolved(place)
     port, first = place.port + place.hosted, place.index * here
-    name = run_name(environment, place.where, next(_launches))
     secret = read_key(key_file(environment), makes=place.index == 0)
     encrypted = arguments.tls and goes_out(address)
-    run = Run(name, secret, encrypted, str(address), port, here * place.count, settings)
-    me = who_comes(on_each, settings_digest(settings), started_with)
+    run = Run(
+        next_run(environment), secret, encrypted, str(address), port, place.count - 1, here * place.count, settings
+    )
+    me = hello(on_each, started_with, settings_digest(settings))
     if launch is None:
         way = Passage(run, place.index, first, here)
-        side = FarSide(place, way, me, arguments.deadline_s)
-        forks = Processes(here, 0, threads, first, side)
-        return OtherMachine(place, workers, forks, deadline_s, FarDeaths(side, arguments.restarts), way)
+        monitor = WorkersMonitor(place, way, me, arguments.limits.deadline_s)
+        forks = Processes(here, 0, threads, first, monitor)
+        return OtherMachine(place, workers, forks, deadline_s, WorkersDeaths(monitor, arguments.limits.restarts), way)
     with ExitStack() as undo:
         listener = undo.enter_context(listening_at(place, port))
         try:
-            one = OnePort(launch, run, listener, here, place.count - 1, arguments.elastic is not None)
+            one = OnePort(launch, run, listener, here, arguments.elastic is not None)
         except ModuleNotFoundError as error:
             why = f"needs the package {error.name}, which is not installed here"
             remedy = "Install it, or write false where the network is your own."
             raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
         undo.pop_all()
     server = (
-        ServerSide(place, one, me, arguments.deadline_s, launch)
+        ServerMonitor(place, one, me, arguments.limits.deadline_s, launch)
         if arguments.elastic is None
-        else ElasticSide(place, one, me, arguments.deadline_s, launch, here, arguments.elastic)
+        else ElasticMonitor(place, one, me, arguments.limits.deadline_s, launch, here, arguments.elastic)
     )
-    deaths = ServerDeaths(launch, arguments.restarts, server, here)
+    deaths = ServerDeaths(launch, arguments.limits.restarts, server, here)
     forks = Processes(workers, launch.servers, threads, 0, server, range(here, workers))
     return FirstMachine(launch, forks, deadline_s, deaths, one, here)

@@ -91,18 +91,11 @@ class SharedData(Uncopied):
         divided |= not trainer._accelerator_connector.use_distributed_sampler
         stream = not isinstance(dataloader, DataLoader) or has_iterable_dataset(dataloader)
         stream |= sized_len(dataloader) is None
-        if self._turn is not None and (divided or stream):
-            raise ValueError(
-                "data: virtual workers take the batches of one loader in turn, and this one has no length or is "
-                "already divided. Use a DataLoader over a data set with a length and use_distributed_sampler: true, "
-                "or host: inline."
-            )
-        if self._is_elastic and (divided or stream):
-            raise ValueError(
-                "data: machines may join and leave, but these data have no length or are already divided, so "
-                "the part of an absent worker would never be used. Use a DataLoader over a data set with "
-                "a length and use_distributed_sampler: true, or a number of workers."
-            )
+        if divided or stream:
+            if self._turn is not None:
+                raise _cannot_be_dealt("virtual workers take the batches of one loader in turn", "host: inline")
+            if self._is_elastic:
+                raise _cannot_be_dealt("machines that join or leave take over batches", "a number of workers")
         if divided:
             return dataloader
         if stream:
@@ -253,3 +246,10 @@ class _AfterEachBatch(Callback):
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._data.finish_batch(trainer)
+
+
+def _cannot_be_dealt(who: str, otherwise: str) -> ValueError:
+    return ValueError(
+        f"data: {who}, and these data have no length or are already divided. Use a DataLoader over a data set with a "
+        f"length and use_distributed_sampler: true, or {otherwise}."
+    )

@@ -59,7 +59,7 @@ def worker_parts(
     if end.settings.clip is not None:
         trainer.gradient_clip_val = None  # the engine does it
     data = shared_data(arguments, end.workers, end.cursor, end.meetings, turn)
-    data.join(rank, arguments.deadline_s, end.is_over)
+    data.join(rank, arguments.limits.deadline_s, end.is_over)
     collectives = Collectives(end.meetings, Places(trainer), rank) if machine.processes > 1 else None
     return WorkerParts(rank, on_each, arguments, machine, end, trainer, data, collectives, TrainingFigures(end), kept)
 

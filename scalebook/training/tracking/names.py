@@ -53,7 +53,7 @@ PULLED_PER_UPDATE: Final = "perf/bytes_pulled_per_update"  # parameters taken
 STALENESS_MEAN: Final = "ps/staleness_mean"  # updates between the version pulled and the version pushed to
 STALENESS_P95: Final = "ps/staleness_p95"
 STALENESS_SECONDS: Final = "ps/staleness_seconds"  # mean age of the parameters that a gradient was computed from
-DRIFT: Final = "ps/drift"  # mean ||w - w_base||: how far the parameters moved meanwhile; where norms are measured
+DRIFT: Final = "ps/drift"  # mean ||w - w_base||: how far the parameters moved meanwhile; where it is recorded
 BUFFERS_APART: Final = "ps/buffers_apart"  # largest distance of a worker's from their mean, in parts of its norm,
 # before they are brought together; where training changes others than running statistics of normalisation
 DROPPED: Final = "ps/dropped"  # gradients that rule or damping refused

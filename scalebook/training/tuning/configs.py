@@ -1,6 +1,7 @@
 """The config of a test, made from that of an experiment: the same training, cut to a few updates."""
 
 import copy
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ from scalebook.training.config.catalogue import describe
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.command_line import CommandLine, parse
 from scalebook.training.config.description import Description
+from scalebook.training.config.renamed import renewed
 from scalebook.training.config.validate import require
 from scalebook.training.errors import ConfigError
 from scalebook.training.trust import OPTION, settle
@@ -50,6 +52,9 @@ def requested(
     line = parse(argv, description, {**dict.fromkeys((*HELP, OPTION), False), **dict.fromkeys(options, True)})
     if line.options.keys() & set(HELP) or not argv:
         return None
+    line.config, older = renewed(line.config)
+    for problem in older:
+        print(f"scalebook: warning: {problem}", file=sys.stderr)
     require(line.config, description, queued=queued)
     return line
 

@@ -179,7 +179,7 @@ def test_bounds_of_local_steps_are_known_before(local: Any, key: str, descriptio
     ("args", "key"),
     [
         ({"local": "downpour", "rule": "sync"}, "local"),
-        ({"local": "diloco", "host": "process", "overlap": True}, "overlap"),
+        ({"local": "diloco", "host": "overlap"}, "host"),
         ({"local": "elastic", "damping": "delay_compensation"}, "damping"),
     ],
 )
@@ -216,7 +216,7 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
         ({"damping": "inverse", "warmup_updates": 100}, "async, inverse damping, warm-up 100", 16),
         ({"damping": "drop_above"}, "async, drop above 8", 16),
         ({"push_codec": "topk", "warmup_updates": 5}, "async, pushes topk 0.01, warm-up 5", 16),
-        ({"pull_codec": "sign", "pull_delta": True}, "async, pulls sign deltas", 16),
+        ({"pull_codec": "sign"}, "async, pulls sign", 16),
         ({"rule": "sync", "local": "local_sgd"}, "sync, local SGD, every 16", 1024),
         ({"local": {"class_path": "DiLoCo", "init_args": {"every": 8}}}, "async, DiLoCo, every 8", 128),
         ({"local": "elastic", "damping": "inverse"}, "async, elastic averaging, every 10, inverse damping", 160),
@@ -246,16 +246,16 @@ def warnings(found: list[Problem]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        ({"overlap": True, "host": "process"}, []),
+        ({"host": "overlap"}, []),
         (
             {"rule": BACKUP, "damping": "inverse"},
             [("damping", "has no effect: with the rule sync every gradient is fresh")],
         ),
         ({"rule": "sync", "damping": "none"}, []),
         ({"rule": "softsync", "damping": "inverse"}, []),
-        ({"warmup_updates": 10, "restarts": 1}, []),
+        ({"warmup_updates": 10, "limits": {"restarts": 1}}, []),
         (
-            {"warmup_updates": 10, "restarts": 1, "workers": 1},
+            {"warmup_updates": 10, "limits": {"restarts": 1}, "workers": 1},
             [
                 ("warmup_updates", "has no effect: there is only one worker"),
                 ("restarts", "has no effect: there is only one worker"),
@@ -272,10 +272,9 @@ def test_settings_without_effect_warn(args: Any, expected: list[tuple[str, str]]
 @pytest.mark.parametrize(
     ("args", "key", "message"),
     [
-        ({"overlap": True}, "overlap", "needs a server that applies meanwhile"),
-        ({"overlap": True, "host": "process", "rule": "softsync"}, "overlap", "has no use with softsync, which waits"),
-        ({"overlap": True, "host": "process", "damping": "drop_above"}, "overlap", "cannot be combined with"),
-        ({"overlap": True, "host": "process", "norms": True}, "overlap", "cannot be combined with norms"),
+        ({"host": "overlap", "rule": "softsync"}, "host", "is overlap, which has no use with softsync: it waits"),
+        ({"host": "overlap", "damping": "drop_above"}, "host", "is overlap, which cannot be combined with"),
+        ({"host": "overlap", "record": "drift"}, "host", "is overlap, where the parameters that a gradient"),
         (
             {"damping": "delay_compensation", "rule": "sync"},
             "damping",
@@ -291,7 +290,8 @@ def test_what_the_engine_refuses_is_said_before_it_starts(
     assert found.key == f"trainer.strategy.init_args.{key}"
     assert found.message.startswith(message)
     rule, damping = make_rule(args.get("rule", "async")), make_damping(args.get("damping", "none"))
-    made = Settings(**{**args, "rule": rule, "damping": damping})
+    rest = {"host": args.get("host", "inline"), "drift": args.get("record") == "drift"}
+    made = Settings(rule, damping, **rest)
     with pytest.raises(ValueError, match=rf"^trainer\.strategy\.init_args\.{key}: "):
         made.check(4)
 

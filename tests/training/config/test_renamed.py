@@ -4,7 +4,8 @@ import pytest
 
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
-from scalebook.training.config.renamed import MOVED, first_paths
+from scalebook.training.config.renamed import MOVED, first_paths, renewed
+from scalebook.training.config.validate import validate
 
 BEFORE: dict[str, Any] = {
     "model": {"class_path": "training.models.MLPClassifier", "init_args": {"hidden": 16}},
@@ -38,3 +39,72 @@ def test_what_is_not_ours_stays(path: str) -> None:
 
 def test_hashes_stay_for_ever(description: Description) -> None:
     assert config_hash({"trainer": now(BEFORE["trainer"])}, description) == "1893459cb045"
+
+
+def strategy(**arguments: Any) -> dict[str, Any]:
+    return {"trainer": {"devices": 2, "strategy": {"class_path": "AsyncPS", "init_args": arguments}}}
+
+
+OLDER: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    (
+        {"host": "process", "overlap": True, "restarts": 2, "deadline_s": 60, "pull_codec": "topk", "pull_delta": True},
+        {"host": "overlap", "limits": {"restarts": 2, "deadline_s": 60}, "pull_codec": "topk"},
+        [
+            "Write host: overlap.",
+            "Write limits: {restarts: 2}.",
+            "Write limits: {deadline_s: 60, restarts: 2}.",
+            "Remove it.",
+        ],
+    ),
+    ({"trace": True}, {"record": "updates"}, ["Write record: updates."]),
+    ({"norms": True, "trace": False}, {"record": "drift"}, ["Write record: drift.", "Remove it."]),
+    ({"overlap": False, "pull_delta": False}, {}, ["Remove it.", "Remove it."]),
+    ({"limits": {"restarts": 1}, "restarts": 3}, {"limits": {"restarts": 1}}, ["Write limits: {restarts: 1}."]),
+]
+
+
+@pytest.mark.parametrize(("written", "now", "remedies"), OLDER)
+def test_spellings_of_version_0_1_are_read_with_a_warning(
+    written: dict[str, Any], now: dict[str, Any], remedies: list[str], description: Description
+) -> None:
+    config, said = renewed(strategy(**written))
+    assert config == strategy(**now)
+    assert [problem.remedy for problem in said] == remedies
+    assert {problem.severity for problem in said} == {"warning"}
+    assert renewed(config) == (config, [])
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "remedy"),
+    [
+        ({"overlap": True}, "overlap", "Write host: overlap, which has servers"),
+        ({"pull_codec": "int8", "pull_delta": False}, "pull_delta", "Remove it: int8 sends how parameters differ."),
+        ({"pull_codec": "bf16", "pull_delta": True}, "pull_delta", "Remove it, or write pull_codec: int8: bf16 sends"),
+        ({"norms": True, "trace": True}, "trace", "Write record: updates, or record: drift"),
+    ],
+)
+def test_what_would_be_something_else_is_refused(
+    written: dict[str, Any], key: str, remedy: str, description: Description
+) -> None:
+    config, _ = renewed(strategy(**written))
+    (found,) = [problem for problem in validate(config, description) if problem.key.endswith(f"init_args.{key}")]
+    assert (found.severity, found.remedy[: len(remedy)]) == ("error", remedy)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "before"),
+    [
+        ({"host": "overlap", "limits": {"restarts": 2, "deadline_s": 60}, "pull_codec": "topk"}, "e9d16d74648f"),
+        ({"record": "updates"}, "6d13427b80e2"),
+        ({"record": "drift"}, "73a5edf21af8"),
+    ],
+)
+def test_hashes_are_those_of_the_older_spelling(
+    arguments: dict[str, Any], before: str, description: Description
+) -> None:
+    assert config_hash(strategy(**arguments), description) == before
+
+
+def test_pulls_by_int8_are_not_what_they_were(description: Description) -> None:
+    """They were whole parameters, and are differences."""
+    assert config_hash(strategy(pull_codec="int8"), description) != "671db2f69bcf"

@@ -41,21 +41,19 @@ def errors(description: Description, asked: dict[str, Any]) -> dict[str, str]:
     return {one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}" for one in found}
 
 
-COPY = "and each worker would need a copy of the model's sparse tables."
-AS_THEY_ARE = "and rows of the model's sparse tables travel as they are. Write fp32, or sparse: false in the model."
+ONCE = "and the model's sparse tables lie in memory once, and their rows travel as they are."
 
 
 @pytest.mark.parametrize(
     ("args", "key", "said"),
     [
-        ({"local": "diloco"}, "local", f"is diloco, {COPY} Write none, or sparse: false in the model."),
-        ({"local": "downpour"}, "local", f"is downpour, {COPY} Write none, or sparse: false in the model."),
-        ({"push_codec": "int8"}, "push_codec", f"is int8, {AS_THEY_ARE}"),
-        ({"pull_codec": "bf16"}, "pull_codec", f"is bf16, {AS_THEY_ARE}"),
+        ({"local": "diloco"}, "local", f"is diloco, {ONCE} Write none, or sparse: false in the model."),
+        ({"local": "downpour"}, "local", f"is downpour, {ONCE} Write none, or sparse: false in the model."),
+        ({"push_codec": "int8"}, "push_codec", f"is int8, {ONCE} Write fp32, or sparse: false in the model."),
+        ({"pull_codec": "bf16"}, "pull_codec", f"is bf16, {ONCE} Write fp32, or sparse: false in the model."),
         (
             {"damping": {"class_path": "DelayCompensation", "init_args": {"adaptive": True}}}, "damping",
-            ("would keep squares of all rows of the model's sparse tables. Write adaptive: false there, or sparse: "
-            "false in the model."),
+            f"is adaptive, {ONCE} Write adaptive: false there, or sparse: false in the model.",
         ),
     ],
 )  # fmt: skip
@@ -72,13 +70,15 @@ def test_settings(args: dict[str, Any], key: str, said: str, description: Descri
 def test_a_parameter_server_steps_on_rows_with_optimizers_that_can(description: Description, tmp_path: Path) -> None:
     sparse = with_model(description, tmp_path, TABLE, LAYER)
     cannot = (
-        "is Adam, which cannot step on single rows, and the model has a table with sparse gradients. Use "
-        "torch.optim.SGD without momentum, Adagrad or SparseAdam, or sparse: false in the model."
+        "is Adam, which changes rows that a sparse gradient does not have. Use torch.optim.SGD with momentum 0 and "
+        "weight_decay 0, Adagrad or SparseAdam, or sparse: false in the model."
     )
     assert errors(sparse, config(None)) == {"optimizer": cannot}, "by default"
     momentum = {**SGD, "init_args": {"lr": 0.1, "momentum": 0.9}}
     said = errors(sparse, config(momentum))["optimizer"]
-    assert said.startswith("has momentum 0.9, which would change rows that a sparse gradient has not. Set it to 0")
+    assert said.startswith(
+        "has momentum 0.9, which changes rows that a sparse gradient does not have. Use torch.optim.SGD"
+    )
     assert errors(sparse, config({**SGD, "class_path": "torch.optim.Adagrad"})) == {}
     assert errors(sparse, config(momentum, "ddp")) == {}
 

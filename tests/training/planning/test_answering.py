@@ -121,7 +121,7 @@ def test_shards_that_do_not_make_the_largest_smaller_are_not_recommended() -> No
 
 
 def test_a_way_as_long_as_a_gradient_is_hidden_by_overlap() -> None:
-    words = "gradients that are computed while pushes travel (overlap: true, host: process)"
+    words = "gradients that are computed while pushes travel (host: overlap)"
     system = setting(replace(PLAIN, network=Network(Link(bandwidth=2e7))))  # 50 ms each way beside 100 ms
     found = {change.words: change.factor for change in find_changes(system, 4, system.play(4).samples_per_s)}
     assert found[words] == pytest.approx(2, rel=0.01)

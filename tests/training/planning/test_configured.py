@@ -32,16 +32,12 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "warmup_updates": ({}, {"warmup_updates": 20}),
     "shards": ({}, {"shards": 4}),
     "host": ({}, {"host": "process"}),
-    "overlap": ({"host": "process"}, {"host": "process", "overlap": True}),
     "buffers": ({}, {"buffers": "per_worker"}),
-    "restarts": ({}, {"restarts": 2}),
-    "trace": ({}, {"trace": True}),
-    "norms": ({}, {"norms": True}),
-    "deadline_s": ({}, {"deadline_s": 30.0}),
+    "limits": ({}, {"limits": {"restarts": 2, "deadline_s": 30.0}}),
+    "record": ({}, {"record": "drift"}),
     "clock": ({}, {"host": "virtual", "clock": CLOCK}),
     "push_codec": ({}, {"push_codec": "int8"}),
     "pull_codec": ({}, {"pull_codec": "bf16"}),
-    "pull_delta": ({"pull_codec": "int8"}, {"pull_codec": "int8", "pull_delta": True}),
     "local": ({}, {"local": "local_sgd"}),
     "tls": ({}, {"tls": False}),
 }
@@ -177,9 +173,9 @@ def test_what_cannot_be_planned_is_refused(written: dict[str, Any], said: str, d
 
 
 def test_a_rule_that_does_not_go_with_the_rest_is_refused_by_key(description: Description) -> None:
-    written = config({"host": "process", "overlap": True})
+    written = config({"host": "overlap"})
     question = Question((1, 8), rules=(Sync(),), shards=()).of(written, description)
-    with pytest.raises(ConfigError, match=r"init_args.overlap: has no use with sync"):
+    with pytest.raises(ConfigError, match=r"init_args.host: is overlap, which has no use with sync"):
         question.check()
 
 

@@ -77,7 +77,7 @@ class Drill:
         self.rng = random.Random(scene.seed)
         settings = Settings(
             rule=scene.rule, shards=scene.shards, host=scene.host, trace=folder, max_updates=scene.budget,
-            damping=scene.damping, overlap=scene.overlap, warmup_updates=scene.warmup, clip=scene.clip,
+            damping=scene.damping, warmup_updates=scene.warmup, clip=scene.clip,
             push_codec=scene.codec, local=scene.local,
         )  # fmt: skip
         self.run = SharedRun(WORKERS, settings)

@@ -54,7 +54,6 @@ class Scene:
     seed: int
     budget: int | None = None
     damping: Damping = field(default_factory=NoDamping)
-    overlap: bool = False
     clip: Clip | None = None
     warmup: int = 0
     codec: Codec = field(default_factory=Fp32)
@@ -102,6 +101,6 @@ def scene(row: Row, seed: int, kind: Kind = Kind.DENSE) -> Scene:
         return plain
     return replace(
         plain,
-        overlap=row.host == "process" and immediate and seed % 5 in (0, 3),
+        host="overlap" if row.host == "process" and immediate and seed % 5 in (0, 3) else row.host,
         codec=RandomK(0.4) if seed % 7 == 3 else Fp32(),
     )

@@ -149,7 +149,7 @@ class TestHost:
             joined.finish()
             return weights
 
-        run = SharedRun(1, Settings(host=host, shards=shards, trace=None, norms=True))
+        run = SharedRun(1, Settings(host=host, shards=shards, trace=None, drift=True))
         (found,) = in_processes(run, body, adam)
         plain = [Parameter(torch.zeros(5, 3)), Parameter(torch.zeros(7)), Parameter(torch.zeros(2))]
         expected = train(adam(plain).step, plain)
@@ -158,7 +158,7 @@ class TestHost:
 
     @everywhere
     def test_drift_is_what_the_others_moved(self, host: HostName, shards: int) -> None:
-        run = SharedRun(2, Settings(host=host, shards=shards, norms=True, rule=Async()))
+        run = SharedRun(2, Settings(host=host, shards=shards, rule=Async(), drift=True))
 
         def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[float]:
             if worker == 0:  # has pulled, and pushes when the other has made four updates
@@ -179,7 +179,7 @@ class TestHost:
     def test_drift_in_a_round_is_from_each_gradients_own_base(self, host: HostName, shards: int, average: int) -> None:
         """Every update moves each of 24 elements by 1, so a drift is the staleness times the root of 24. Nobody holds
         the base of a gradient that waits for its round."""
-        run = SharedRun(3, Settings(host=host, shards=shards, norms=True, rule=Softsync(average)))
+        run = SharedRun(3, Settings(host=host, shards=shards, rule=Softsync(average), drift=True))
 
         def body(joined: Joined, parameters: list[Parameter], worker: int) -> list[float]:
             if worker == 0:  # has pulled, and pushes when others have made four updates: the first in a round, or not
@@ -207,8 +207,8 @@ def test_a_worker_computes_while_its_push_is_applied() -> None:
             time.sleep(0.05)
             return super().step(closure)
 
-    def seconds(overlap: bool) -> float:
-        run = SharedRun(1, Settings(host="process", overlap=overlap))
+    def seconds(host: HostName) -> float:
+        run = SharedRun(1, Settings(host=host))
 
         def body(joined: Joined, parameters: list[Parameter], worker: int) -> float:
             started = time.monotonic()
@@ -219,4 +219,4 @@ def test_a_worker_computes_while_its_push_is_applied() -> None:
 
         return float(in_processes(run, body, lambda p: Slow(p, lr=1.0, momentum=1e-30))[0])
 
-    assert seconds(overlap=True) < 0.65 * seconds(overlap=False)
+    assert seconds("overlap") < 0.65 * seconds("process")

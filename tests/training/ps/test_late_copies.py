@@ -55,7 +55,7 @@ FREE = {
     "sums of two": Settings(local=Downpour(2, 1), shards=2),
     "stale ones are dropped": Settings(damping=DropAbove(1), shards=2),
     "servers": Settings(host="process", shards=3),
-    "servers, overlap": Settings(host="process", shards=2, overlap=True),
+    "servers, overlap": Settings(shards=2, host="overlap"),
     "servers, stale ones are dropped": Settings(host="process", shards=2, damping=DropAbove(1)),
     "clipped": Settings(clip=Clip("value", 2.0)),
     "codec": Settings(push_codec=Bf16(), shards=2),

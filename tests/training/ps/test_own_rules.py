@@ -170,6 +170,6 @@ class TestRule:
 
 
 def test_who_may_refuse_does_not_overlap() -> None:
-    settings = Settings(Fresh(), host="process", overlap=True)
-    with pytest.raises(ValueError, match=r"cannot be combined with Fresh, which may refuse a gradient\. Write false"):
+    settings = Settings(Fresh(), host="overlap")
+    with pytest.raises(ValueError, match=r"cannot be combined with Fresh: it may refuse a gradient\. Write process"):
         settings.check(WORKERS)

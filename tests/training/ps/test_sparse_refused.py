@@ -25,7 +25,7 @@ class TestRefused:
         ("make", "says"),
         [
             (SparserSGD, "optimizer: is tests.training.ps.test_sparse_refused.SparserSGD, which"),
-            (Adam, "optimizer: is Adam, which cannot step on single rows"),
+            (Adam, "optimizer: is Adam, which changes rows"),
             (lambda p: SGD(p, momentum=0.9), "optimizer: has momentum 0.9, which"),
             (lambda p: Adagrad(p, weight_decay=0.1), "optimizer: has weight_decay 0.1, which"),
         ],

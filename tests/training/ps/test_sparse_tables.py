@@ -178,7 +178,7 @@ class TestWorkers:
         "settings",
         [
             Settings(damping=Inverse()),
-            Settings(damping=DelayCompensation(adaptive=False), norms=True),
+            Settings(damping=DelayCompensation(adaptive=False), drift=True),
             Settings(damping=DropAbove(1), shards=2),
             Settings(host="process", rule=Bounded(3), clip=Clip("norm", 0.1)),
             Settings(rule=Softsync(2)),

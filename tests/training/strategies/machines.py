@@ -50,11 +50,11 @@ def slurm(tasks: int) -> list[dict[str, str]]:
     ]
 
 
-def torchrun(port: int) -> list[dict[str, str]]:
-    """The environments of a process on each of two machines, whose agent has the store."""
+def torchrun(port: int, address: str = "127.0.0.1") -> list[dict[str, str]]:
+    """The environments of a process on each of two machines; torchrun's agent has the store at this address."""
     environment = {
         "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+        "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }  # fmt: skip
     return [{**environment, "GROUP_RANK": str(node), "RANK": str(node)} for node in range(2)]
@@ -117,8 +117,8 @@ def together(environments: list[dict[str, str]], body: Callable[[], Any], folder
             machine.end()
 
 
-def outcomes(body: Callable[[], Any], folder: Path) -> list[Any]:
-    """What each of two machines returns or raises; how long after the death the second has ended is noted."""
+def outcomes(body: Callable[[], Any], folder: Path, nodes: int = 2) -> list[Any]:
+    """What each of so many machines returns or raises; how long after the death the second has ended is noted."""
 
     def ends() -> Any:
         try:
@@ -126,7 +126,7 @@ def outcomes(body: Callable[[], Any], folder: Path) -> list[Any]:
         finally:
             (folder / f"ended-{os.environ['NODE_RANK']}").touch()
 
-    machines = [Machine(one, ends, folder / f"machine-{node}") for node, one in enumerate(by_hand())]
+    machines = [Machine(one, ends, folder / f"machine-{node}") for node, one in enumerate(by_hand(nodes))]
     found: list[Any] = []
     try:
         for machine in machines:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import DDP, AsyncPS
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import Batch, held_out, loader, trainer, weights
@@ -113,7 +114,7 @@ class Silent(Plain):
 @pytest.mark.parametrize("rule", ["async", "bounded", "sync"])
 def test_a_worker_without_batches_ends_with_the_run(rule: Any, tmp_path: Path) -> None:
     """An epoch of one batch, and epochs without an end: the other worker has no push that would tell it."""
-    made = trainer(tmp_path, AsyncPS(rule, workers=2, deadline_s=60), max_epochs=-1, max_steps=5)
+    made = trainer(tmp_path, AsyncPS(rule, workers=2, limits=Limits(deadline_s=60)), max_epochs=-1, max_steps=5)
     made.fit(Silent(), loader(samples=8), held_out())
     assert made.global_step == 5
 

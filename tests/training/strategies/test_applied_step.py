@@ -118,7 +118,7 @@ def test_with_one_worker(rule: Rule, local: Local, optimizer: str, tmp_path: Pat
     for damping, scheduled, scaled in PAIRS:
         folder = tmp_path / f"{damping.name}-{scheduled}-{scaled}"
         folder.mkdir()
-        strategy = AsyncPS(rule=rule, local=local, damping=damping, workers=1, trace=True)
+        strategy = AsyncPS(rule=rule, local=local, damping=damping, workers=1, record="updates")
         model = fitted(folder, strategy, make, scheduled, scaled)
         rates = recorded(folder, damping, local.n_push)
         several.add(tuple(rates))
@@ -131,7 +131,7 @@ def test_with_one_worker(rule: Rule, local: Local, optimizer: str, tmp_path: Pat
 @pytest.mark.parametrize("rule", [Async(), Sync(), Softsync(2)], ids=repr)
 def test_with_two_workers(rule: Rule, host: Any, tmp_path: Path) -> None:
     make = OPTIMIZERS["momentum"]
-    strategy = AsyncPS(rule=rule, damping=Inverse(), workers=2, host=host, trace=True)
+    strategy = AsyncPS(rule=rule, damping=Inverse(), workers=2, host=host, record="updates")
     model = fitted(tmp_path, strategy, make, scheduled=True, scaled=True, workers=2)
     rates = recorded(tmp_path, Inverse())
     assert torch.equal(model.weights[0].detach(), by_hand(make, rates))

@@ -16,8 +16,9 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from scalebook.training.failures import NodeLost
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.far_side import FarSide
+from scalebook.training.strategies.server_monitors import WorkersMonitor
 from tests.training.strategies.machines import outcomes
 from tests.training.strategies.small import AtBatch, Diary, diaries, fit, kill_me, trainer
 
@@ -86,7 +87,12 @@ def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, caplog: pytest.LogCa
 
         callbacks = [AtBatch(1, 5, once), Diary(tmp_path)]
         made = trainer(
-            tmp_path, AsyncPS(restarts=1), num_nodes=2, max_epochs=10, limit_val_batches=0, callbacks=callbacks
+            tmp_path,
+            AsyncPS(limits=Limits(restarts=1)),
+            num_nodes=2,
+            max_epochs=10,
+            limit_val_batches=0,
+            callbacks=callbacks,
         )
         return fit(made), made.global_step, caplog.text
 
@@ -96,20 +102,6 @@ def test_it_comes_back_as_a_new_incarnation(tmp_path: Path, caplog: pytest.LogCa
     assert f"worker 1 died: on node 1 ({HOST}), process " in said
     assert "SIGKILL. It is started again." in said
     assert len(diaries(tmp_path)[1]["train"]) > 0
-
-
-def test_a_machine_that_is_gone_is_told_and_the_rest_trains_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def body() -> Any:
-        callbacks = [UntilFewer(tmp_path, 2), dying(lambda _: os.killpg(0, signal.SIGKILL), 1, tmp_path)]
-        made = trainer(tmp_path, AsyncPS(), num_nodes=2, max_epochs=100_000, callbacks=callbacks)
-        return fit(made), caplog.text
-
-    (_, said), gone = outcomes(body, tmp_path)
-    assert "without a word" in str(gone)
-    assert f"worker 1 died: on node 1 ({HOST}), worker 1 was silent for 5 s. Training goes on with 1." in said
-    assert seconds_until("told", tmp_path) < 2 * TOLD_S
 
 
 def test_a_machine_that_is_told_to_stop_leaves_and_the_rest_trains_on(
@@ -145,13 +137,13 @@ def test_when_the_server_s_machine_is_gone_the_others_end_and_a_checkpoint_goes_
         saving = ModelCheckpoint(saved.parent, filename="last", enable_version_counter=False)
         callbacks = [AtBatch(0, 50, gone), saving]  # 12 batches an epoch are everybody's
         made = trainer(tmp_path, AsyncPS(), num_nodes=2, max_epochs=20, enable_checkpointing=True, callbacks=callbacks)
-        with patch.object(FarSide, "_hear", hears):
+        with patch.object(WorkersMonitor, "_hear", hears):
             return fit(made, ckpt_path=resumed), made.global_step
 
-    hear = FarSide._hear
+    hear = WorkersMonitor._hear
 
-    def hears(side: FarSide, what: str, told: Any) -> None:
-        hear(side, what, told)
+    def hears(monitor: WorkersMonitor, what: str, told: Any) -> None:
+        hear(monitor, what, told)
         if what == "saved":
             (tmp_path / "heard").touch()
 
@@ -169,22 +161,3 @@ def test_when_the_server_s_machine_is_gone_the_others_end_and_a_checkpoint_goes_
     assert torch.equal(here, there)
     assert steps == steps_there
     assert 20 * 12 <= steps <= 20 * 12 + 4  # what was under way when the checkpoint was written comes again
-
-
-def test_an_exception_ends_both(tmp_path: Path) -> None:
-    def wrong(_trainer: Trainer) -> None:
-        raise KeyError("a sample")
-
-    for worker in (0, 1):
-        folder = tmp_path / str(worker)
-        folder.mkdir()
-
-        def body(worker: int = worker, folder: Path = folder) -> None:
-            fit(trainer(folder, AsyncPS(), num_nodes=2, max_epochs=100_000, callbacks=[dying(wrong, worker, folder)]))
-
-        found = outcomes(body, folder)
-        assert isinstance(found[worker], KeyError)
-        assert str(found[1 - worker]) == f"node {worker} ({HOST}) has ended with KeyError: 'a sample'"
-
-
-# --- what does not begin ---------------------------------------------------------------------------------------------

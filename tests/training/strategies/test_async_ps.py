@@ -11,6 +11,7 @@ from torch.optim import SGD, Adagrad, Adam
 from torch.optim.lr_scheduler import StepLR
 
 from scalebook.training.ps.policy.codecs import TopK
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import AsyncPS, register
 from tests.training.benches import wait_for
 from tests.training.strategies.small import (
@@ -166,7 +167,10 @@ def test_who_stops_in_step_stops_all_after_the_same_update(host: Any, stopper: i
 
     stops: Callback = AtBatch(1, 20, stop) if stopper else EarlyStopping("val/loss", patience=3, min_delta=1e9)
     made = trainer(
-        tmp_path, AsyncPS(rule="sync", workers=2, host=host, deadline_s=20), max_epochs=100, callbacks=[stops]
+        tmp_path,
+        AsyncPS(rule="sync", workers=2, host=host, limits=Limits(deadline_s=20)),
+        max_epochs=100,
+        callbacks=[stops],
     )
     fit(made)
     assert made.global_step == (21 if stopper else 4 * 6)
@@ -244,7 +248,7 @@ def test_the_name_is_registered(tmp_path: Path) -> None:
             lambda model: torch.optim.SGD(torch.nn.LazyLinear(1).parameters(), 0.1),
             "model: a parameter has no shape before the first forward",
         ),
-        (lambda model: None, "model: configure_optimizers returned None"),
+        (lambda model: None, "model: configure_optimizers returned nothing"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*configure_optimizers. returned .None.")
@@ -261,8 +265,7 @@ def test_optimizers_that_cannot_be_shared_are_refused_by_name(
     ("arguments", "reason"),
     [
         ({"workers": 0}, "workers: 0 is less than 1"),
-        ({"threads": 0}, r"threads: 0 is less than 1. Use 1 or more, or null"),
-        ({"deadline_s": -1.0}, "deadline_s: -1.0 is not above 0. Use more than 0"),
+        ({"limits": {"deadline_s": -1.0}}, "limits.deadline_s: -1.0 is not above 0. Use more than 0"),
     ],
 )
 def test_wrong_arguments_name_key_and_remedy(arguments: dict[str, Any], reason: str) -> None:

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from scalebook.training.callbacks.heartbeat import fraction
 from scalebook.training.ps.policy.bounds import bounds
 from scalebook.training.ps.policy.damping import DelayCompensation, DropAbove, Inverse
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.policy.local import Downpour
 from scalebook.training.ps.policy.rules import Bounded, Sync
 from scalebook.training.ps.policy.settings import Settings
@@ -31,9 +32,9 @@ def run(folder: Path, strategy: AsyncPS, *callbacks: Callback, **settings: Any) 
 
 
 def test_its_signature_tells_the_bounds_that_are_checked() -> None:
-    checked = bounds(Settings) | bounds(AsyncArguments)
+    checked = bounds(Settings) | bounds(AsyncArguments) | bounds(Limits)
     told = {name: limits for name, limits in bounds(AsyncPS).items() if limits}
-    assert set(told) == {"workers", "warmup_updates", "shards", "restarts", "deadline_s"}
+    assert set(told) == {"workers", "warmup_updates", "shards"}
     assert {name: checked[name] for name in told} == told
 
 
@@ -59,7 +60,7 @@ def test_worker_0_makes_the_first_updates_alone(host: Any, tmp_path: Path) -> No
 
 
 def test_a_warm_up_longer_than_the_run_ends_with_the_run(tmp_path: Path) -> None:
-    _, seen = run(tmp_path, AsyncPS(workers=2, warmup_updates=1000, deadline_s=20), max_epochs=2)
+    _, seen = run(tmp_path, AsyncPS(workers=2, warmup_updates=1000, limits=Limits(deadline_s=20)), max_epochs=2)
     assert seen["updates"] == 2 * BATCHES
 
 
@@ -81,15 +82,15 @@ def test_with_one_worker_nothing_is_stale_so_nothing_is_damped(damping: Any, tmp
 
 
 def test_overlap_is_one_push_behind(tmp_path: Path) -> None:
-    strategy, seen = run(tmp_path, AsyncPS(workers=1, host="process", overlap=True))
+    strategy, seen = run(tmp_path, AsyncPS(workers=1, host="overlap"))
     assert seen["updates"] == BATCHES
     histogram = strategy.figures.staleness()
     assert histogram is not None
     assert histogram.max() <= 1
 
 
-def test_norms_are_measured_when_asked_for(tmp_path: Path) -> None:
-    measured, _ = run(tmp_path, AsyncPS(workers=2, norms=True, shards=2))
+def test_drift_is_measured_when_asked_for(tmp_path: Path) -> None:
+    measured, _ = run(tmp_path, AsyncPS(workers=2, shards=2, record="drift"))
     assert len(measured.figures.pushes()) == 4
     assert all(push.applied == 0 or push.drift >= 0 for push in measured.figures.pushes())
     plain, _ = run(tmp_path, AsyncPS(workers=2))
@@ -97,7 +98,7 @@ def test_norms_are_measured_when_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_trace_is_written_below_the_runs_folder(tmp_path: Path) -> None:
-    run(tmp_path, AsyncPS(workers=2, trace=True))
+    run(tmp_path, AsyncPS(workers=2, record="updates"))
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["trace"]
     assert sum(path.stat().st_size for path in (tmp_path / "trace").iterdir()) > 0
 
@@ -126,7 +127,7 @@ def test_others_may_wait_longer_than_the_deadline_for_a_validation(tmp_path: Pat
             time.sleep(0.2 * (self.current_epoch == 0))
             super().validation_step(batch, batch_idx)
 
-    strategy = AsyncPS("sync", workers=2, deadline_s=1.5)
+    strategy = AsyncPS("sync", workers=2, limits=Limits(deadline_s=1.5))
     made = trainer(tmp_path, strategy, callbacks=[Diary(tmp_path)], max_epochs=2, num_sanity_val_steps=0)
     fit(made, LongValidation())
     assert [notes["validations"] for notes in diaries(tmp_path)] == [2, 0]

@@ -15,6 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from scalebook.training.failures import ServerLost, WorkerLost
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import AsyncPS
 from tests.training.strategies.contract.models import Normalised, Plain
 from tests.training.strategies.contract.test_schedules import RATE, by_step
@@ -69,7 +70,7 @@ def test_training_goes_on_without_a_lost_worker(
     rule: Any, host: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        run(tmp_path, AsyncPS(rule=rule, host=host, workers=3, deadline_s=20), Once(1, 3, kill_me))
+        run(tmp_path, AsyncPS(rule=rule, host=host, workers=3, limits=Limits(deadline_s=20)), Once(1, 3, kill_me))
     seen = diaries(tmp_path)
     assert len(seen) == 2
     assert set(seen[0]["train"]) | set(seen[1]["train"]) == set(range(SAMPLES))
@@ -82,7 +83,7 @@ def test_training_goes_on_without_a_lost_worker(
 @EVERY
 def test_a_lost_worker_is_started_again(rule: Any, host: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        strategy = AsyncPS(rule=rule, host=host, workers=2, restarts=1, deadline_s=20)
+        strategy = AsyncPS(rule=rule, host=host, workers=2, limits=Limits(restarts=1, deadline_s=20))
         run(tmp_path, strategy, Once(1, 4, kill_me), model=Plain(by_step))
     seen = diaries(tmp_path)
     assert len(seen) == 2
@@ -97,7 +98,7 @@ def test_a_lost_worker_is_started_again(rule: Any, host: Any, tmp_path: Path, ca
 
 def test_statistics_are_those_of_the_living(tmp_path: Path) -> None:
     model = Normalised()
-    run(tmp_path, AsyncPS(workers=2, deadline_s=20), Once(1, 3, kill_me), model=model)
+    run(tmp_path, AsyncPS(workers=2, limits=Limits(deadline_s=20)), Once(1, 3, kill_me), model=model)
     (seen,) = diaries(tmp_path)
     assert model.norm.running_mean is not None
     assert model.norm.running_mean.tolist() == seen["running_mean"]
@@ -135,7 +136,7 @@ def kill_a_server(trainer: Trainer) -> None:
 )
 def test_a_server_that_dies_is_started_again(rule: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        strategy = AsyncPS(rule=rule, host="process", shards=2, workers=2, deadline_s=20)
+        strategy = AsyncPS(rule=rule, host="process", shards=2, workers=2, limits=Limits(deadline_s=20))
         run(tmp_path, strategy, Once(0, 4, kill_a_server))
     assert "server 0 died" in caplog.text
     seen = diaries(tmp_path)
@@ -150,7 +151,7 @@ def test_a_server_that_keeps_dying_ends_the_run(tmp_path: Path) -> None:
             if trainer.global_rank == 0:
                 kill_a_server(trainer)
 
-    strategy = AsyncPS(host="process", workers=1, deadline_s=20)
+    strategy = AsyncPS(host="process", workers=1, limits=Limits(deadline_s=20))
     made = trainer(tmp_path, strategy, max_epochs=200, callbacks=[KeepKilling()])
     with pytest.raises(ServerLost, match="server 0 died"):
         made.fit(Plain(), loader(), loader())

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies.async_ps import AsyncPS
 from tests.training.benches import wait_for
 from tests.training.strategies.small import Small, data, loader
@@ -90,27 +91,33 @@ def bars(folder: Path, train: Any, strategy: AsyncPS, slow: int | None = None, *
 @pytest.mark.parametrize("endless", [True, False])
 def test_max_steps_of_all_workers(endless: bool, tmp_path: Path) -> None:
     train = DataLoader(Stream(), batch_size=8) if endless else loader(samples=800)
-    seen = bars(tmp_path, train, AsyncPS(workers=2, deadline_s=20), max_steps=20)
+    seen = bars(tmp_path, train, AsyncPS(workers=2, limits=Limits(deadline_s=20)), max_steps=20)
     assert all(n <= total for _, n, total in seen)
     assert seen[0][2] <= 11  # its share, or one more when the other was late
     assert seen[-1][1] == seen[-1][2]
 
 
 def test_updates_of_a_gradient_of_each_worker(tmp_path: Path) -> None:
-    seen = bars(tmp_path, loader(samples=800), AsyncPS(rule="sync", workers=2, deadline_s=20), max_steps=7)
+    seen = bars(
+        tmp_path, loader(samples=800), AsyncPS(rule="sync", workers=2, limits=Limits(deadline_s=20)), max_steps=7
+    )
     assert [(n, total) for _, n, total in seen] == [(n + 1, 7) for n in range(7)]
 
 
 @pytest.mark.parametrize(("limit", "total"), [(6, 6), (1.0, None)])
 def test_of_a_stream_it_is_the_limit_or_unknown(limit: float, total: int | None, tmp_path: Path) -> None:
     train = DataLoader(Stream(batches=12), batch_size=8)
-    seen = bars(tmp_path, train, AsyncPS(workers=2, deadline_s=20), max_epochs=1, limit_train_batches=limit)
+    seen = bars(
+        tmp_path, train, AsyncPS(workers=2, limits=Limits(deadline_s=20)), max_epochs=1, limit_train_batches=limit
+    )
     assert [(n, told) for _, n, told in seen] == [(n + 1, total) for n in range(6)]
 
 
 @pytest.mark.parametrize("slow", [0, 1])
 def test_epochs_end_at_what_this_worker_had(slow: int, tmp_path: Path) -> None:
-    seen = bars(tmp_path, loader(samples=160), AsyncPS(workers=2, deadline_s=20), slow=slow, max_epochs=2)
+    seen = bars(
+        tmp_path, loader(samples=160), AsyncPS(workers=2, limits=Limits(deadline_s=20)), slow=slow, max_epochs=2
+    )
     assert all(n <= total for _, n, total in seen)
     assert seen[0][2] == 10
     assert len(seen) > 20 if slow else len(seen) < 20

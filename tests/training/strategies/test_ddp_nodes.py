@@ -15,9 +15,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch._C._distributed_c10d import TCPStore
 
 from scalebook.training.errors import ConfigError
-from scalebook.training.failures import NodeLost, TimedOut, WorkerLost
+from scalebook.training.failures import WorkerLost
 from scalebook.training.ps.policy.codecs import CodecName
-from scalebook.training.strategies import DDP, link
+from scalebook.training.strategies import DDP
 from tests.training.strategies.machines import Machine, by_hand, free_port, slurm, together, torchrun
 from tests.training.strategies.small import AtBatch, Diary, diaries, fit, held_out, kill_me, seeded_model, trainer
 from tests.training.strategies.small import weights as weights_of
@@ -82,13 +82,17 @@ def test_under_slurm_also_with_a_codec(tasks: int, four: tuple[Path, dict[str, A
     agree(told, alone, tmp_path, one)
 
 
-def test_under_torchrun_whose_agent_has_the_store(four: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["on the first", "on another"])
+def test_under_torchrun_whose_agent_has_the_store(
+    address: str, four: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """Which may be on a machine that is not the first."""
     one, alone = four
     port = free_port()
-    environments = torchrun(port)
+    environments = torchrun(port, address)
 
     def agent() -> None:
-        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+        store = TCPStore(address, port, is_master=True, wait_for_workers=False)
         store.wait(["never"])
 
     host = Machine({}, agent, tmp_path / "agent")
@@ -100,14 +104,6 @@ def test_under_torchrun_whose_agent_has_the_store(four: tuple[Path, dict[str, An
 
 
 # --- how it ends -----------------------------------------------------------------------------------------------------
-
-
-def wrong(_trainer: Trainer) -> None:
-    raise KeyError("a sample")
-
-
-def all_of_the_machine(_trainer: Trainer) -> None:
-    os.killpg(0, signal.SIGKILL)
 
 
 def sigterm(_trainer: Trainer) -> None:
@@ -147,50 +143,12 @@ def test_a_death_ends_both_and_names_machine_and_process(tmp_path: Path) -> None
     assert here.cause.endswith("was killed by signal SIGKILL")
 
 
-def test_an_exception_ends_both(tmp_path: Path) -> None:
-    there, here = ended(wrong, tmp_path)
-    assert isinstance(here, KeyError)
-    assert isinstance(there, NodeLost)
-    assert str(there) == f"node 1 ({socket.gethostname()}) has ended with KeyError: 'a sample'"
-
-
-def test_a_machine_that_is_gone_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "SILENT_S", 3.0)
-    there, here = ended(all_of_the_machine, tmp_path)
-    assert "without a word" in str(here)
-    assert str(there) == f"node 1 ({socket.gethostname()}) has not been heard of for 3 s"
-
-
 def test_sigterm_on_one_stops_both(tmp_path: Path) -> None:
     for error in ended(sigterm, tmp_path):
         assert isinstance(error, SystemExit)  # as Lightning says it of one machine
 
 
 # --- what does not begin ---------------------------------------------------------------------------------------------
-
-
-def test_who_does_not_come_is_named_after_the_deadline(tmp_path: Path) -> None:
-    first, second = by_hand()
-    for environment, missing in ((first, "node 1"), (second, "node 0")):
-
-        def body() -> None:
-            fit(trainer(tmp_path, DDP(deadline_s=1.5), num_nodes=2))
-
-        with pytest.raises(TimedOut) as caught:
-            together([environment], body, tmp_path)
-        said = str(caught.value)
-        assert said.startswith(f"trainer.num_nodes: is 2, and {missing} has not come, for 1.5 s: ")
-        assert said.endswith("with its own NODE_RANK, or raise trainer.strategy.init_args.deadline_s.")
-
-
-def test_machines_that_are_not_started_alike_are_refused_on_both(tmp_path: Path) -> None:
-    def body() -> None:
-        fit(trainer(tmp_path, DDP(), num_nodes=2, devices=1 + int(os.environ["NODE_RANK"])))
-
-    machines = [Machine(one, body, tmp_path / f"{node}") for node, one in enumerate(by_hand())]
-    for machine in machines:
-        with pytest.raises(ConfigError, match=r"trainer.devices: is 1 on node 0 .*, and 2 on node 1 .*Start the same"):
-            machine.result()
 
 
 def test_numbers_that_the_environment_does_not_tell_are_refused_at_once(

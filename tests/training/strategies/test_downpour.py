@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import SGD
 
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.policy.local import Downpour, Local
 from scalebook.training.strategies import AsyncPS
 from tests.training.callbacks.rates import Falling
@@ -30,7 +31,7 @@ def by_one(model: LightningModule) -> SGD:
 
 def fitted(folder: Path, local: Local, workers: int, **settings: Any) -> tuple[AsyncPS, Falling, dict[str, Any]]:
     """Each gradient takes 1 off the weights."""
-    strategy, model = AsyncPS(local=local, workers=workers, deadline_s=60), Falling(by_one)
+    strategy, model = AsyncPS(local=local, workers=workers, limits=Limits(deadline_s=60)), Falling(by_one)
     settings = {"callbacks": [Diary(folder), AtTheEnd()], "limit_val_batches": 0, **settings}
     trainer(folder, strategy, workers, **settings).fit(model, loader())
     return strategy, model, diaries(folder)[0]

@@ -14,8 +14,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut, WorkerLost
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.policy.worker_range import WorkerRange
-from scalebook.training.strategies import AsyncPS, elastic_side
+from scalebook.training.strategies import AsyncPS, elastic_monitor
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.training.strategies.machines import Machine, behind, by_hand
@@ -138,7 +139,7 @@ def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None
     environments = by_hand(3)
 
     def body() -> Any:
-        strategy = AsyncPS(workers=WorkerRange(2, 3), trace=True)
+        strategy = AsyncPS(workers=WorkerRange(2, 3), record="updates")
         made = trainer(
             tmp_path, strategy, num_nodes=3, max_epochs=epochs, limit_val_batches=0,
             callbacks=[Until(tmp_path, batches), Diary(tmp_path)],
@@ -160,8 +161,10 @@ def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None
 
 
 def test_it_begins_with_the_least_and_says_who_is_missing(made: Any) -> None:
-    cluster = made(2, 3, deadline_s=2.0)
-    with pytest.raises(TimedOut, match=r"workers\.min: is 2, and 1 have come, for 2 s, to 127.*raise .*deadline_s"):
+    cluster = made(2, 3, limits=Limits(deadline_s=2.0))
+    with pytest.raises(
+        TimedOut, match=r"workers\.min: is 2, and 1 have come, for 2 s, to 127.*raise .*limits\.deadline_s"
+    ):
         cluster.start(0).result()
 
 
@@ -200,7 +203,7 @@ def test_an_exception_elsewhere_is_a_machine_that_leaves(made: Any, tmp_path: Pa
 
 
 def test_with_too_few_for_a_while_it_ends_and_says_so(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_side, "COME_AGAIN_S", 2.0)
+    monkeypatch.setattr(elastic_monitor, "COME_AGAIN_S", 2.0)
     cluster = made(2, 2)
     first, second = cluster.start(0), cluster.start(1)
     cluster.goes_on(0, 1)

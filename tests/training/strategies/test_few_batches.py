@@ -9,6 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.worker.cursor import EPOCHS
 from scalebook.training.strategies.async_ps import AsyncPS
 from tests.training.strategies.small import Batch, loader, make_sgd, trainer
@@ -32,7 +33,7 @@ class Plain(LightningModule):
 
 def strategy(host: Any, rule: Any) -> AsyncPS:
     clock = ClockSettings(0.05) if host == "virtual" else None
-    return AsyncPS(rule, host=host, workers=WORKERS, clock=clock, deadline_s=20)
+    return AsyncPS(rule, host=host, workers=WORKERS, clock=clock, limits=Limits(deadline_s=20))
 
 
 @pytest.mark.parametrize("host", ["inline", "process", "virtual"])

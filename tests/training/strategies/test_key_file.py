@@ -7,7 +7,7 @@ import pytest
 from scalebook.training.errors import ConfigError
 from scalebook.training.nodes import KEY_FILE
 from scalebook.training.strategies import key_file
-from scalebook.training.strategies.key_file import read_key
+from scalebook.training.strategies.key_file import key_of_run, read_key
 from scalebook.training.trust import JOB, may_run, sign
 from scalebook.training.workspace import Workspace
 
@@ -49,3 +49,14 @@ def test_who_has_signed_before_has_another_key_for_machines(tmp_path: Path, monk
     kept = read_key(key_file.key_file(os.environ), makes=True)
     assert may_run(workspace, job, JOB)
     assert read_key(key_file.key_file(os.environ), makes=False).proof(b"") == kept.proof(b"")
+
+
+def test_where_no_file_is_named_a_run_that_needs_none_has_a_key_by_its_name(key: Path) -> None:
+    """A file that lies where AsyncPS has it is not read: it may be on one machine only."""
+    nowhere = {"XDG_STATE_HOME": str(key.parent)}
+    here, there = (key_of_run(nowhere, "by hand 0 0", makes=makes) for makes in (True, False))
+    assert here.proof(b"") == there.proof(b"") != key_of_run(nowhere, "by hand 0 1", makes=False).proof(b"")
+    assert not key.parent.exists()
+    named = {KEY_FILE: str(key)}
+    made = key_of_run(named, "by hand 0 0", makes=True)
+    assert made.proof(b"") == read_key(key, makes=False).proof(b"") != here.proof(b"")

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import StepLR
 from scalebook.training.callbacks.rate_scaling import ScaledRates
 from scalebook.training.config.rate_scaling import RateScaling
 from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.policy.local import DiLoCo, Elastic, Local, LocalSGD, Significance
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Sync
 from scalebook.training.strategies import AsyncPS
@@ -69,7 +70,7 @@ def fitted(
 )
 def test_two_workers(rule: Rule, local: Local, updates: tuple[int, int], weight: float, tmp_path: Path) -> None:
     """Alone each would come half the way; what is left at the end is pushed too."""
-    strategy = AsyncPS(rule, workers=2, local=local, deadline_s=60, trace=True)
+    strategy = AsyncPS(rule, workers=2, local=local, limits=Limits(deadline_s=60), record="updates")
     model, (first, second) = fitted(tmp_path, strategy)
     assert model.weights[0].item() == pytest.approx(weight, rel=1e-12)
     least, most = updates
@@ -82,7 +83,7 @@ def test_two_workers(rule: Rule, local: Local, updates: tuple[int, int], weight:
 
 def test_elastic_workers_meet_at_the_centre(tmp_path: Path) -> None:
     """With one worker and alpha a, d' = (d + 2) (1 - 2 a) is their distance after two steps, c' = c - a (d + 2)."""
-    model, _ = fitted(tmp_path, AsyncPS(workers=1, local=Elastic(2, alpha=0.25), deadline_s=60))
+    model, _ = fitted(tmp_path, AsyncPS(workers=1, local=Elastic(2, alpha=0.25), limits=Limits(deadline_s=60)))
     centre = distance = 0.0
     for _ in range(BATCHES // 2):
         centre, distance = centre - 0.25 * (distance + 2), (distance + 2) * 0.5
@@ -92,7 +93,7 @@ def test_elastic_workers_meet_at_the_centre(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["inline", "virtual"])
 def test_schedules_and_warm_ups_count_a_workers_own_steps(host: Any, tmp_path: Path) -> None:
     clock = ClockSettings(gradient_s=1.0) if host == "virtual" else None
-    strategy = AsyncPS(Sync(), workers=2, local=LocalSGD(3), host=host, clock=clock, deadline_s=60)
+    strategy = AsyncPS(Sync(), workers=2, local=LocalSGD(3), host=host, clock=clock, limits=Limits(deadline_s=60))
     scaled = ScaledRates(RateScaling("linear", per=4, warmup_epochs=0.5), 8)
     model, notes = fitted(tmp_path, strategy, falling_rate, callbacks=[scaled])
     steps, epoch = range(BATCHES // 2), BATCHES / 4
@@ -109,7 +110,7 @@ def test_the_budget_counts_updates(tmp_path: Path) -> None:
         model.notes["estimated"] = model.trainer.estimated_stepping_batches
         return by_one(model)
 
-    strategy = AsyncPS(workers=1, local=LocalSGD(5), deadline_s=60)
+    strategy = AsyncPS(workers=1, local=LocalSGD(5), limits=Limits(deadline_s=60))
     model, (notes,) = fitted(tmp_path, strategy, noting, max_steps=2)
     assert strategy.figures.counts().updates == 2
     assert model.weights[0].item() == -10
@@ -124,7 +125,7 @@ def test_a_checkpoint_has_the_workers_optimizer_and_the_outer_one(local: Local, 
         return Adam(model.parameters(), lr=0.01)
 
     def strategy() -> AsyncPS:
-        return AsyncPS(workers=1, local=local, deadline_s=60)
+        return AsyncPS(workers=1, local=local, limits=Limits(deadline_s=60))
 
     def fit_in_order(epochs: int, path: Path | None = None) -> Tensor:
         model = Plain(adam)
@@ -146,7 +147,7 @@ def test_virtual_workers_do_the_same_twice(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         clock = ClockSettings(gradient_s=1.0, stragglers={1: 1.7})
-        strategy = AsyncPS(Async(), workers=3, local=local, host="virtual", clock=clock, deadline_s=60)
+        strategy = AsyncPS(Async(), workers=3, local=local, host="virtual", clock=clock, limits=Limits(deadline_s=60))
         ends.append(fit(trainer(folder, strategy), seeded_model()))
         assert strategy.figures.counts().updates == pytest.approx(BATCHES / local.every, abs=3)
     assert torch.equal(ends[0], ends[1])
@@ -156,7 +157,7 @@ def test_virtual_workers_do_the_same_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", [Sync(), Async()], ids=repr)
 def test_a_worker_that_is_started_again_counts_on_with_the_others(rule: Rule, tmp_path: Path) -> None:
     """Its own steps since the last push are lost, and its optimizer begins anew; the others do not wait for them."""
-    strategy = AsyncPS(rule, workers=2, restarts=1, local=LocalSGD(3), deadline_s=30)
+    strategy = AsyncPS(rule, workers=2, local=LocalSGD(3), limits=Limits(restarts=1, deadline_s=30))
     run(tmp_path, strategy, Once(1, 5, kill_me), model=Plain(by_step))
     first, second = diaries(tmp_path)
     assert first["updates"] == strategy.figures.counts().updates

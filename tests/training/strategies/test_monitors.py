@@ -10,6 +10,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies.async_ps import AsyncPS
 from tests.training.strategies.small import SAMPLES, Small, held_out, loader
 
@@ -32,7 +33,7 @@ def logged(folder: Path, monitor: Callback, rule: Any = "async") -> list[dict[st
     logger = CSVLogger(folder, name="", version="")
     made = Trainer(
         accelerator="cpu",
-        strategy=AsyncPS(rule=rule, workers=2, deadline_s=20),
+        strategy=AsyncPS(rule=rule, workers=2, limits=Limits(deadline_s=20)),
         devices=1,
         default_root_dir=folder,
         logger=logger,

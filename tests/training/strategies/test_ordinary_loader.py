@@ -9,6 +9,7 @@ from lightning.pytorch import Trainer
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.strategies.async_ps import AsyncPS
 from scalebook.training.strategies.sharing import SharedData
@@ -55,7 +56,9 @@ class Looks(Small):
 
 
 def looked(folder: Path, workers: int, model: Looks, **settings: Any) -> list[dict[str, Any]]:
-    made = trainer(folder, AsyncPS(workers=workers, deadline_s=20), callbacks=[Diary(folder)], **settings)
+    made = trainer(
+        folder, AsyncPS(workers=workers, limits=Limits(deadline_s=20)), callbacks=[Diary(folder)], **settings
+    )
     made.fit(model, model.passed, loader())
     return diaries(folder)
 

@@ -14,6 +14,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 from scalebook.training.ps.policy.clock import ClockSettings
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Async, Sync
 from scalebook.training.strategies import AsyncPS
@@ -127,7 +128,7 @@ def test_one_worker_is_a_plain_trainer_to_the_last_bit(kind: Any, arguments: dic
 def test_two_workers_train_and_count_together(kind: Any, arguments: dict[str, Any], tmp_path: Path) -> None:
     """Each update is counted once, whoever makes it: no worker's stale copy takes anything back."""
     began = weights(Own(kind))
-    strategy = AsyncPS(workers=2, deadline_s=60, **arguments)
+    strategy = AsyncPS(workers=2, **arguments, limits=Limits(deadline_s=60))
     ended, state, path = saved(tmp_path, kind, strategy)
     assert bool(ended.isfinite().all())
     assert not torch.equal(ended, began)
@@ -138,7 +139,7 @@ def test_two_workers_train_and_count_together(kind: Any, arguments: dict[str, An
     assert counted.get(kind, steps) == steps
     if kind is Elsewhere:
         assert float(state["state"]["total"]) == steps
-    more = AsyncPS(workers=2, deadline_s=60, **arguments)
+    more = AsyncPS(workers=2, **arguments, limits=Limits(deadline_s=60))
     _, again, _ = saved(tmp_path / "again", kind, more, path)
     (group,) = again["param_groups"]
     steps = 2 * BATCHES if "local" in arguments else more.figures.counts().updates

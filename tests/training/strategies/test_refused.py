@@ -47,12 +47,15 @@ class RateByEpoch(LearningRateFinder):
 @pytest.mark.parametrize(
     ("callback", "reason"),
     [
-        (StochasticWeightAveraging(0.1), "StochasticWeightAveraging writes into parameters that all workers share"),
-        (WeightAveraging(), "WeightAveraging writes into parameters"),
-        (EMAWeightAveraging(), "EMAWeightAveraging writes into parameters"),
-        (ModelPruning("l1_unstructured", amount=0.5), "ModelPruning writes into parameters"),
-        (BackboneFinetuning(1), "BackboneFinetuning adds param groups"),
-        (RateByEpoch(), "RateByEpoch is not Lightning's own, and may search while workers train"),
+        (
+            StochasticWeightAveraging(0.1),
+            "StochasticWeightAveraging changes parameters, or param groups, that all workers share",
+        ),
+        (WeightAveraging(), "WeightAveraging changes parameters"),
+        (EMAWeightAveraging(), "EMAWeightAveraging changes parameters"),
+        (ModelPruning("l1_unstructured", amount=0.5), "ModelPruning changes parameters"),
+        (BackboneFinetuning(1), "BackboneFinetuning changes parameters, or param groups"),
+        (RateByEpoch(), "RateByEpoch is a finder and not Lightning's own: it may search while workers train"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Callback) else "",
 )
@@ -67,11 +70,10 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
     [
         ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: its workers have no common batch"),
         ({"rule": Sync(backup_workers=2)}, {}, "backup_workers: is 2, which leaves no worker to wait for among 2"),
-        ({"overlap": True}, {}, "overlap: needs a server that applies meanwhile"),
         (
-            {"overlap": True, "host": "process", "rule": "sync"},
+            {"host": "overlap", "rule": "sync"},
             {},
-            "overlap: has no use with sync, which waits for others anyway",
+            "host: is overlap, which has no use with sync: it waits for others anyway",
         ),
         (
             {"damping": "delay_compensation", "rule": Softsync(2)},
@@ -123,7 +125,9 @@ class StepsItsOwnWay(Plain):
 
 
 def test_arguments_of_a_step(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="optimizer: a step with how is not possible with a parameter server"):
+    with pytest.raises(
+        ValueError, match="does not work with a parameter server: its step is called with how, which a server does not"
+    ):
         fit(trainer(tmp_path, AsyncPS()), StepsItsOwnWay())
 
 

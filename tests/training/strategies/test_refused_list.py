@@ -8,12 +8,7 @@ from typing import Final
 
 import pytest
 
-from scalebook.training.ps.policy.beside_tables import (
-    SPARSE_ALONE,
-    settings_beside_tables,
-    unfit_for_dense,
-    unfit_for_rows,
-)
+from scalebook.training.ps.policy.beside_tables import settings_beside_tables, unfit_for_rows
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 REFUSING: Final = (
@@ -27,65 +22,30 @@ REFUSING: Final = (
     "ps/optimizer/finding.py",
     "ps/optimizer/tables.py",
     "ps/channel/remote_tables.py",
+    "ps/policy/beside_tables.py",
 )
 REMEDY: Final = re.compile(r"\b(Use|Set|Leave|Write|Give|Return|Make|Create|Remove|Call|Send)\b")
 
 
+ERRORS: Final = ("ValueError", "TypeError", "RuntimeError", "UnfitError")
+ENDS: Final = {"_refused": ", or use another strategy than AsyncPS."}
+"""What helpers that make an error add to what they are given."""
+
+
 def said(path: Path) -> Iterator[str]:
-    """Every message of an error that a module raises; `…` stands for what varies."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    shared = ast.parse((ROOT / "training" / "ps" / "optimizer" / "rebuilding.py").read_text(encoding="utf-8"))
-    helpers = {
-        node.name: node
-        for node in [*shared.body, *tree.body]
-        if isinstance(node, ast.FunctionDef) and node.name in ("_refused", "unfit")
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
-            name, arguments = node.exc.func.id, node.exc.args
-            if name in helpers:
-                yield from _through(helpers[name], arguments, tree)
-            elif name in ("ValueError", "TypeError", "RuntimeError") and arguments:
-                yield _text(arguments[0], {})
+    """Every message of an error that a module makes; `…` stands for what varies."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+            if node.func.id in ERRORS:
+                yield _text(node.args[0])
+            elif node.func.id in ENDS:
+                yield _text(node.args[0]) + ENDS[node.func.id]
 
 
-def _through(helper: ast.FunctionDef, arguments: list[ast.expr], tree: ast.Module) -> Iterator[str]:
-    """What a helper that makes the error says, given these arguments; a callback's reason is looked up in CALLBACKS."""
-    (returned,) = [node for node in ast.walk(helper) if isinstance(node, ast.Return)]
-    assert isinstance(returned.value, ast.Call)
-    names = [argument.arg for argument in helper.args.args]
-    given = {name: _text(value, {}) for name, value in zip(names, arguments, strict=True)}
-    message = _text(returned.value.args[0], given)
-    if not message.startswith("trainer.callbacks: … …"):
-        yield message
-        return
-    for kind, reason in _callbacks(tree):
-        yield message.replace("… …", f"{kind} {reason}", 1)
-
-
-def _callbacks(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    constants = {
-        node.target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
-    callbacks = constants["CALLBACKS"]
-    assert isinstance(callbacks, ast.Dict)
-    for key, value in zip(callbacks.keys, callbacks.values, strict=True):
-        reason = constants[value.id] if isinstance(value, ast.Name) else value
-        assert isinstance(key, ast.Name)
-        assert reason is not None
-        yield key.id, _text(reason, {})
-
-
-def _text(node: ast.expr, given: dict[str, str]) -> str:
+def _text(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part, given) for part in node.values)
-    if isinstance(node, ast.FormattedValue):
-        return _text(node.value, given)
-    return given.get(node.id, "…") if isinstance(node, ast.Name) else "…"
+    return "".join(map(_text, node.values)) if isinstance(node, ast.JoinedStr) else "…"
 
 
 def listed() -> dict[str, str]:
@@ -102,15 +62,13 @@ def in_code() -> set[str]:
 
 def beside_tables() -> set[str]:
     """What does not go with sparse tables, which forms say in the same words."""
-    codecs = {"push_codec": "…", "pull_codec": "…"}
-    settings = [str(one.error()) for one in settings_beside_tables("…", codecs, keeps_squares=True)]
-    unfit = [
-        unfit_for_rows("…", {}),
-        unfit_for_rows("SGD", {"momentum": 9}),
-        unfit_for_dense(SPARSE_ALONE, ["…"], True),
-    ]
-    optimizers = [f"optimizer: {one.message}. {one.remedy}" for one in unfit if one is not None]
-    return {one.replace("momentum 9", "… …").replace("is 9", "is …") for one in [*settings, *optimizers]}
+    (local,) = settings_beside_tables("…", {}, keeps_squares=False)
+    unfit = unfit_for_rows("…", {})
+    assert unfit is not None
+    return {
+        str(local.error()).replace(".local:", ".…:").replace("Write none", "Write …"),
+        f"optimizer: {unfit.message}. {unfit.remedy}".replace("is …", "…"),
+    }
 
 
 def test_the_document_says_what_the_code_says() -> None:
@@ -122,7 +80,7 @@ def test_the_document_says_what_the_code_says() -> None:
 @pytest.mark.parametrize("message", sorted(listed()))
 def test_every_refusal_names_what_why_and_a_remedy(message: str) -> None:
     refused, remedy = message.split(". ", 1)
-    assert re.match(r"^[a-z_.]+: ", refused), "it begins with the key or the part of the program that it is about"
+    assert re.match(r"^[a-z_.…]+: ", refused), "it begins with the key or the part of the program that it is about"
     assert REMEDY.search(remedy)
     assert remedy.endswith((".", "…"))
     assert len(listed()[message]) > 20

@@ -16,6 +16,7 @@ from lightning.pytorch.strategies import Strategy
 from torch.optim import SGD
 
 from scalebook.training.failures import FailureClass, TimedOut, classify
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import DDP, AsyncPS, stillness
 from scalebook.training.strategies.processes import run_workers
 from tests.training.strategies.small import Small, fit, trainer
@@ -52,11 +53,11 @@ def _short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asynchronous() -> Strategy:
-    return AsyncPS(workers=2, deadline_s=40)
+    return AsyncPS(workers=2, limits=Limits(deadline_s=40))
 
 
 def served() -> Strategy:
-    return AsyncPS(workers=2, host="process", deadline_s=40)
+    return AsyncPS(workers=2, host="process", limits=Limits(deadline_s=40))
 
 
 def distributed() -> Strategy:

@@ -13,6 +13,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies.async_ps import AsyncPS
 from scalebook.training.strategies.streams import Stream, digest
 from tests.training.strategies.small import SAMPLES, Diary, Small, data, diaries, held_out, loader, trainer
@@ -70,7 +71,7 @@ def seen(folder: Path, model: LightningModule, epochs: int = 2, **settings: Any)
     """By worker, the numbers of the samples that it trained on."""
     made = trainer(
         folder,
-        AsyncPS(workers=2, deadline_s=20),
+        AsyncPS(workers=2, limits=Limits(deadline_s=20)),
         callbacks=[Diary(folder)],
         max_epochs=epochs,
         **settings,
@@ -130,7 +131,7 @@ class Partly(Small):
 @pytest.mark.filterwarnings("ignore:Total length of")
 def test_a_stream_of_nothing_ends_the_fit(tmp_path: Path) -> None:
     """Also one without a last epoch."""
-    made = trainer(tmp_path, AsyncPS(workers=2, deadline_s=20), max_epochs=-1, max_steps=2)
+    made = trainer(tmp_path, AsyncPS(workers=2, limits=Limits(deadline_s=20)), max_epochs=-1, max_steps=2)
     made.fit(Small(), [], held_out())
     assert made.global_step == 0
 
@@ -144,7 +145,7 @@ class Nothing(IterableDataset[Any]):
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_epochs_of_an_unsized_stream_of_nothing_pass(processes: int, tmp_path: Path) -> None:
-    made = trainer(tmp_path, AsyncPS(workers=2, deadline_s=20), max_epochs=2)
+    made = trainer(tmp_path, AsyncPS(workers=2, limits=Limits(deadline_s=20)), max_epochs=2)
     made.fit(Small(), DataLoader(Nothing(), batch_size=8, num_workers=processes), held_out())
     assert (made.global_step, made.current_epoch) == (0, 2)
 

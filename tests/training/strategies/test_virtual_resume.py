@@ -44,7 +44,7 @@ EVERYTHING = ClockSettings(
 )
 RULES: dict[str, Any] = {
     "async": {"rule": Async()},
-    "compensated": {"rule": Async(), "damping": DelayCompensation(), "shards": 2, "norms": True},
+    "compensated": {"rule": Async(), "damping": DelayCompensation(), "shards": 2},
     "bounded": {"rule": Bounded(1)},
     "top-k": {"push_codec": TopK(0.1), "shards": 2},
     "sync with a backup": {"rule": Sync(1)},
@@ -52,10 +52,10 @@ RULES: dict[str, Any] = {
     "softsync": {"rule": Softsync(3)},
     "sums": {"local": Downpour(3, 2)},
     "pulls": {"local": Downpour(1, 3)},
-    "decoded": {"pull_codec": TopK(0.2), "pull_delta": True, "damping": DelayCompensation(), "norms": True},
+    "decoded": {"pull_codec": TopK(0.2), "damping": DelayCompensation()},
     "decoded between own steps": {"local": Downpour(2, 2), "pull_codec": Int8()},
     "local": {"rule": Sync(1), "local": LocalSGD(3), "push_codec": TopK(0.3)},
-    "outer momentum": {"rule": Async(), "local": DiLoCo(4), "pull_codec": Int8(), "pull_delta": True},
+    "outer momentum": {"rule": Async(), "local": DiLoCo(4), "pull_codec": Int8()},
     "elastic": {"rule": Bounded(1), "local": Elastic(3)},
 }
 
@@ -117,7 +117,7 @@ def run(
     make: Callable[[], Small] = model,
     **settings: Any,
 ) -> Tensor:
-    strategy = AsyncPS(workers=WORKERS, host="virtual", clock=clock, trace=True, **arguments)
+    strategy = AsyncPS(workers=WORKERS, host="virtual", clock=clock, **arguments, record="updates")
     return fit(trainer(folder, strategy, **settings), make(), ckpt_path=ckpt_path)
 
 

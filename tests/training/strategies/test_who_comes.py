@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torchmetrics import SumMetric
 
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies.async_ps import AsyncPS
 from scalebook.training.strategies.independent import LIGHTNINGS_BARRIERS
 from tests.pairs import pairs
@@ -151,9 +152,9 @@ def test_every_hook_is_answered_alike_in_all_workers(
     tmp_path: Path,
 ) -> None:
     made = trainer(
-        tmp_path, AsyncPS(rule=rule, workers=2, deadline_s=30), max_epochs=2, callbacks=callbacks(kind, tmp_path),
-        enable_progress_bar=bar, enable_checkpointing=kind == "checkpoint",
-        limit_val_batches=1.0 if validates else 0,
+        tmp_path, AsyncPS(rule=rule, workers=2, limits=Limits(deadline_s=30)),
+        max_epochs=2, callbacks=callbacks(kind, tmp_path), enable_progress_bar=bar,
+        enable_checkpointing=kind == "checkpoint", limit_val_batches=1.0 if validates else 0,
     )  # fmt: skip
     model = Asks(tmp_path, call, hooks)
     made.fit(model, loader(samples=samples), held_out())

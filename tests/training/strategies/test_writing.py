@@ -244,7 +244,7 @@ class Normed(Plain):
 
 
 def test_an_embedding_with_a_largest_norm(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model: words is an Embedding with max_norm, .* Set max_norm to None"):
+    with pytest.raises(ValueError, match=r"model: words has max_norm, .* Set max_norm to None"):
         fit(trainer(tmp_path, AsyncPS()), Normed())
 
 

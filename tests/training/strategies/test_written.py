@@ -11,6 +11,7 @@ from scalebook.training.config.validate import validate
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
 from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK
 from scalebook.training.ps.policy.damping import DropAbove
+from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Bounded
 from scalebook.training.ps.policy.worker_range import WorkerRange
@@ -50,12 +51,13 @@ def test_a_mapping_is_the_object_that_a_config_would_make() -> None:
         workers={"min": 2, "max": 4},
         push_codec={"class_path": "TopK", "init_args": {"share": 0.1}},
         pull_codec={"class_path": "Int8"},
-        pull_delta=True,
+        limits={"restarts": 2},
     )
     asked = strategy.arguments
     assert (asked.server.rule, asked.server.damping) == (Bounded(3), DropAbove(5))
     assert (asked.server.push_codec, asked.server.pull_codec) == (TopK(share=0.1), Int8())
     assert asked.workers == WorkerRange(2, 4)
+    assert asked.limits == Limits(restarts=2)
     assert made(local={"class_path": "LocalSGD", "init_args": {"every": 4}}).arguments.server.local == LocalSGD(4)
     codec: Any = {"class_path": "Bf16"}
     assert DDP(codec=codec).codec == Bf16()

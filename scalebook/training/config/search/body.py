@@ -1,11 +1,13 @@
 """The keys of a search, as a cell or a file writes them, read one by one; every mistake is kept, none raised."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 from scalebook.training.config.classes import few_strangers
 from scalebook.training.config.fields import shown
 from scalebook.training.config.raw_body import Body, near, number, one_of
+from scalebook.training.config.renamed import renewed
 from scalebook.training.config.search.keys import (
     ALL,
     DEFAULTS,
@@ -113,7 +115,9 @@ def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
     elif base is None and config is None:
         body.wrong("experiment", f"names an unknown experiment {raw['experiment']}", "Write its `config:` instead.")
     if isinstance(config, Mapping):
-        return dict(config)
+        own, older = renewed(config)
+        body.problems += [replace(problem, key=f"config.{problem.key}") for problem in older]
+        return own
     return {} if base is None else dict(base)
 
 

@@ -122,15 +122,15 @@ class CodedPulls:
     """One worker's pulls of one optimizer, a frame for each shard. `known` are its parameters, by place, as the last
     pull left them: fp32 or whatever type they have, on the CPU; those of a `first` pull travel as they are.
 
-    With `delta` what travels is how the newest differ from `known`, so that what one frame leaves out is part of the
-    next difference: errors feed back by themselves.
+    By a codec that is not `whole` what travels is how the newest differ from `known`, so that what one frame leaves out
+    is part of the next difference: errors feed back by themselves.
     """
 
-    def __init__(self, plan: SectionPlan, codec: Codec, delta: bool, worker: int, known: list[Tensor]) -> None:
-        self._plan, self._delta, self._worker, self.known = plan, delta, worker, known
+    def __init__(self, plan: SectionPlan, codec: Codec, worker: int, known: list[Tensor]) -> None:
+        self._plan, self._delta, self._worker, self.known = plan, not codec.whole, worker, known
         self._count = 0
         specs = [[Spec(field.shape, field.dtype) for field in shard.version.fields] for shard in plan.shards]
-        self._coders = [Coder(codec, of_shard, codec.KEY, feedback=delta) for of_shard in specs]
+        self._coders = [Coder(codec, of_shard, codec.KEY, feedback=self._delta) for of_shard in specs]
 
     @torch.no_grad()
     def know(self, versions: Sequence[Newest], shards: Sequence[Shard]) -> None:

@@ -23,18 +23,18 @@ from scalebook.training.ps.trace import Origin
 
 
 class PushMeter:
-    """By worker, in memory that all processes see. `views`: the shard's parameters by buffer; `norms`: whether drifts
-    are measured; `now`: the run's clock, s. Written by who is `Shard.applying`."""
+    """By worker, in memory that all processes see. `views`: the shard's parameters by buffer; `drift`: whether it is
+    measured; `now`: the run's clock, s. Written by who is `Shard.applying`."""
 
     def __init__(
         self,
         counters: ShardCounters,
         views: Sequence[Sequence[Tensor]],
         tables: Tables | None,
-        norms: bool,
+        drift: bool,
         now: Callable[[], float],
     ) -> None:
-        self._counters, self._views, self._tables, self._norms, self._now = counters, views, tables, norms, now
+        self._counters, self._views, self._tables, self._measures_drift, self._now = counters, views, tables, drift, now
 
     def duplicate(self, origin: Origin) -> None:
         """It came a second time."""
@@ -43,7 +43,7 @@ class PushMeter:
     def drifts(self, newest: int, origins: Sequence[Origin]) -> list[float]:
         """Before an update: ||w - w_base|| of each gradient, Euclidean, over the shard; empty where not measured.
         `newest`: the buffer that has the newest version."""
-        return [self._drift(newest, origin) for origin in origins] if self._norms else []
+        return [self._drift(newest, origin) for origin in origins] if self._measures_drift else []
 
     def applied(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
         """These gradients have been applied to `version`."""

@@ -36,7 +36,7 @@ class Rounds:
         self._shards, self._deadline_s = shards, deadline_s
         settings = admission.control.settings
         self._most, self._sums = settings.most(admission.control.workers), settings.local.keeps
-        self._shared = len(shards) > 1 or settings.host == "process"
+        self._shared = len(shards) > 1 or settings.has_servers
         """Whether anybody but who closes a round has a part in applying it (else only in place of the dead)."""
 
     # --- a worker's part -----------------------------------------------------------------------------------------

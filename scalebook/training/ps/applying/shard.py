@@ -94,7 +94,7 @@ class Shard:
         if plan.tables:
             assert row_memory is not None
             self.tables = Tables(plan, memory, row_memory, counters, self.optimizer, self._parameters, forgets)
-        self._meter = PushMeter(counters, self.views, self.tables, settings.norms, now)
+        self._meter = PushMeter(counters, self.views, self.tables, settings.drift, now)
 
     # --- versions ------------------------------------------------------------------------------------------------
 

@@ -2,5 +2,5 @@
 
 From the ground up: `wire` (frames), `greeting` (who may come in), `door` and `channel` (the two sides of a connection),
 `mirror` (the run's memory as another machine has it), `stand_in` and `remote_end` (what is asked, and who asks it),
-`gate` and `porter` (one port for all), `desk` and `passage` (what machines tell each other beside).
+`gate` (one port for all), `desk` and `passage` (what machines tell each other beside).
 """

@@ -9,11 +9,18 @@ from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
-from scalebook.training.ps.channel.certificate import asking
 from scalebook.training.ps.channel.gate import address
-from scalebook.training.ps.channel.greeting import Greeted, Hello, Refused, Secret, Use, greet
-from scalebook.training.ps.channel.sockets import CONNECT_S, DEAD_S, PULSE_S, connected
-from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire, WireHead
+from scalebook.training.ps.channel.greeting import Greeted, Hello, Refused, Secret, Use, asking, greet
+from scalebook.training.ps.channel.wire import (
+    CONNECT_S,
+    DEAD_S,
+    PULSE_S,
+    Kind,
+    ProtocolError,
+    Wire,
+    WireHead,
+    connected,
+)
 from scalebook.training.ps.worker.end import WrittenError
 
 FIRST_BACKOFF_S: Final = 0.02

@@ -1,24 +1,62 @@
 """The listening side: who comes in, whether it still lives, and who has taken its place."""
 
+import os
+import secrets
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from mmap import mmap
 from time import monotonic
 from typing import Final
 
-from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.gate import Dead, Listener
-from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, Use, admit
-from scalebook.training.ps.channel.lives import Lives
-from scalebook.training.ps.channel.sockets import DEAD_S, set_up
-from scalebook.training.ps.channel.wire import SLICE_S, Kind, ProtocolError, Wire
+from scalebook.training.ps.channel.greeting import GIVEN_UP, Hello, Refused, Secret, Serving, Use, admit
+from scalebook.training.ps.channel.wire import DEAD_S, SLICE_S, Kind, ProtocolError, Wire, set_up
+from scalebook.training.ps.memory.region import anonymous_file
 
 GUESTS: Final = 8
 """Connections that have not said who they are, at a time; more are closed at once."""
+_FIRST_BITS: Final = 40
+"""Where numbers begin is drawn, so that one of another launch is none of these."""
 
 
-GIVEN_UP: Final = "channel: this worker was given up here, or another has taken its place."
+class Lives:
+    """Which lives of a worker there have been: numbers that the server gives, so that nobody's clock says who is newer.
+
+    Made before the fork; then by all processes and threads that have it, but `begin` by one at a time. The number given
+    last is where a file, which is empty, is read next: one call of the system adds to it.
+    """
+
+    def __init__(self) -> None:
+        self._file = anonymous_file("lives")
+        weakref.finalize(self, os.close, self._file)
+        self._first = os.lseek(self._file, secrets.randbits(_FIRST_BITS), os.SEEK_SET)
+        self._newest = memoryview(mmap(-1, 8)).cast("q")
+        self._newest[0] = self._first
+
+    @property
+    def newest(self) -> int:
+        """The incarnation that has begun last."""
+        return self._newest[0]
+
+    @property
+    def have_begun(self) -> bool:
+        """Whether any has."""
+        return self.newest > self._first
+
+    def give(self) -> int:
+        """A new process has this incarnation; nobody has had it, and who asks later has a larger one."""
+        return os.lseek(self._file, 1, os.SEEK_CUR)
+
+    def may_begin(self, incarnation: int) -> bool:
+        """Whether it was given, and none that is newer has begun, nor it itself."""
+        return self.newest < incarnation <= os.lseek(self._file, 0, os.SEEK_CUR)
+
+    def begin(self, incarnation: int) -> None:
+        """It is the newest."""
+        self._newest[0] = incarnation
 
 
 class Gone(ConnectionError):
@@ -40,10 +78,9 @@ class Door:
         expected: Hello,
         lives: Lives,
         lost: Callable[[str], None] = lambda why: None,
-        dead_s: float | None = None,
     ) -> None:
         self._listener, self._secret, self._tls, self._expected = listener, secret, tls, expected
-        self._lives, self._lost, self._dead_s = lives, lost, dead_s or DEAD_S
+        self._lives, self._lost = lives, lost
         self._state = threading.Condition()
         self._mine: int | None = None  # the incarnation that this life is of
         self._heard = monotonic()
@@ -97,8 +134,8 @@ class Door:
 
     def _keep(self) -> None:
         while self.lives():
-            if self._mine is not None and monotonic() - self._heard > self._dead_s:
-                self._lose(f"worker {self._expected.worker} was silent for {self._dead_s:g} s")
+            if self._mine is not None and monotonic() - self._heard > DEAD_S:
+                self._lose(f"worker {self._expected.worker} was silent for {DEAD_S:g} s")
                 return
             try:
                 connection, _ = self._listener.accept()
@@ -146,7 +183,7 @@ class Door:
 
     def _answer(self, wire: Wire) -> None:
         while self.lives():
-            head = wire.head(0, self.lives, 2 * self._dead_s)
+            head = wire.head(0, self.lives, 2 * DEAD_S)
             if head.kind != Kind.PING or head.body:
                 raise ProtocolError("channel: no sign of life")
             self.heard()
@@ -155,7 +192,8 @@ class Door:
     def _check(self, hello: Hello) -> int:
         expected = self._expected
         if (hello.run, hello.worker) != (expected.run, expected.worker):
-            raise Refused(f"channel: here is worker {expected.worker} of run {expected.run!r}.")
+            why = f"channel: here is worker {expected.worker} of run {expected.run!r}."
+            raise Refused(why, later=hello.worker == expected.worker)  # of a run that is about to end
         if hello.digest != expected.digest:
             raise Refused("channel: the settings differ from those here. Start all machines with the same config.")
         if hello.use == "number":

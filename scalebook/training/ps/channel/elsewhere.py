@@ -77,7 +77,10 @@ class Elsewhere(Tensor):
 
 
 class ParameterElsewhere(Elsewhere, Parameter):
-    """What a table's parameter is meanwhile: the same object."""
+    """What a table's parameter is meanwhile: the same object. Another in the module's place would leave zeros, which
+    nobody refuses to read, to the optimizer, the replica, a tied layer, and whoever has it from before.
+
+    torch lets a class be changed, and promises it nowhere: `test_elsewhere.py` fails on the day that it does not."""
 
 
 def keep_away(parameter: Parameter, refuse: Refuse) -> None:

@@ -1,5 +1,6 @@
 """What a worker asks that has to do with parameters and gradients."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -12,8 +13,8 @@ from torch.optim import Optimizer
 from scalebook.training.ps.applying.coded import CodedPulls, CodedPushes
 from scalebook.training.ps.applying.hosts import Host, Way
 from scalebook.training.ps.applying.section import plan_sections
+from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.channel.asked import Offer, Reply, Room, count, numbers
-from scalebook.training.ps.channel.given import Given
 from scalebook.training.ps.channel.lane import has_lane
 from scalebook.training.ps.channel.mirror import coded_pulls, plan_digest
 from scalebook.training.ps.channel.raw import bytes_of
@@ -31,6 +32,27 @@ from scalebook.training.ps.worker.joined import Joined
 from scalebook.training.ps.worker.shared_end import SharedEnd
 
 Tell = Callable[..., None]
+
+
+class Given:
+    """The versions of one optimizer that the worker was given last, and those before, each with the time: its next push
+    may be computed from either, where the push before was still under way."""
+
+    def __init__(self) -> None:
+        self._two: deque[tuple[list[Newest], float]] = deque(maxlen=2)
+
+    def hold(self, client: Client) -> None:
+        """The newest are those that the worker is given now."""
+        client.hold()
+        self._two.append((client.bases, client.pulled))
+
+    def go_back(self, client: Client, bases: list[Any]) -> Sequence[int]:
+        """The client's next push is from those given that have these numbers, by shard, if any have. The numbers of
+        those that the worker has by now."""
+        for held, pulled in self._two:
+            if [base.version for base in held] == bases:
+                client.bases, client.pulled = held, pulled
+        return [base.version for base in self._two[-1][0]] if self._two else bases
 
 
 class EngineCalls:

@@ -2,7 +2,8 @@
 
 Each side sends a nonce and HMAC-SHA256, by the key, over its role, both nonces, and the fingerprint of the certificate
 that it sees (zeros without TLS). So neither can be played back, thrown back, or passed on by somebody in between, who
-would have another certificate. Before that nothing is read but 32 and 64 bytes.
+would have another certificate. Before that nothing is read but 32 and 64 bytes. The certificate is made for the time of
+one run, by the side that listens, for nobody else to sign; its name says nothing.
 """
 
 import hashlib
@@ -14,16 +15,18 @@ import socket
 import ssl
 import stat
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire
+from scalebook.training.ps.memory.region import anonymous_file
 
 PROTOCOL: Final = 2
 GREETING_S: Final = 5.0
 """The whole of it, TLS included, has so many seconds for each frame."""
 KEY_BYTES: Final = 32
+GIVEN_UP: Final = "channel: this worker was given up here, or another has taken its place."
 _NONCE: Final = 32
 _PROOF: Final = 32
 _HELLO: Final = 1024  # bytes at most
@@ -99,6 +102,48 @@ class Secret:
             return cls(bytes.fromhex(text.decode("ascii")))
         except ValueError as error:
             raise ValueError(f"key: {path} holds no key of Scalebook. Remove it; a new one is created.") from error
+
+
+class Serving(NamedTuple):
+    """A context for who listens, and the SHA-256 of its certificate."""
+
+    context: ssl.SSLContext
+    fingerprint: bytes
+
+
+def serving() -> Serving:
+    """TLS 1.3 with a new key, which never lies on a disk. `cryptography` comes with MLflow."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "scalebook")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=365))
+    certificate = builder.sign(key, hashes.SHA256())
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    content = key.private_bytes(pem, form, serialization.NoEncryption()) + certificate.public_bytes(pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    descriptor = anonymous_file("certificate")
+    try:
+        os.write(descriptor, content)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+    return Serving(context, hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).digest())
+
+
+def asking() -> ssl.SSLContext:
+    """Of the side that connects. It takes any certificate: the challenge tells whether it was the right one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> Greeted:

@@ -1,4 +1,4 @@
-"""A worker's second connection, over which its pushes go while it computes (`overlap`)."""
+"""A worker's second connection, over which its pushes go while it computes (host `overlap`)."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -63,7 +63,7 @@ def mirrored(
     settings: Settings, workers: int, worker: int, optimizers: Sequence[Optimizer], deadline_s: float
 ) -> Mirror:
     """Take the memory, with nothing in it."""
-    given = replace(settings, trace=None, host="inline", overlap=False, pull_codec=Fp32(), pull_delta=False)
+    given = replace(settings, trace=None, host="inline", pull_codec=Fp32())
     run = SharedRun(workers, given)
     plans = plan_sections(run, optimizers, _OfOne(VERSIONS + has_lane(settings)))
     allocate(run, plans)
@@ -77,7 +77,7 @@ def coded_pulls(
     if not settings.pull_codec.codes:
         return None
     known = [torch.empty_like(parameter, device="cpu") for parameter in parameters]
-    return CodedPulls(plan, settings.pull_codec, settings.pull_delta, worker, known)
+    return CodedPulls(plan, settings.pull_codec, worker, known)
 
 
 def settings_digest(settings: Settings) -> str:

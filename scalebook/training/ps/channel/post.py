@@ -8,12 +8,10 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.ps.channel.calls import Calls, most_text
-from scalebook.training.ps.channel.certificate import Serving
-from scalebook.training.ps.channel.door import Door, Gone
+from scalebook.training.ps.channel.door import Door, Gone, Lives
 from scalebook.training.ps.channel.gate import Listener
-from scalebook.training.ps.channel.greeting import Hello, Secret
+from scalebook.training.ps.channel.greeting import Hello, Secret, Serving
 from scalebook.training.ps.channel.lane import LANE, has_lane
-from scalebook.training.ps.channel.lives import Lives
 from scalebook.training.ps.channel.mirror import refuse_far, settings_digest
 from scalebook.training.ps.channel.stand_in import StandIn
 from scalebook.training.ps.coordination.run import SharedRun

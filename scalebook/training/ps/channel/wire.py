@@ -1,5 +1,5 @@
 """Frames over a stream: a header of fixed size, a short text, raw bytes. No pickle, and no room made for what another
-side only claims: a text has a most, and a body goes into memory that was there before it.
+side only claims: a text has a most, and a body goes into memory that was there before it. And how sockets are made.
 """
 
 import socket
@@ -18,6 +18,13 @@ LEAST_RATE: Final = 100_000
 """Bytes a second: a body has the wire's deadline, and a second more for each of these."""
 _SMALL: Final = 16_384  # bytes: the most that TLS encrypts at once
 _MOST_BUFFERS: Final = 512  # of one call of the system, which allows 1024
+DEAD_S: Final = 5.0
+"""Whoever is silent for so long is dead to the other side."""
+PULSE_S: Final = 0.5
+"""Between two signs of life."""
+CONNECT_S: Final = 2.0
+LEAST_S: Final = 0.25
+_WAITING: Final = 16  # connections that nobody has taken yet
 
 
 class Kind(IntEnum):
@@ -156,3 +163,30 @@ def _after(views: list[memoryview], at: int, done: int) -> int:
     if done:
         views[at] = views[at][done:]
     return at
+
+
+def listening(host: str, port: int = 0) -> socket.socket:
+    """A socket that listens at this address alone; with port 0 the kernel chooses one. OSError where it is taken."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(found[0], socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(found[4])
+        listener.listen(_WAITING)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def connected(host: str, port: int, within_s: float = CONNECT_S) -> socket.socket:
+    """OSError where nobody answers in time, which is `CONNECT_S` at most."""
+    connection = socket.create_connection((host, port), min(CONNECT_S, max(LEAST_S, within_s)))
+    set_up(connection)
+    return connection
+
+
+def set_up(connection: socket.socket) -> None:
+    """No waiting for more to send; and what nobody has received for so long is known to be lost."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(DEAD_S * 1000))

@@ -68,7 +68,7 @@ class PushMeasures(NamedTuple):
     """What became of one worker's gradients at one shard of one optimizer (`section`), whole run so far.
 
     `age_s`: mean seconds between pull and application. `drift`: mean ||w - w_base||, what the shard moved meanwhile,
-    NaN where norms are not measured. Both NaN before the first application. Drops are decided once for all shards,
+    NaN where drift is not measured. Both NaN before the first application. Drops are decided once for all shards,
     and counted at shard 0. `pushed_bytes`, `pulled_bytes`: what travelled to and from this shard, counted where it was
     encoded, or as it lay where it travels as it is.
     """

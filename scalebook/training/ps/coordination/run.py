@@ -107,7 +107,7 @@ class SharedRun:
     @property
     def servers(self) -> int:
         """Server processes to start."""
-        return self.settings.shards if self.settings.host == "process" else 0
+        return self.settings.shards if self.settings.has_servers else 0
 
     def member(self, worker: int, deadline_s: float) -> Membership:
         """The membership of one worker; `deadline_s` (seconds) bounds each of its waits, those for locks too."""

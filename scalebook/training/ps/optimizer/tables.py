@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from scalebook.training.ps.policy.beside_tables import unfit_for_rows
+from scalebook.training.ps.policy.beside_tables import unfit_for_rows, writes_by_norm
 
 _MARK: Final = "_scalebook_table"
 FEW_ROWS: Final = 2
@@ -30,9 +30,7 @@ def mark_tables(model: nn.Module) -> None:
                 f"are unknown. Use {kind.__name__} itself, or sparse=False."
             )
         if module.max_norm is not None:
-            raise ValueError(
-                f"model: {name} has max_norm, which writes into its table. Remove it, or write sparse=False."
-            )
+            raise writes_by_norm(name)
         setattr(module.weight, _MARK, True)
 
 

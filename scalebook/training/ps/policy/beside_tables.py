@@ -24,17 +24,17 @@ class Unfit(NamedTuple):
 def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_squares: bool) -> list[Contradiction]:
     """All that sparse tables forbid. `local`: the name of what has workers step by themselves, if any; `codecs`: names
     of those that code, by argument; `keeps_squares`: whether the damping does."""
-    found = []
+    named = {name: (codec, "fp32") for name, codec in codecs.items()}
     if local is not None:
-        why = f"is {local}, and each worker would need a copy of the model's sparse tables"
-        found.append(Contradiction("local", why, f"Write none, or {_DENSE}."))
-    for name, codec in codecs.items():
-        why = f"is {codec}, and rows of the model's sparse tables travel as they are"
-        found.append(Contradiction(name, why, f"Write fp32, or {_DENSE}."))
+        named["local"] = (local, "none")
     if keeps_squares:
-        why = "would keep squares of all rows of the model's sparse tables"
-        found.append(Contradiction("damping", why, f"Write adaptive: false there, or {_DENSE}."))
-    return found
+        named["damping"] = ("adaptive", "adaptive: false there")
+    return [_beside(key, value, otherwise) for key, (value, otherwise) in named.items()]
+
+
+def _beside(key: str, value: str, otherwise: str) -> Contradiction:
+    why = f"is {value}, and the model's sparse tables lie in memory once, and their rows travel as they are"
+    return Contradiction(key, why, f"Write {otherwise}, or {_DENSE}.")
 
 
 def refuse_beside_tables(settings: Settings) -> None:
@@ -49,20 +49,26 @@ def refuse_beside_tables(settings: Settings) -> None:
         raise contradiction.error()
 
 
+def writes_by_norm(name: str) -> ValueError:
+    """What is said of an embedding that writes into its own weights in each forward pass."""
+    return ValueError(
+        f"model: {name} has max_norm, which writes into weights that all workers share. Set max_norm to None, and "
+        "normalise what it returns."
+    )
+
+
 def unfit_for_rows(name: str, settings: Mapping[str, object]) -> Unfit | None:
     """Why torch's optimizer of this name does not step row by row over tables, as a parameter server has it."""
     if name not in ROW_OPTIMIZERS:
-        return Unfit(
-            f"is {name}, which cannot step on single rows, and the model has a table with sparse gradients",
-            f"Use torch.optim.SGD without momentum, Adagrad or SparseAdam, or {_DENSE}.",
-        )
-    for key in _OFF:
-        if settings.get(key):
-            return Unfit(
-                f"has {key} {settings[key]}, which would change rows that a sparse gradient has not",
-                f"Set it to 0, or {_DENSE}.",
-            )
-    return None
+        return _changes_others(f"is {name}")
+    return next((_changes_others(f"has {key} {settings[key]}") for key in _OFF if settings.get(key)), None)
+
+
+def _changes_others(what: str) -> Unfit:
+    return Unfit(
+        f"{what}, which changes rows that a sparse gradient does not have",
+        f"Use torch.optim.SGD with momentum 0 and weight_decay 0, Adagrad or SparseAdam, or {_DENSE}.",
+    )
 
 
 def unfit_for_dense(name: str, dense: Sequence[str], has_tables: bool) -> Unfit | None:

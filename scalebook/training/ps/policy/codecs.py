@@ -75,6 +75,7 @@ class Int8(Codec):
     """
 
     name = "int8"
+    whole = False
 
     def __init__(
         self, block: Annotated[int, AtLeast(8, "1024")] = 1024, error_feedback: bool = True, zstd: Level = 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from scalebook.training.ps.policy.facts import CodecFacts, DampingFacts, LocalFacts, RuleFacts, count, terms
+from scalebook.training.ps.policy.facts import DampingFacts, LocalFacts, RuleFacts, count, terms
 
 ARGUMENTS: Final = "trainer.strategy.init_args"
 
@@ -14,11 +14,8 @@ class CheckedSettings(NamedTuple):
     rule: RuleFacts
     damping: DampingFacts
     host: str
-    overlap: bool
-    norms: bool
+    drift: bool = False
     has_clock: bool = False
-    pull: CodecFacts = CodecFacts("fp32", exact=True)
-    pull_delta: bool = False
     local: LocalFacts = LocalFacts("none")
     stops: bool = False
     """Whether the rule stops who is late (`cancel`)."""
@@ -73,28 +70,22 @@ TABLE: Final = (
         "Write none, or rule: async.",
     ),
     _Row(
-        "overlap",
-        lambda a: a.overlap and a.host != "process",
-        "needs a server that applies meanwhile",
-        "Write host: process, or false.",
+        "host",
+        lambda a: a.host == "overlap" and a.rule.gathers,
+        "is overlap, which has no use with {rule.name}: it waits for others anyway",
+        "Write process.",
     ),
     _Row(
-        "overlap",
-        lambda a: a.overlap and a.rule.gathers,
-        "has no use with {rule.name}, which waits for others anyway",
-        "Write false.",
+        "host",
+        lambda a: a.host == "overlap" and a.rule.refuses,
+        "is overlap, which cannot be combined with {rule.name}: it may refuse a gradient",
+        "Write process, or use another rule.",
     ),
     _Row(
-        "overlap",
-        lambda a: a.overlap and a.rule.refuses,
-        "cannot be combined with {rule.name}, which may refuse a gradient",
-        "Write false, or use another rule.",
-    ),
-    _Row(
-        "overlap",
-        lambda a: a.overlap and (a.damping.compensates or a.damping.drops),
-        "cannot be combined with {damping.name}",
-        "Write false, or remove {damping.name}.",
+        "host",
+        lambda a: a.host == "overlap" and (a.damping.compensates or a.damping.drops),
+        "is overlap, which cannot be combined with {damping.name}",
+        "Write process, or remove {damping.name}.",
     ),
     _Row(
         "clock",
@@ -109,22 +100,10 @@ TABLE: Final = (
         "Write host: virtual, or remove clock.",
     ),
     _Row(
-        "pull_delta",
-        lambda a: not a.pull.whole and not a.pull_delta,
-        "is false, and {pull.name} cannot carry whole parameters",
-        "Write true, or pull_codec: int8.",
-    ),
-    _Row(
-        "pull_delta",
-        lambda a: a.pull_delta and a.pull.exact,
-        "is true, and {pull.name} carries whole parameters without loss",
-        "Write false, or another pull_codec.",
-    ),
-    _Row(
-        "overlap",
-        lambda a: a.overlap and a.local.steps,
-        "cannot be combined with {local.name}, whose workers go on from the newest parameters",
-        "Write false, or local: none.",
+        "host",
+        lambda a: a.host == "overlap" and a.local.steps,
+        "is overlap, which cannot be combined with {local.name}: its workers go on from the newest parameters",
+        "Write process, or local: none.",
     ),
     _Row(
         "local",
@@ -150,7 +129,12 @@ TABLE: Final = (
         "is {local.name}, whose workers would lose the steps of their own by the rule's cancel",
         "Write none, or cancel: false.",
     ),
-    _Row("overlap", lambda a: a.overlap and a.norms, "cannot be combined with norms", "Write false, or remove norms."),
+    _Row(
+        "host",
+        lambda a: a.host == "overlap" and a.drift,
+        "is overlap, where the parameters that a gradient came from may be gone when it is applied: drift is unknown",
+        "Write process, or record: nothing.",
+    ),
 )
 
 

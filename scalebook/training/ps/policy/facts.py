@@ -109,7 +109,7 @@ class LocalFacts(_Facts):
 
 @dataclass(frozen=True)
 class CodecFacts(_Facts):
-    """Of a codec; each is documented at `Codec`. The defaults are those of one that loses something."""
+    """Of a codec; each is documented at `Codec`. The defaults are those of one that sends whole parameters."""
 
     exact: bool = False
     whole: bool = True

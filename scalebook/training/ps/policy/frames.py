@@ -45,7 +45,7 @@ class Codec(BySettings, ABC):
     exact: ClassVar[bool] = False
     """Whether what is decoded is what was encoded."""
     whole: ClassVar[bool] = True
-    """Whether parameters may travel by it as they are; else only what has changed since the last pull (a delta)."""
+    """Whether parameters travel by it as they are; else only how they differ from the worker's last ones."""
     zstd: int
     error_feedback: bool = False
     """Whether what a frame leaves out is added to the next one."""

@@ -13,9 +13,11 @@ from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule
 
-HostName = Literal["inline", "process", "virtual"]
+HostName = Literal["inline", "process", "overlap", "virtual"]
 REAL_HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
-"""Those whose workers are processes."""
+"""Those whose workers are processes, and that go with every rule."""
+SERVERS: Final[tuple[HostName, ...]] = ("process", "overlap")
+"""Those with a server process for each shard."""
 ClipKind = Literal["norm", "value"]
 
 
@@ -44,15 +46,13 @@ class Settings:
         clip: Clipping of gradients before they are applied; None: none.
         shards: Parts that the parameters of each optimizer are divided into, each with a lock of its own (and a server,
             with host `process`).
-        host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`); or one
-            process simulates all workers (`virtual`).
-        overlap: With host `process`: workers compute while their last push is being applied.
+        host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`), while
+            workers compute on (`overlap`); or one process simulates all workers (`virtual`).
         trace: Folder for the log of updates, from which `replay` makes the run again; None: no log.
-        norms: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
+        drift: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
         clock: How long everything takes for virtual workers; None for real ones.
         push_codec: How gradients travel to the shards.
         pull_codec: How parameters travel to the workers, whose replicas are what is decoded.
-        pull_delta: What travels is how the parameters differ from the worker's last ones.
         local: When a worker communicates, and what the shards make of the steps that it has made by itself.
     """
 
@@ -63,13 +63,11 @@ class Settings:
     clip: Clip | None = None
     shards: PositiveInt = 1
     host: HostName = "inline"
-    overlap: bool = False
     trace: Path | None = None
-    norms: bool = False
+    drift: bool = False
     clock: ClockSettings | None = None
     push_codec: Codec = field(default_factory=Fp32)
     pull_codec: Codec = field(default_factory=Fp32)
-    pull_delta: bool = False
     local: Local = field(default_factory=NoLocalSteps)
 
     def check(self, workers: int) -> None:
@@ -86,17 +84,24 @@ class Settings:
                 self.rule.facts(),
                 self.damping.facts(),
                 self.host,
-                self.overlap,
-                self.norms,
+                self.drift,
                 self.clock is not None,
-                self.pull_codec.facts(),
-                self.pull_delta,
                 self.local.facts(),
                 self.rule.stops,
             )
         ):
             raise contradiction.error()
         self.local.check(self.rule, workers)
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether a process for each shard applies what workers push."""
+        return self.host in SERVERS
+
+    @property
+    def overlap(self) -> bool:
+        """Whether a worker computes while its last push is being applied."""
+        return self.host == "overlap"
 
     @property
     def serial(self) -> bool:
@@ -128,7 +133,7 @@ class Settings:
 
         That holds where the pusher itself applies the update and then pulls the newest version anyway.
         """
-        return self.host != "process" and not self.rule.gathers and self.local.n_fetch == 1
+        return not self.has_servers and not self.rule.gathers and self.local.n_fetch == 1
 
     def most(self, workers: int) -> int:
         """The largest number of gradients that one update averages."""
@@ -172,4 +177,4 @@ class Settings:
         """Gradients that lie in shared memory at a time: those gathered, and one that each worker is writing."""
         if self.rule.gathers:
             return workers if self.rule.synchronous else workers + self.most(workers)
-        return workers if self.host == "process" else 0
+        return workers if self.has_servers else 0

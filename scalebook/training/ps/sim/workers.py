@@ -100,7 +100,7 @@ class SimulatedWorkers:
         announce: Callable[[Need], None] = lambda need: None,
     ) -> None:
         assert run.control.clock is clock, "SharedRun(workers, settings, clock)"
-        assert run.settings.host != "process", "servers are the clock's"
+        assert not run.settings.has_servers, "servers are the clock's"
         self.run, self.clock = run, clock
         self._make, self._work, self._deadline_s = make, work, deadline_s
         self._begins, self._gradient_s = begins, gradient_s or clock.gradient_s

@@ -306,7 +306,7 @@ class Replica:
         for shard, (memory, _) in zip(self._shards, self._known, strict=True):
             views.update(zip(shard.plan.parameters, shard.plan.version.views(memory), strict=True))
         known = [views[place] for place in range(len(self.parameters))]
-        return CodedPulls(section.plan, settings.pull_codec, settings.pull_delta, worker, known)
+        return CodedPulls(section.plan, settings.pull_codec, worker, known)
 
     def _image(self, shard: Shard) -> Image:
         places = [self.parameters[place].device for place in shard.plan.parameters]

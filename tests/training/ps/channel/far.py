@@ -9,12 +9,11 @@ import torch
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.certificate import Serving
 from scalebook.training.ps.channel.channel import Reach
 from scalebook.training.ps.channel.door import Door, Gone
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
+from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret, Serving
 from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel.wire import listening
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.worker.end import JoinedEnd
 from tests.training.ps.worker.peers import counting

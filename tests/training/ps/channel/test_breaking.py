@@ -113,7 +113,7 @@ def through(far: Far, relay: Relay, worker: int) -> RemoteEnd:
     return end
 
 
-OVERLAP: dict[str, object] = {"host": "process", "overlap": True}
+OVERLAP: dict[str, object] = {"host": "overlap"}
 
 
 @pytest.mark.parametrize("settings", [{"rule": Async()}, {"rule": Sync()}, OVERLAP], ids=str)

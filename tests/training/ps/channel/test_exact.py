@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
-from scalebook.training.ps.channel.certificate import serving
+from scalebook.training.ps.channel.greeting import serving
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.codecs import Bf16, Int8, PowerSgd, Qsgd, Sign, TopK
 from scalebook.training.ps.policy.local import Downpour, LocalSGD
@@ -124,12 +124,11 @@ def test_averages_of_equal_gradients_are_one_process() -> None:
         {"push_codec": TopK(share=0.05), "shards": 2},
         {"push_codec": PowerSgd()},
         {"push_codec": Qsgd(), "local": Downpour(3, 1)},
-        {"pull_codec": Int8(), "pull_delta": True, "shards": 2},
+        {"pull_codec": Int8(), "shards": 2},
         {"pull_codec": Bf16(), "push_codec": Sign()},
         {
             "push_codec": TopK(share=0.05),
             "pull_codec": Int8(),
-            "pull_delta": True,
             "local": LocalSGD(every=4),
             "rule": Sync(),
         },

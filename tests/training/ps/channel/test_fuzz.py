@@ -18,8 +18,7 @@ from torch.nn import Parameter
 from scalebook.training.ps.channel.channel import Channel
 from scalebook.training.ps.channel.greeting import KEY_BYTES, Hello, Secret, Use, greet
 from scalebook.training.ps.channel.mirror import settings_digest
-from scalebook.training.ps.channel.sockets import connected
-from scalebook.training.ps.channel.wire import HEAD, MAGIC, Kind
+from scalebook.training.ps.channel.wire import HEAD, MAGIC, Kind, connected
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.settings import Settings
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, SHAPES, Far, far
@@ -164,7 +163,7 @@ class Thrower:
         return Hello(RUN, settings_digest(self._far.launch.figures.settings), 1, self._mine)
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(host="process", overlap=True)], ids=["one", "overlap"])
+@pytest.mark.parametrize("settings", [Settings(), Settings(host="overlap")], ids=["one", "overlap"])
 @pytest.mark.parametrize("frames", [300, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
 def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames: int, settings: Settings) -> None:
     """With `overlap` its stand-in serves the connection for pushes too."""

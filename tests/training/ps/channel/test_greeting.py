@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.ps.channel.certificate import Serving, asking, serving
-from scalebook.training.ps.channel.greeting import KEY_BYTES, PROTOCOL, Hello, Refused, Secret, admit, greet
+from scalebook.training.ps.channel.greeting import (
+    KEY_BYTES,
+    PROTOCOL,
+    Hello,
+    Refused,
+    Secret,
+    Serving,
+    admit,
+    asking,
+    greet,
+    serving,
+)
 from scalebook.training.ps.channel.wire import Kind, ProtocolError, Wire
 
 SECRET, OTHER = Secret(b"a" * KEY_BYTES), Secret(b"b" * KEY_BYTES)

@@ -12,7 +12,7 @@ from torch.nn import Parameter
 from scalebook.training.ps.channel.channel import Channel, ChannelLost
 from scalebook.training.ps.channel.greeting import Hello, Refused, greet
 from scalebook.training.ps.channel.mirror import settings_digest
-from scalebook.training.ps.channel.sockets import connected
+from scalebook.training.ps.channel.wire import connected
 from scalebook.training.ps.worker.end import JoinedEnd
 from tests.training.ps.channel.far import DEADLINE_S, LOOPBACK, RUN, SECRET, Far, joined
 from tests.training.ps.worker.peers import together

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.ps.channel.remote_beside import LETTER
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel.wire import listening
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.clock import ClockSettings
 from scalebook.training.ps.policy.settings import Settings

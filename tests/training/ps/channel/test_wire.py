@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scalebook.training.ps.channel.certificate import asking, serving
+from scalebook.training.ps.channel.greeting import asking, serving
 from scalebook.training.ps.channel.wire import HEAD, MAGIC, Kind, ProtocolError, Wire, WireHead
 
 DEADLINE_S = 10.0

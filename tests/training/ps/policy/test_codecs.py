@@ -58,6 +58,6 @@ def test_names_and_facts() -> None:
     assert tuple(CODECS) == get_args(CodecName)
     assert {name: make_codec(name).name for name in CODECS} == {name: name for name in CODECS}  # type: ignore[arg-type]
     assert [name for name, codec in CODECS.items() if codec.facts().exact] == ["fp32"]
-    assert [name for name, codec in CODECS.items() if codec.facts().whole] == ["fp32", "bf16", "fp16", "int8"]
+    assert [name for name, codec in CODECS.items() if codec.facts().whole] == ["fp32", "bf16", "fp16"]
     assert not make_codec("fp32").codes
     assert Fp32(zstd=1).codes

@@ -115,7 +115,7 @@ def test_what_is_out_of_bounds_names_key_and_remedy(make: Callable[[], Local], m
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (Settings(host="process", overlap=True), r"overlap: cannot be combined with local_sgd, whose workers"),
+        (Settings(host="overlap"), r"host: is overlap, which cannot be combined with local_sgd: its workers"),
         (Settings(damping=DelayCompensation()), r"damping: corrects gradients, and with local: local_sgd what workers"),
     ],
 )

@@ -12,18 +12,20 @@ from scalebook.training.ps.policy.rules import Async, Softsync, Sync
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (Settings(host="thread"), "host: 'thread' is unknown. Use one of inline, process, virtual."),  # type: ignore[arg-type]
+        (Settings(host="thread"), "host: 'thread' is unknown. Use one of inline, process, overlap, virtual."),  # type: ignore[arg-type]
         (Settings(shards=0), "shards: 0 is less than 1. Use 1 or more."),
         (Settings(warmup_updates=-1), "warmup_updates: -1 is less than 0. Use 0 or more."),
-        (Settings(overlap=True), "overlap: needs a server that applies meanwhile. Write host: process, or false."),
         (
-            Settings(overlap=True, host="process", rule=Sync()),
-            "overlap: has no use with sync, which waits for others anyway. Write false.",
+            Settings(rule=Sync(), host="overlap"),
+            "host: is overlap, which has no use with sync: it waits for others anyway. Write process.",
         ),
-        (Settings(overlap=True, host="process", norms=True), "overlap: cannot be combined with norms. Write false"),
         (
-            Settings(overlap=True, host="process", damping=DropAbove(2)),
-            "overlap: cannot be combined with drop_above. Write false",
+            Settings(drift=True, host="overlap"),
+            "host: is overlap, where the parameters that a gradient came from may be gone",
+        ),
+        (
+            Settings(damping=DropAbove(2), host="overlap"),
+            "host: is overlap, which cannot be combined with drop_above. Write process",
         ),
         (Settings(rule=Sync(), damping=DelayCompensation()), "damping: corrects single gradients"),
         (

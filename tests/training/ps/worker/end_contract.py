@@ -143,7 +143,7 @@ class EndContract(ABC):
     # --- one push under way while the next gradient is computed ---
 
     def test_with_overlap_each_push_is_an_update_of_the_staleness_that_it_has(self) -> None:
-        with self.run(1, host="process", shards=1, overlap=True, damping=Inverse()) as (launch, (only,)):
+        with self.run(1, host="overlap", shards=1, damping=Inverse()) as (launch, (only,)):
             versions = [only.push().version for _ in range(12)]
             only.joined.finish()
             only.joined.wait_for_others()
@@ -156,7 +156,7 @@ class EndContract(ABC):
             assert [*only.values()] == [pytest.approx(expected)]
 
     def test_with_overlap_what_is_done_is_so_when_its_push_has_come(self) -> None:
-        with self.run(2, host="process", overlap=True, shards=2) as (_, (first, second)):
+        with self.run(2, host="overlap", shards=2) as (_, (first, second)):
             mine = first.end.cursor
             for worker, one in enumerate((first, second)):
                 one.end.cursor.begin(worker, 0, 8, turns=True)
@@ -172,7 +172,7 @@ class EndContract(ABC):
             second.joined.settle("between two pulls")
 
     def test_with_overlap_a_budget_of_updates_is_kept(self) -> None:
-        with self.run(2, host="process", overlap=True, max_updates=5) as (launch, (first, second)):
+        with self.run(2, host="overlap", max_updates=5) as (launch, (first, second)):
             for one in (first, second):
                 for _ in range(4):
                     last = one.push()

@@ -1,4 +1,4 @@
-"""The contract of a host: a worker's way to the shards of one optimizer."""
+"""A worker's way to the shards of one optimizer: the contract, and who applies a push, the worker or servers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 from scalebook.training.ps.applying.carrier import Carrier
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest
-from scalebook.training.ps.clock import Steps
+from scalebook.training.ps.clock import Steps, Wait
 from scalebook.training.ps.coordination.admission import Verdict
 from scalebook.training.ps.memory.region import METER, PUSHED, ROW, WAIT
 from scalebook.training.ps.optimizer.hyper import Groups
@@ -271,3 +271,166 @@ class Host(ABC):
 def _of_rows(gradients: Sequence[Tensor | None], tables: Sequence[tuple[int, int]]) -> int:
     """Bytes of sparse gradients; `tables`: places, and bytes of a row."""
     return sum(len(g._values()) * size for place, size in tables if (g := gradients[place]) is not None)
+
+
+class InlineHost(Host):
+    """No process in between: one pass over the parameters for each update, and no copy for SGD."""
+
+    def __init__(self, section: Section) -> None:
+        super().__init__(section)
+        self._places = [shard.plan.parameters for shard in section.shards]
+        self._gives_base = self._control.settings.gives_base
+
+    def push(self, push: Push) -> Steps[Outcome]:
+        if self._rule.gathers:
+            return (yield from self._contribute(push))
+        staleness = self._staleness(push)
+        if not push.valid:
+            return Outcome(Verdict.DROP, staleness)
+        self._set_out(push)
+        if not self._admission.must_ask:
+            self._apply(push)
+            return Outcome(Verdict.ADMIT, staleness)
+        with self._admission.locked():
+            staleness = self._staleness(push)
+            verdict = self._admission.judge(push.worker, push.seq, staleness)
+            if verdict is Verdict.ADMIT and self._control.settings.serial:
+                self._apply(push)
+                return Outcome(verdict, staleness)
+        if verdict is Verdict.ADMIT:
+            self._apply(push)
+        return Outcome(verdict, staleness)
+
+    def settle(self, worker: int) -> Steps[None]:
+        """Nothing to wait for: a push returns after it has been applied."""
+        yield from ()
+
+    def await_turn(self, worker: int) -> Steps[None]:
+        asked = self._now()
+        if self._rule.gathers:
+            what = f"worker {worker} waits in rule {self._rule.name}"
+            yield Wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
+        else:
+            yield from self._admission.await_turn(worker)
+        self._waited(worker, asked)
+
+    def help(self) -> None:
+        if self._rule.gathers and self.section.rounds.close():
+            self.section.rounds.commit()
+
+    def _contributed(self) -> None:
+        self.help()
+
+    def complete(self) -> Steps[None]:
+        self.help()
+        yield from ()
+
+    def _apply(self, push: Push) -> None:
+        """A shard's part when it is there, while the next is on its way."""
+        giver = push.worker if self._gives_base else None
+        landed = push.gradients if self._carrier is None else self._carrier.landed(push.gradients)
+        for number in self.section.order:
+            shard = self._shards[number]
+            self._arrive(number)
+            asked = self._now()
+            with shard.applying:
+                self._waited(push.worker, asked)
+                gradients = [landed[place] for place in self._places[number]]
+                with shard.serving():
+                    shard.apply([push.origin(number)], gradients, push.groups, giver)
+        self._handed_in(push)
+
+    def _await_round(self, worker: int) -> Steps[None]:
+        self.section.rounds.commit()
+        yield from ()
+
+    def _helped(self, worker: int) -> bool:
+        """Whether the worker's turn has come; applies a round that is complete first."""
+        self.help()
+        return self._admission.has_turn(worker)
+
+
+class ProcessHost(Host):
+    """Servers isolate the parameters from the workers; with host `overlap` a worker computes while its push is applied.
+
+    A worker's replica is a version in shared memory, as under the inline host: a pull copies nothing.
+    """
+
+    def __init__(self, section: Section) -> None:
+        super().__init__(section)
+        self._overlap, self._serial = self._control.settings.overlap, self._control.settings.serial
+
+    def push(self, push: Push) -> Steps[Outcome]:
+        if self._rule.gathers:
+            return (yield from self._contribute(push))
+        yield from self.settle(push.worker)
+        staleness = self._staleness(push)
+        if not push.valid:
+            return Outcome(Verdict.DROP, staleness)
+        self._set_out(push, push.worker)
+        if not self._admission.must_ask:
+            self._hand_in(push)
+        else:
+            with self._admission.locked():
+                staleness = self._staleness(push)
+                verdict = self._admission.judge(push.worker, push.seq, staleness)
+                if verdict is Verdict.ADMIT and self._serial:
+                    self._hand_in(push)
+                    yield from self.settle(push.worker)
+            if verdict is not Verdict.ADMIT:
+                return Outcome(verdict, staleness)
+            if not self._serial:
+                self._hand_in(push)
+        if not self._overlap:
+            yield from self.settle(push.worker)
+        return Outcome(Verdict.ADMIT, staleness)
+
+    def settle(self, worker: int) -> Steps[None]:
+        if self._rule.gathers or self._settled(worker):
+            return
+        asked = self._now()
+        what = f"worker {worker} waits for the server processes"
+        yield Wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
+        self._waited(worker, asked)
+
+    def await_turn(self, worker: int) -> Steps[None]:
+        asked = self._now()
+        yield from self._admission.await_turn(worker)
+        self._waited(worker, asked)
+
+    def help(self) -> None:
+        """Nothing to do: the servers close and apply rounds."""
+
+    def _contributed(self) -> None:
+        """Nothing to do, as for `help`."""
+
+    def complete(self) -> Steps[None]:
+        yield Wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
+
+    def _is_complete(self) -> bool:
+        if self._rule.gathers:
+            return self._admission.round().gathered == 0
+        return all(self._settled(worker) for worker in range(self._control.workers))
+
+    def _settled(self, worker: int) -> bool:
+        return all(shard.applied(worker) >= shard.counters.pushed[worker] for shard in self._shards)
+
+    def _hand_in(self, push: Push) -> None:
+        """Each shard's part when it is there: its server applies that while the next is on its way."""
+        self._fill(push.worker, push)
+        for number in self.section.order:
+            self._arrive(number)
+            self._shards[number].counters.pushed[push.worker] = push.seq
+            if self._carrier is not None:
+                self._control.event.wake()
+        self._control.event.wake()
+
+    def _await_round(self, worker: int) -> Steps[None]:
+        asked, what = self._now(), f"worker {worker} waits for the servers to apply a round"
+        yield Wait(lambda: not self._admission.round().closed, self._deadline_s, lambda: what)
+        self._waited(worker, asked)
+
+
+def make_host(section: Section) -> Host:
+    """The host that the settings ask for."""
+    return ProcessHost(section) if section.control.settings.has_servers else InlineHost(section)

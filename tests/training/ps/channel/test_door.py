@@ -3,7 +3,7 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from scalebook.training.ps.channel.lives import Lives
+from scalebook.training.ps.channel.door import Lives
 
 
 def test_who_asks_later_has_a_larger_one_in_whatever_thread_or_process() -> None:

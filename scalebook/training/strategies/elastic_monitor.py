@@ -9,37 +9,36 @@ from typing_extensions import override
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut
-from scalebook.training.nodes import Place
+from scalebook.training.nodes import NodeRank
 from scalebook.training.ps.far import COME_AGAIN_S, OnePort
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.policy.worker_range import WORKERS, WorkerRange
-from scalebook.training.strategies.machines import DEADLINE_KEY, ServerSide
-from scalebook.training.strategies.news import Came
+from scalebook.training.strategies.peer_monitor import ExitReason, NodeEnd, NodeHello
 from scalebook.training.strategies.processes import Lost
+from scalebook.training.strategies.server_monitors import ServerMonitor
 
 log = logging.getLogger(__name__)
 
 
-class ElasticSide(ServerSide):
+class ElasticMonitor(ServerMonitor):
     """A place that nobody has taken is that of a worker that has died, and may come back at any time.
 
     Who comes knocks at the port, and is told to come again; a process then stands in for it. Until `elastic.min`
-    workers are there the others wait for all places, as without it; then those that are free are given up.
+    workers are there the others wait for all places, as without it; then those that are free are given up. An exception
+    on another machine costs that machine.
     """
-
-    ends_all = False
 
     def __init__(
         self,
-        place: Place,
+        place: NodeRank,
         port: OnePort,
-        me: tuple[Came, str],
+        me: NodeHello,
         deadline_s: float,
         launch: Launch,
         here: int,
         elastic: WorkerRange,
     ) -> None:
-        super().__init__(place, port, me, deadline_s, launch)
+        super().__init__(place, port, me, deadline_s, launch, ends_all=())
         self._here, self._elastic = here, elastic
         self._knocking: set[int] = set()
         self._taken = set(range(here))
@@ -63,7 +62,8 @@ class ElasticSide(ServerSide):
     def miss(self) -> NoReturn:
         raise TimedOut(
             f"{WORKERS}.min: is {self._elastic.min}, and {len(self._taken)} have come, for {self._deadline_s:g} s, to "
-            f"{self._place.where}. Start it on more machines, each with its own NODE_RANK, or raise {DEADLINE_KEY}."
+            f"{self._place.where}. Start it on more machines, each with its own NODE_RANK, or raise "
+            f"{self.DEADLINE_KEY}."
         )
 
     @override
@@ -81,7 +81,7 @@ class ElasticSide(ServerSide):
     @override
     def hear_knock(self, worker: int) -> None:
         machine = worker // self._here
-        if machine in self._came and machine not in self._left:
+        if machine in self._hellos and not self.has_left(machine):
             self._knocking.add(worker)
 
     @override
@@ -95,7 +95,7 @@ class ElasticSide(ServerSide):
         """It is told, and takes no part; the others train on."""
         log.warning("%s takes no part: %s", self.name(machine), why)
         self.tell_refusal(why, machine)
-        self._left.add(machine)
+        self._ends[machine] = NodeEnd(ExitReason.RAISED, str(why))
 
     @override
     def joining(self) -> Sequence[int]:

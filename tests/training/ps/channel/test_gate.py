@@ -7,17 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from scalebook.training.ps.channel import porter
-from scalebook.training.ps.channel.gate import Gate, address
-from scalebook.training.ps.channel.porter import Porter
-from scalebook.training.ps.channel.sockets import listening
+from scalebook.training.ps.channel import gate
+from scalebook.training.ps.channel.gate import Gate, Porter, address
+from scalebook.training.ps.channel.wire import listening
 from tests.training.ps.channel.far import LOOPBACK, SECRET
 
 
 @pytest.fixture
 def gates(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, list[Gate]]]:
     """The port, and two gates, of which nobody is behind the second any more."""
-    monkeypatch.setattr(porter, "STRANGERS", 2)
+    monkeypatch.setattr(gate, "STRANGERS", 2)
     listener, made, over = listening(LOOPBACK), [Gate(), Gate()], threading.Event()
     keeper = Porter(listener, made, SECRET, None, lambda number: number == 1)
     thread = threading.Thread(target=keeper.keep, args=[over.is_set])
@@ -27,8 +26,8 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, list[Gate]]]:
     over.set()
     thread.join(5)
     listener.close()
-    for gate in made:
-        gate.close()
+    for one in made:
+        one.close()
 
 
 def come(port: int, says: bytes = b"") -> socket.socket:
