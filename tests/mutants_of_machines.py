@@ -121,12 +121,12 @@ MUTANTS_OF_MACHINES = (
         "a head that starts again shuts its machines out", (f"{ON_CLUSTER}/test_token.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/reaching.py",
+        "cluster", f"{CLUSTER}/daemons.py",
         "environ.get(\"RAY_AUTH_MODE\") != \"token\"", "environ.get(\"RAY_AUTH_MODE\", \"token\") != \"token\"",
         "a cluster without a token is met", (f"{ON_CLUSTER}/test_reaching.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/reaching.py",
+        "cluster", f"{CLUSTER}/daemons.py",
         "if environ.get(\"RAY_AUTH_TOKEN\"):", "if environ.get(\"RAY_AUTH_TOKEN_PATH\"):",
         "a token in the environment does not count", (f"{ON_CLUSTER}/test_reaching.py",),
     ),
