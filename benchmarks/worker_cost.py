@@ -15,8 +15,7 @@ from torch.optim import SGD
 
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
 from scalebook.training.ps import Settings, SharedRun, join, serve
-from scalebook.training.ps.memory.event import Event
-from scalebook.training.ps.memory.region import WAIT
+from scalebook.training.ps.memory.region import WAIT, Event
 from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
 from scalebook.training.ps.policy.rules import Rule, Sync
 from scalebook.training.ps.policy.settings import HostName

@@ -57,7 +57,7 @@ MUTANTS = (
         "a version that a worker reads is written over", (f"{PS}/applying/test_shard.py",),
     ),
     Mutant(
-        "engine", "training/ps/applying/notes.py",
+        "engine", "training/ps/applying/state.py",
         "since.get(key, base) <= base", "since.get(key, base) >= 0",
         "a stale copy takes back what a step has made of its param groups", (f"{PS}/applying/test_shard.py",),
     ),
@@ -85,7 +85,7 @@ MUTANTS = (
         (f"{PS}/worker/test_cursor.py::test_what_the_dead_had_claimed_comes_first_then_its_share",),
     ),
     Mutant(
-        "engine", "training/ps/memory/redo_log.py",
+        "engine", "training/ps/worker/cursor.py",
         "if self._listed[_COUNT]:", "if not self._listed[_COUNT]:",
         "a commit that a kill broke off stays half done",
         (f"{PS}/memory/test_redo_log.py::test_a_kill_at_any_write_leaves_the_state_before_or_after",),

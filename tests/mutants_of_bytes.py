@@ -15,13 +15,13 @@ MUTANTS_OF_BYTES = (
         "errors are fed back with the wrong sign", (f"{PS}/codecs/test_coder.py",),
     ),
     Mutant(
-        "engine", "training/strategies/exchange.py",
+        "engine", "training/strategies/ddp.py",
         "_done(buffer.mul_(1 / len(frames)))", "_done(buffer)",
         "the decoded gradients of DDP's workers are added up, not averaged",
         ("tests/training/strategies/test_ddp_codecs.py",),
     ),
     Mutant(
-        "engine", "training/strategies/exchange.py",
+        "engine", "training/strategies/ddp.py",
         "self._kept = {tuple(places): tensor.clone() for places, tensor in state[\"residuals\"]}", "self._kept = {}",
         "what DDP's workers keep is lost on resume", ("tests/training/strategies/test_ddp_codecs.py",),
     ),
@@ -69,7 +69,7 @@ MUTANTS_OF_BYTES = (
         "the share of significance falls too fast", (f"{PS}/policy/test_local.py",),
     ),
     Mutant(
-        "engine", "training/ps/optimizer/outer.py",
+        "engine", "training/ps/applying/section.py",
         "nesterov=local.nesterov and momentum > 0", "nesterov=False",
         "DiLoCo's outer momentum is not Nesterov's",
         (f"{PS}/test_local_steps.py::test_diloco_is_nesterov_on_the_way",),

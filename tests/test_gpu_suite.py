@@ -13,10 +13,10 @@ import torch
 
 from benchmarks import gpu as figures
 from benchmarks.gpu_page import PAGE, keep, page, read
-from scalebook.training.ps.applying import carrier
+from scalebook.training.ps.applying import coded as carrier
 from scalebook.training.ps.applying.hosts import InlineHost
 from scalebook.training.ps.memory.device import landing
-from scalebook.training.strategies.family import descendants
+from scalebook.training.strategies.process_watch import descendants
 from tests.bare import ROOT, make_bare, run_bare
 from tests.gpu import POINTS, costs, forks, torn, ways
 from tests.gpu.__main__ import ALL, FIGURES, driver_version, figures_check, found, judged, main

@@ -1,11 +1,13 @@
 """LightningCLI with our defaults: what runs a config, in a job or in the foreground."""
 
 import logging
+import pickle
+import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MethodType
+from types import MappingProxyType, MethodType
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
@@ -14,7 +16,7 @@ from jsonargparse.typing import PositiveInt
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.plugins.io import CheckpointIO
+from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
 from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torchmetrics import MeanMetric
@@ -28,11 +30,9 @@ from scalebook.training.callbacks.clock import DataClock
 from scalebook.training.callbacks.defaults import default_callbacks
 from scalebook.training.callbacks.limits import GpuShare, Threads
 from scalebook.training.callbacks.rate_scaling import scaled_rates
-from scalebook.training.checkpoints import PlainCheckpoints
-from scalebook.training.config.alike import digests
+from scalebook.training.config.identity import alike_digests
 from scalebook.training.config.rate_scaling import KEY, RateScaling
 from scalebook.training.config.sparse_tables import TORCHS, unfit
-from scalebook.training.config.translate import translated
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.model_making import parameters_of
@@ -41,6 +41,88 @@ from scalebook.training.strategies.cuda import count_gpus_apart
 from scalebook.training.tee import TALKERS
 from scalebook.training.tracking import names
 from scalebook.training.tracking.logger import RunLogger
+
+PARSED: Final = re.compile(r'Parser key "([^"]+)"')
+NOT_ACCEPTED: Final = re.compile(r"(?:Option|option) '([^']+)' is not accepted|does not accept option '([^']+)'")
+CLASS: Final = re.compile(r"Problem with given class_path '([^']+)'")
+MISSING: Final = re.compile(r"required(?: but not included)?: ?(.+)|Key \"([^\"]+)\" is required")
+SUBCOMMAND: Final = re.compile(r"^(fit|validate|test|predict)\.")
+
+
+def translated(text: str) -> ConfigError:
+    """What the parser said, as the error that the command line prints."""
+    keys = [
+        SUBCOMMAND.sub("", key) for key in PARSED.findall(text) if key not in ("fit", "validate", "test", "predict")
+    ]
+    key = keys[0] if keys else "config"
+    classes = CLASS.findall(text)
+    if unknown := NOT_ACCEPTED.search(text):
+        name = unknown.group(1) or unknown.group(2)
+        owner = f"{classes[-1]} has no argument of that name" if classes else "unknown key"
+        return ConfigError(f"{key}.{name}", owner, "Remove or rename it.")
+    if missing := MISSING.search(text):
+        what = (missing.group(1) or missing.group(2)).strip()
+        owner = classes[-1] if classes else "the config"
+        return ConfigError(key, f"{owner} needs {what}", "Add it.")
+    reasons = [
+        line.strip(" -\t") for line in text.splitlines() if re.match(r"\s*(- )?(Expected|Import|No module)", line)
+    ]
+    reasons = [line for line in reasons if "NoneType" not in line] or [text.strip().splitlines()[-1].strip()]
+    value = re.search(r"Given value: (.+)", text)
+    given = f"is {value.group(1)[:60]}: " if value else ""
+    return ConfigError(".".join(keys) if len(keys) > 1 else key, f"{given}{reasons[-1]}", "Write a value of that kind.")
+
+
+REMEDY: Final = (
+    "A model's own hyper-parameters are kept in it: leave out those that are objects, with "
+    "`self.save_hyperparameters(ignore=[...])`, and train anew. If you trust the file, read it once in a script of "
+    "your own with `torch.load(..., weights_only=False)` and save what you need."
+)
+
+
+class PlainCheckpoints(TorchCheckpointIO):
+    """Lightning's reading and writing, but always with `weights_only=True`, whoever asks.
+
+    ConfigError for a file that cannot be read so. `said`: the model's arguments in the config. Of those that name a
+    class there, the hyper-parameters in a file are what the config says, not the object that was made of it.
+    """
+
+    def __init__(self, said: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__()
+        self.said = {name: value for name, value in said.items() if _names_class(value)}
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        kept = checkpoint.get(LightningModule.CHECKPOINT_HYPER_PARAMS_KEY)
+        if isinstance(kept, Mapping) and self.said:
+            plain = {name: self.said.get(name, value) for name, value in kept.items()}
+            checkpoint = {**checkpoint, LightningModule.CHECKPOINT_HYPER_PARAMS_KEY: plain}
+        super().save_checkpoint(checkpoint, path, storage_options)
+
+    @override
+    def load_checkpoint(
+        self,
+        path: Any,
+        map_location: Callable[..., Any] | None = lambda storage, _: storage,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        try:
+            read: dict[str, Any] = super().load_checkpoint(path, map_location, weights_only=True)
+        except pickle.UnpicklingError as error:
+            match = re.search(r"GLOBAL (\S+)", str(error))
+            what = f"names {match.group(1)}, which is code" if match else "is not one that torch can read safely"
+            raise ConfigError(
+                "ckpt_path", f"{path} holds more than tensors, numbers and texts: it {what}", REMEDY
+            ) from None
+        return read
+
+
+def _names_class(value: Any) -> bool:
+    """Whether there is a `class_path` in it, at whatever depth."""
+    if isinstance(value, Mapping):
+        return "class_path" in value or any(map(_names_class, value.values()))
+    return isinstance(value, list | tuple) and any(map(_names_class, value))
+
 
 PROFILERS: Final[dict[str, type[Profiler]]] = {
     "simple": SimpleProfiler,
@@ -54,8 +136,6 @@ QUIET: Final = (
     ".*smaller than the logging interval.*",
 )
 """Warnings of libraries about what is as it should be: data is served from memory, by the worker itself."""
-
-
 PLAIN: Final[dict[str, Any]] = {
     "model": {"class_path": "scalebook.training.models.MLPClassifier"},
     "data": {"class_path": "scalebook.training.data.Digits"},
@@ -195,7 +275,7 @@ class TrainingCLI(LightningCLI):
         """
         if self.run:
             if isinstance(self.trainer.strategy, DDP | AsyncPS):
-                self.trainer.strategy.started_with.update(digests(self.config[self.command].as_dict()))
+                self.trainer.strategy.started_with.update(alike_digests(self.config[self.command].as_dict()))
             hparams = self.model.hparams
             for name, value in hparams.items():
                 plain = next((kind for kind in (int, float, str) if isinstance(value, kind)), None)

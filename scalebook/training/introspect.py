@@ -17,8 +17,8 @@ from scalebook.training.config.classes import within
 from scalebook.training.config.description import ClassInfo, Field, FieldType
 from scalebook.training.injected import Injected, injected
 from scalebook.training.ps.policy.bounds import Above, AtLeast, AtMost, Below, Bound, bounds
+from scalebook.training.ps.policy.codecs import Codec
 from scalebook.training.ps.policy.damping import Damping
-from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import Local
 from scalebook.training.ps.policy.rules import Rule
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from scalebook.training.failures import FailureClass, WorkerLost, classify
 from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import DDP, AsyncPS
-from scalebook.training.strategies.family import descendants
+from scalebook.training.strategies.process_watch import descendants
 from scalebook.training.strategies.processes import run_workers
 from tests.gpu.models import Dyadic, exact_weights, flat, make_trainer, numbers
 from tests.gpu.running import Check, Machine

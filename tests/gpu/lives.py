@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from scalebook.training.failures import WorkerLost
 from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.family import descendants
+from scalebook.training.strategies.process_watch import descendants
 from tests.gpu.kills import NEVER, KillOnce, await_free, free_share, kill_this
 from tests.gpu.models import (
     BATCH,

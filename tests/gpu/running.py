@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 from scalebook.training.failures import WorkerLost
-from scalebook.training.strategies.family import descendants
+from scalebook.training.strategies.process_watch import descendants
 from scalebook.training.strategies.processes import run_workers
 
 TAIL = 30  # lines of a failed check's log

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.config.catalogue import describe
-from scalebook.training.config.class_fields import short
+from scalebook.training.config.classes import short
 from scalebook.training.config.complete import complete
 from scalebook.training.config.description import ClassInfo, Description, Field
 from scalebook.training.config.validate import validate

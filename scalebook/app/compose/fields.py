@@ -12,8 +12,7 @@ from scalebook.app.shared import form
 from scalebook.app.shared.widgets import number_box, number_text
 from scalebook.app.shared.words import plain, scaled_words
 from scalebook.training.config import sparse_tables
-from scalebook.training.config.class_fields import Chosen, chosen, in_words, short
-from scalebook.training.config.classes import mapping, named
+from scalebook.training.config.classes import Chosen, chosen, in_words, mapping, named, short
 from scalebook.training.config.codecs import DIRECTIONS, codec_as, codecs_of
 from scalebook.training.config.description import ClassInfo, Description, Field
 from scalebook.training.config.fields import check_value
@@ -23,8 +22,7 @@ from scalebook.training.config.workload import STRATEGY_NAMES, workload
 from scalebook.training.errors import ConfigError, one_line
 from scalebook.training.files import yaml
 from scalebook.training.planning.quantities import shown
-from scalebook.training.ps.policy.codecs import in_halves
-from scalebook.training.ps.policy.frames import Codec, numel
+from scalebook.training.ps.policy.codecs import Codec, in_halves, numel
 
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 

@@ -24,12 +24,11 @@ from scalebook.app.state import ComposeDraft
 from scalebook.training.claims import locks
 from scalebook.training.config import validations
 from scalebook.training.config.complete import seeds_from
-from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.description import Description
 from scalebook.training.config.identity import config_hash
 from scalebook.training.config.renamed import renewed
 from scalebook.training.config.validate import validate
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import crowd_words, workload
 from scalebook.training.errors import ConfigError, Problem
 from scalebook.training.files import yaml
 from scalebook.training.jobs import queue

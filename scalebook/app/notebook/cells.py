@@ -19,10 +19,9 @@ from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import plural, summary
 from scalebook.training.claims import locks
-from scalebook.training.config import data_paths
-from scalebook.training.config.crowding import crowd_words
+from scalebook.training.config.data_paths import data_path_problems
 from scalebook.training.config.validate import validate
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import crowd_words, workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs import queue
 from scalebook.training.jobs.devices import this_machine
@@ -65,7 +64,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     live = runs.experiment_state(seeds) in LIVE
     crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
     real_server = load.strategy == "AsyncPS" and not load.is_simulated and not problems
-    told = [*problems, *data_paths.problems(cell.config, description)]
+    told = [*problems, *data_path_problems(cell.config, description)]
     intent = widgets.experiment_card(cell.name, cell.repeats, line, seeds, told, stored.stamp, crowd, real_server)
     offer_turn([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
     clicked = f"{intent}-{cell.name}"

@@ -18,9 +18,7 @@ from scalebook.app.shared import dialogs, html, notebooks, notes
 from scalebook.app.shared.dialogs import attempt, in_conflict
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import ago
-from scalebook.training.config import found_modules
-from scalebook.training.config.found_modules import FoundModule
-from scalebook.training.config.naming_modules import name_module, write_template
+from scalebook.training.config.found_modules import FoundModule, found, name_module, write_template
 from scalebook.training.errors import ConfigError
 from scalebook.training.notebook import history, lifecycle, store
 from scalebook.training.notebook.changes import changes
@@ -240,7 +238,7 @@ def _own_model_dialog() -> None:
         f"Any LightningModule and LightningDataModule works. `{SETTINGS}` names the modules that hold them; "
         "their classes then appear in **New experiment**."
     )
-    modules = found_modules.found(workspace)
+    modules = found(workspace)
     st.subheader("Found in this folder")
     if not modules:
         st.caption(

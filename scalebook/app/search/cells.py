@@ -13,7 +13,7 @@ from scalebook.app.search.data import Best, SearchView
 from scalebook.app.shared import dialogs, notes
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import turn_better
-from scalebook.training.config import data_paths
+from scalebook.training.config.data_paths import data_path_problems
 from scalebook.training.config.search.definition import read_search, search_problems
 from scalebook.training.errors import ConfigError
 from scalebook.training.jobs.gpu_problems import machines_of
@@ -53,7 +53,7 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
         machines = machines_of(resources.workspace())
         problems = launch.lacking_gpus(read_search(cell.body, base, description), description, machines)
     stale = data.stale(search, cell.body, base, description) if search is not None and not problems else ""
-    told = [*problems, *data_paths.problems(base or cell.body.get("config") or {}, description)]
+    told = [*problems, *data_path_problems(base or cell.body.get("config") or {}, description)]
     intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
     if turned(stored, cell, base or cell.body.get("config") or {}):
         st.rerun()

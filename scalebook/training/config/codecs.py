@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import Chosen
-from scalebook.training.config.classes import mapping, named
+from scalebook.training.config.classes import Chosen, mapping, named
 from scalebook.training.config.description import ClassInfo, Description
 from scalebook.training.config.model_parameters import known
 from scalebook.training.config.workload import choice, workload
 from scalebook.training.errors import Problem
-from scalebook.training.ps.policy.codecs import CODECS, in_halves
+from scalebook.training.ps.policy.codecs import CODECS, Codec, in_halves
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
-from scalebook.training.ps.policy.frames import Codec
 
 CPU_ALONE: Final = "Write bf16, fp16 or fp32, or accelerator: cpu."
 DIRECTIONS: Final = ("push_codec", "pull_codec", "codec")

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import chosen
-from scalebook.training.config.classes import GROUP_OF_KEY, named
+from scalebook.training.config.classes import GROUP_OF_KEY, chosen, named
 from scalebook.training.config.description import Description, Field
 from scalebook.training.errors import ConfigError
 from scalebook.training.files import yaml

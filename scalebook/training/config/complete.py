@@ -4,8 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import chosen, short
-from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named
+from scalebook.training.config.classes import GROUP_OF_KEY, chosen, mapping, named, short
 from scalebook.training.config.description import ClassInfo, Description, Field
 from scalebook.training.config.nodes import nodes_of
 from scalebook.training.config.rate_scaling import KEY as LR_SCALING

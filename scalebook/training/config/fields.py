@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from scalebook.training.config.class_fields import chosen
-from scalebook.training.config.classes import few_strangers, named, suggestion
+from scalebook.training.config.classes import chosen, few_strangers, named, suggestion
 from scalebook.training.config.description import ClassInfo, Field
 from scalebook.training.config.renamed import removed_argument
 from scalebook.training.errors import Problem

@@ -2,15 +2,41 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import Chosen, short
-from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named
+from scalebook.training.config.classes import GROUP_OF_KEY, Chosen, mapping, named, short
 from scalebook.training.config.complete import DEFAULT_SEED, DEFAULT_THREADS, with_extras
 from scalebook.training.config.description import ClassInfo, Description, Group
 from scalebook.training.config.paths import with_optimizer
 from scalebook.training.config.renamed import first_paths, first_spelling
+
+OWN: Final = frozenset({"path", "dir", "root", "file", "folder", "threads"})
+"""Last words of keys that each machine has for itself."""
+COMPARED: Final = frozenset({"seed_everything", "trainer.devices", "trainer.num_nodes"})
+"""What machines tell each other by itself, with the values."""
+SHORT: Final = 8
+
+
+def alike_digests(config: Mapping[str, Any]) -> dict[str, str]:
+    """Of every value that is given, by its path without `init_args`; without paths of files, which may differ."""
+    leaves = {key: value for key, value in _leaves("", config) if value is not None and key not in COMPARED}
+    return {
+        key: hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:SHORT]
+        for key, value in leaves.items()
+        if key.rpartition(".")[2].rpartition("_")[2] not in OWN or key.endswith("class_path")
+    }
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        value = {str(number): one for number, one in enumerate(value)}
+    if not isinstance(value, Mapping):
+        yield key, value
+        return
+    for name, below in value.items():
+        yield from _leaves(key if name == "init_args" else f"{key}.{name}".removeprefix("."), below)
+
 
 DIGITS: Final = 12
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import Chosen
-from scalebook.training.config.classes import GROUP_OF_KEY, named
+from scalebook.training.config.classes import GROUP_OF_KEY, Chosen, named
 from scalebook.training.config.description import Description
 from scalebook.training.files import records
 from scalebook.training.files.records import Broken
-from scalebook.training.ps.policy.frames import WIDTHS, Shape
+from scalebook.training.ps.policy.codecs import WIDTHS, Shape
 from scalebook.training.safe_path import HOME, environment, python
 from scalebook.training.workspace import Workspace
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scalebook.training.config.class_fields import chosen
-from scalebook.training.config.classes import GROUP_OF_KEY, mapping, named, suggestion
+from scalebook.training.config.classes import GROUP_OF_KEY, chosen, mapping, named, suggestion
 from scalebook.training.config.command_line import CLASS_KEYS, merge
 from scalebook.training.config.description import ClassInfo, Description, Field, Group
 from scalebook.training.config.rate_scaling import FIELDS as RATE_FIELDS

@@ -9,7 +9,6 @@ from scalebook.training.errors import Problem
 
 MOST: Final = 100_000
 """Of trials, and whatever else is counted."""
-
 LARGEST: Final = 1e300
 
 

@@ -5,7 +5,7 @@ from typing import Any, TypeGuard
 
 from scalebook.training.config.classes import mapping
 from scalebook.training.config.complete import complete
-from scalebook.training.config.data_size import most_samples
+from scalebook.training.config.data_paths import most_samples
 from scalebook.training.config.description import Description
 from scalebook.training.config.fields import shown
 from scalebook.training.config.intervals import EVERY, INTERVAL, KEY, too_rare

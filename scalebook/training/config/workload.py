@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import Chosen, chosen, in_words
-from scalebook.training.config.classes import mapping, named
+from scalebook.training.config.classes import Chosen, chosen, in_words, mapping, named
 from scalebook.training.config.complete import to_read
 from scalebook.training.config.description import ClassInfo, Description, Group
 from scalebook.training.config.nodes import nodes_of
@@ -233,4 +232,20 @@ def _learning_rate(config: Mapping[str, Any], description: Description) -> float
             if isinstance(candidate, int | float) and not isinstance(candidate, bool)
         ),
         None,
+    )
+
+
+MOST_A_CORE: Final = 8
+"""Threads that share a core before that is taken for a slip: some experiments crowd a machine on purpose."""
+
+
+def crowd_words(load: Workload, cores: int) -> str:
+    """`1,000 workers on 2 cores: ...`; "" where they have room enough, or crowd it no more than is often wanted."""
+    threads = load.processes * load.threads
+    if threads <= MOST_A_CORE * cores:
+        return ""
+    each = f" with {load.threads} threads each" if load.threads > 1 else ""
+    return (
+        f"{load.workers:,} workers{each} on {cores} {'core' if cores == 1 else 'cores'}: about {threads // cores:,} "
+        "would take turns on each, and every worker takes memory of its own."
     )

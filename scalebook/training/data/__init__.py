@@ -3,10 +3,8 @@
 from scalebook.training.data.dataset import Dataset
 from scalebook.training.data.digits import Digits
 from scalebook.training.data.docstrings import Docstrings
-from scalebook.training.data.errors import DataError
-from scalebook.training.data.images import ImageSpec, LabelledImages
 from scalebook.training.data.messages import Messages
-from scalebook.training.data.module import ImageDataModule
+from scalebook.training.data.module import DataError, ImageDataModule, ImageSpec, LabelledImages
 from scalebook.training.data.parallel_text import ParallelText
 from scalebook.training.data.photo_patches import PhotoPatches
 

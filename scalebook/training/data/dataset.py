@@ -14,10 +14,17 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as Samples
 from typing_extensions import override
 
-from scalebook.training.data.errors import DataError
-from scalebook.training.data.images import Batch, ImageSpec, LabelledImages
-from scalebook.training.data.module import EVALUATION_BATCH, ImageDataModule, Part
-from scalebook.training.data.splitting import held_out, stratified_split
+from scalebook.training.data.module import (
+    EVALUATION_BATCH,
+    Batch,
+    DataError,
+    ImageDataModule,
+    ImageSpec,
+    LabelledImages,
+    Part,
+    held_out,
+    stratified_split,
+)
 from scalebook.training.data.tables import TableSource
 from scalebook.training.data.whole import as_it_is, pins
 from scalebook.training.shuffle import EpochShuffle

@@ -9,8 +9,8 @@ from torch.utils.data import Dataset
 from typing_extensions import override
 
 from scalebook.training.data.cache import cache_folder
+from scalebook.training.data.module import held_out
 from scalebook.training.data.ngrams import Bags
-from scalebook.training.data.splitting import held_out
 from scalebook.training.data.standard_library import Corpus, corpus
 from scalebook.training.data.whole import ValidatedAtOnce
 

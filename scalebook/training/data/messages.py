@@ -9,7 +9,7 @@ from typing import Final
 from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
 from typing_extensions import override
 
-from scalebook.training.data.errors import DataError
+from scalebook.training.data.module import DataError
 from scalebook.training.data.parallel_text import Pair, ParallelText
 
 PACKAGE: Final = "jupyterlab-language-pack-fr-FR"

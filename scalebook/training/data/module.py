@@ -1,9 +1,10 @@
 """What the image data sets have in common: the arguments, the split, and batches drawn from memory."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,11 +13,69 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
-from scalebook.training.data.errors import DataError
-from scalebook.training.data.images import Batch, ImageSpec, LabelledImages
-from scalebook.training.data.splitting import stratified_split
 from scalebook.training.data.whole import pins
 from scalebook.training.shuffle import EpochShuffle
+
+
+class DataError(RuntimeError):
+    """A data set's file is missing, damaged, or not what it should be; the message says what to do about it."""
+
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""images float32 [batch, channels, height, width], labels int64 [batch]."""
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """The geometry of a data set's images, as the models need it.
+
+    A batch is `(images, labels)`: float32 [batch, channels, height, width] and int64 [batch]. Unless `normalized`,
+    a pixel of level k (an integer from 0 to levels - 1) has the value k / (levels - 1).
+    """
+
+    channels: int
+    height: int
+    width: int
+    levels: int = 256
+    classes: int = 10
+    normalized: bool = False
+
+
+class LabelledImages(NamedTuple):
+    """`pixels` uint8 [images, channels, height, width] in levels, `labels` int64 [images]; shared, never modified."""
+
+    pixels: torch.Tensor
+    labels: torch.Tensor
+
+
+def held_out(group: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Which samples validate, bool [samples]: about `fraction` of the groups, at least one and not all of them.
+
+    group: int64 [samples], counted from 0. The same arguments give the same split in every version: numpy guarantees
+    RandomState's stream.
+    """
+    groups = int(group.max()) + 1
+    count = min(max(1, round(fraction * groups)), groups - 1)
+    return np.isin(group, np.random.RandomState(seed).permutation(groups)[:count])
+
+
+def stratified_split(labels: torch.Tensor, val_fraction: float, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices of the training and of the validation samples, each in ascending order.
+
+    `ceil(val_fraction * n)` samples validate, shared among the classes in proportion (largest remainders first). The
+    same arguments give the same split in every version: numpy guarantees RandomState's stream.
+    """
+    classes, counts = np.unique(labels.numpy(), return_counts=True)
+    exact = counts * math.ceil(val_fraction * len(labels)) / len(labels)
+    quota = np.floor(exact).astype(int)
+    missing = math.ceil(val_fraction * len(labels)) - quota.sum()
+    quota[np.argsort(quota - exact, kind="stable")[:missing]] += 1
+    draw = np.random.RandomState(seed)
+    chosen = np.zeros(len(labels), dtype=bool)
+    for label, wanted in zip(classes, quota, strict=True):
+        chosen[draw.permutation(np.flatnonzero(labels.numpy() == label))[:wanted]] = True
+    return torch.from_numpy(np.flatnonzero(~chosen)), torch.from_numpy(np.flatnonzero(chosen))
+
 
 Part = Literal["train"]
 EVALUATION_BATCH = 256  # images; validation needs no gradients, and its result does not depend on the batch

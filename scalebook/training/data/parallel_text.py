@@ -11,8 +11,7 @@ from torch.utils.data import Dataset
 from typing_extensions import override
 
 from scalebook.training.data.cache import cache_folder
-from scalebook.training.data.errors import DataError
-from scalebook.training.data.splitting import held_out
+from scalebook.training.data.module import DataError, held_out
 from scalebook.training.data.subwords import END, PADDING, START, Subwords, subwords
 from scalebook.training.data.whole import ValidatedAtOnce
 

@@ -10,9 +10,7 @@ from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
 from PIL import Image
 from typing_extensions import override
 
-from scalebook.training.data.errors import DataError
-from scalebook.training.data.images import ImageSpec, LabelledImages
-from scalebook.training.data.module import ImageDataModule, Part
+from scalebook.training.data.module import DataError, ImageDataModule, ImageSpec, LabelledImages, Part
 from scalebook.training.errors import ConfigError
 
 PHOTOGRAPHS: Final = ("china.jpg", "flower.jpg")

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from scalebook.training.data.cache import keep, kept
-from scalebook.training.data.errors import DataError
+from scalebook.training.data.module import DataError
 from scalebook.training.data.ngrams import Bags, bags
 
 FORMAT: Final = 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.data.cache import cache_folder
-from scalebook.training.data.errors import DataError
+from scalebook.training.data.module import DataError
 from scalebook.training.errors import ConfigError
 
 READERS: Final = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from typing_extensions import override
 
-from scalebook.training.data.images import Batch
+from scalebook.training.data.module import Batch
 from scalebook.training.models.image_model import ImageModel
 from scalebook.training.tracking.names import TRAIN_LOSS, VAL_ACCURACY, VAL_LOSS
 

@@ -6,7 +6,7 @@ from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 from typing_extensions import override
 
-from scalebook.training.data.images import ImageSpec
+from scalebook.training.data.module import ImageSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.models.classifier import Classifier
 

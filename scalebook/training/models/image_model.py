@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from lightning.pytorch import LightningModule
 from typing_extensions import override
 
-from scalebook.training.data.images import ImageSpec
+from scalebook.training.data.module import ImageSpec
 from scalebook.training.errors import ConfigError
 
 CHECKPOINT_KEY = "images"

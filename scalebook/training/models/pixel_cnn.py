@@ -8,7 +8,7 @@ from jsonargparse.typing import PositiveInt
 from torch import nn
 from typing_extensions import override
 
-from scalebook.training.data.images import Batch, ImageSpec
+from scalebook.training.data.module import Batch, ImageSpec
 from scalebook.training.errors import ConfigError
 from scalebook.training.models.image_model import ImageModel
 from scalebook.training.models.masked_conv import GatedLayer, MaskedRow

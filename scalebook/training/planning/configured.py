@@ -8,16 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import in_words
-from scalebook.training.config.classes import mapping, named
+from scalebook.training.config.classes import in_words, mapping, named
 from scalebook.training.config.description import ClassInfo, Description
 from scalebook.training.config.workload import Workload, choice, workload
 from scalebook.training.errors import ConfigError
 from scalebook.training.planning.collective import BUCKET_MB, AllReduce
 from scalebook.training.planning.links import OWN, Network
 from scalebook.training.planning.profile import Profile, mean, times
-from scalebook.training.ps.policy.clock import RECORDED, ClockSettings, Distribution
-from scalebook.training.ps.policy.clock_reading import made_clock
+from scalebook.training.ps.policy.clock import RECORDED, ClockSettings, Distribution, made_clock
 from scalebook.training.ps.policy.codecs import in_halves
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.local import Significance

@@ -11,14 +11,7 @@ from scalebook.training.files import records
 from scalebook.training.planning.links import Network, network, read_link
 from scalebook.training.planning.quantities import quantity
 from scalebook.training.ps.policy.bounds import Above, AtLeast, check
-from scalebook.training.ps.policy.clock import (
-    Bandwidth,
-    ClockSettings,
-    Distribution,
-    DistributionName,
-    Link,
-    Seconds,
-)
+from scalebook.training.ps.policy.clock import Bandwidth, ClockSettings, Distribution, DistributionName, Link, Seconds
 
 Machines = Literal["one", "each", "workers"]
 Algorithm = Literal["ring", "tree", "fastest"]

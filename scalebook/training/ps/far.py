@@ -23,8 +23,8 @@ from scalebook.training.ps.channel.gate import turn_away
 from scalebook.training.ps.channel.greeting import Hello, Refused, Secret, serving
 from scalebook.training.ps.channel.mailbox import LEAVE_S, Met, MonitorMailbox, RemoteMailbox
 from scalebook.training.ps.channel.mirror import settings_digest
-from scalebook.training.ps.channel.passage import COME_AGAIN_S, LOST_CODE, Notes, Passage, Run
 from scalebook.training.ps.channel.post import Post
+from scalebook.training.ps.channel.remote_end import COME_AGAIN_S, LOST_CODE, Notes, Passage, Run
 from scalebook.training.ps.channel.wire import DEAD_S, PULSE_S
 from scalebook.training.ps.launch import Launch
 from scalebook.training.ps.worker.end import DataCursor, Meetings

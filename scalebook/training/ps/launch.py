@@ -14,9 +14,8 @@ from scalebook.training.ps.applying.server import serve
 from scalebook.training.ps.channel.gate import Listener
 from scalebook.training.ps.channel.greeting import Hello, Secret, Serving
 from scalebook.training.ps.channel.post import Post
-from scalebook.training.ps.coordination.meetings import SharedMeetings
+from scalebook.training.ps.coordination.meetings import SharedMeetings, SharedSignals
 from scalebook.training.ps.coordination.run import SharedRun
-from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import ARRIVALS, FINISHED, STARTED, SharedRows, anonymous_file
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.sim import SimulatedClock, SimulatedEnd

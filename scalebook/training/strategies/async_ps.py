@@ -14,31 +14,33 @@ from typing_extensions import override
 
 from scalebook.training.ps.policy.bounds import CountOrNone, NonNegativeInt, PositiveInt
 from scalebook.training.ps.policy.clock import ClockSettings
-from scalebook.training.ps.policy.codecs import CodecName, make_codec
+from scalebook.training.ps.policy.codecs import Codec, CodecName, make_codec
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.damping import Damping, DampingName, make_damping
-from scalebook.training.ps.policy.frames import Codec
-from scalebook.training.ps.policy.limits import USUAL, Limits, read_limits
+from scalebook.training.ps.policy.limits import USUAL, Limits, WorkerRange, read_limits
 from scalebook.training.ps.policy.local import Local, LocalName, make_local
 from scalebook.training.ps.policy.rules import Rule, RuleName, make_rule
 from scalebook.training.ps.policy.settings import HostName, Settings
-from scalebook.training.ps.policy.worker_range import WorkerRange
-from scalebook.training.strategies.async_arguments import AsyncArguments, RecordName
+from scalebook.training.strategies.arguments import (
+    AsyncArguments,
+    RecordName,
+    read_clock_settings,
+    read_object,
+    read_workers,
+)
 from scalebook.training.strategies.async_run import AsyncRun
 from scalebook.training.strategies.buffers import BufferPolicy
 from scalebook.training.strategies.cuda import count_gpus_apart
 from scalebook.training.strategies.figures import RunFigures
 from scalebook.training.strategies.first import stand_first
 from scalebook.training.strategies.independent import IndependentWorkers
-from scalebook.training.strategies.launcher import ForkLauncher, repr_for_trainers
+from scalebook.training.strategies.launcher import ForkLauncher, ours, repr_for_trainers
 from scalebook.training.strategies.lightning import ClusterEnvironment, LightningModule, Trainer
 from scalebook.training.strategies.portable import for_workers
 from scalebook.training.strategies.refused import refuse_optimizers
 from scalebook.training.strategies.schedules import updates_estimated
 from scalebook.training.strategies.session import LAST_MEETING, MEETINGS, ServerSession, Session
-from scalebook.training.strategies.started import ours
 from scalebook.training.strategies.worker_session import WorkerSession
-from scalebook.training.strategies.written import read_clock_settings, read_object, read_workers
 from scalebook.training.system import require_linux
 
 PULL: Final = f"{ARGUMENTS}.pull_codec"

@@ -10,8 +10,17 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 
 from scalebook.training.ps.worker.end import Meetings, Rows
-from scalebook.training.strategies.buffer_rows import BufferRows, Fate, Stretch, distance, mean
-from scalebook.training.strategies.changed_buffers import Buffer, Changes, buffers_of, digest
+from scalebook.training.strategies.buffer_rows import (
+    Buffer,
+    BufferRows,
+    Changes,
+    Fate,
+    Stretch,
+    buffers_of,
+    digest,
+    distance,
+    mean,
+)
 from scalebook.training.strategies.lightning import rank_zero_info
 
 BufferPolicy = Literal["averaged", "of_worker_0", "per_worker", "frozen"]

@@ -12,7 +12,7 @@ from scalebook.training.failures import TimedOut
 from scalebook.training.nodes import NodeRank
 from scalebook.training.ps.far import COME_AGAIN_S, OnePort
 from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.worker_range import WORKERS, WorkerRange
+from scalebook.training.ps.policy.limits import WORKERS, WorkerRange
 from scalebook.training.strategies.peer_monitor import ExitReason, NodeEnd, NodeHello
 from scalebook.training.strategies.processes import Lost
 from scalebook.training.strategies.server_monitors import ServerMonitor

@@ -1,26 +1,37 @@
 """Starts the processes of a strategy by fork, and brings worker 0's results back to the Trainer that was asked."""
 
 import os
+import pickle
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
+from enum import Enum
 from functools import partial
-from typing import IO, Any, NamedTuple
+from pathlib import PurePath
+from typing import IO, Any, Final, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
 from scalebook.training.failures import ProcessLost
 from scalebook.training.ps.launch import anonymous_file
-from scalebook.training.strategies.callback_values import Values, callback_values, give_callback_values
 from scalebook.training.strategies.lightning import (
     OTHER,
     OTHER_DOOR,
     PACKAGE,
     Callback,
+    ClusterEnvironment,
+    LightningEnvironment,
+    PassThroughProfiler,
     Profiler,
     PyTorchProfiler,
     SimpleProfiler,
+    SLURMEnvironment,
+    TorchElasticEnvironment,
     Trainer,
     TrainerFn,
     TrainerState,
@@ -28,11 +39,99 @@ from scalebook.training.strategies.lightning import (
     _check_bad_cuda_fork,
     _interrupt,
     _Launcher,
+    move_data_to_device,
 )
 from scalebook.training.strategies.peer_monitor import NONE, PeerMonitor
 from scalebook.training.strategies.processes import Lost, Reaction, run_workers
 from scalebook.training.strategies.refused import refuse_process_group
 from scalebook.training.strategies.threads import check_fork
+
+
+class StartedEnvironment(LightningEnvironment):
+    """Ranks are those of the process that was started, and after the fork those of the worker.
+
+    In place of Lightning's own for torchrun and for Slurm, which know one process for each worker and no other.
+    """
+
+    @property
+    @override
+    def creates_processes_externally(self) -> bool:
+        return False
+
+    @override
+    def local_rank(self) -> int:
+        return int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
+
+    @override
+    def node_rank(self) -> int:
+        ranks = (os.environ.get(name) for name in ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID"))
+        return int(next((rank for rank in ranks if rank), 0))
+
+
+def ours(environment: ClusterEnvironment | None) -> ClusterEnvironment | None:
+    """Ours, in place of Lightning's for torchrun or Slurm; any other as it is."""
+    theirs = isinstance(environment, TorchElasticEnvironment | SLURMEnvironment)
+    return StartedEnvironment() if theirs else environment
+
+
+def forks(environment: ClusterEnvironment) -> bool:
+    """Whether workers are forked, where somebody else does not start them all: MPI, LSF, or whoever sets LOCAL_RANK."""
+    return isinstance(environment, LightningEnvironment) and not environment.creates_processes_externally
+
+
+Values = dict[tuple[str, int], dict[str, Any]]
+"""By callback: a class and a number, or "" and the place among the Trainer's callbacks of before the fork."""
+_PLAIN: Final = (
+    bool, int, float, complex, str, bytes, PurePath, datetime, timedelta, Enum, Tensor, np.ndarray, np.generic,
+    set, frozenset, type(None),
+)  # fmt: skip
+
+
+def callback_values(trainer: Trainer, before: Sequence[Callback]) -> Values:
+    """In worker 0 after its work: of each callback the attributes that are plain data, tensors on the CPU.
+
+    Paths, scores and counts of checkpoints and early stopping are among them, and lists that a callback of the user's
+    has kept. No code of the callback is called, and what is no plain data (a Trainer, a logger, a lock) stays behind.
+    """
+    return {key: _plain_attributes(callback) for key, callback in _by_key(trainer, before).items()}
+
+
+def give_callback_values(trainer: Trainer, before: Sequence[Callback], values: Values) -> None:
+    """Set them here; on the callbacks that the model's `configure_callbacks` returns too, which are made as there."""
+    if any(kind and not kind.startswith("scalebook.") for kind, _ in values):
+        profiler, trainer.profiler = trainer.profiler, PassThroughProfiler()  # type: ignore[attr-defined]  # untyped
+        try:  # a profiler would begin here, where nothing is trained
+            trainer._callback_connector._attach_model_callbacks()
+        finally:
+            trainer.profiler = profiler  # type: ignore[attr-defined]
+    for key, callback in _by_key(trainer, before).items():
+        vars(callback).update(values.get(key, {}))
+
+
+def _by_key(trainer: Trainer, before: Sequence[Callback]) -> dict[tuple[str, int], Callback]:
+    places = {id(callback): place for place, callback in enumerate(before)}
+    seen: Counter[str] = Counter()
+    keyed = {}
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
+        kind = "" if id(callback) in places else f"{type(callback).__module__}.{type(callback).__qualname__}"
+        keyed[kind, places.get(id(callback), seen[kind])] = callback
+        seen[kind] += 1
+    return keyed
+
+
+def _plain_attributes(callback: Callback) -> dict[str, Any]:
+    plain = {name: value for name, value in vars(callback).items() if _is_plain(value)}
+    return {name: move_data_to_device(value, "cpu") for name, value in plain.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    if not all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(value)):
+        return False
+    try:
+        pickle.dumps(value)
+    except (pickle.PicklingError, TypeError, AttributeError):  # a dict's key, or a factory: it stays in the worker
+        return False
+    return True
 
 
 class Processes(NamedTuple):

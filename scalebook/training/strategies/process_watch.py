@@ -5,15 +5,15 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from multiprocessing.connection import wait
-from time import monotonic
+from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.failures import ProcessLost, ServerLost, TimedOut, WorkerLost
-from scalebook.training.strategies import stillness
-from scalebook.training.strategies.family import descendants, kill_and_wait
 from scalebook.training.strategies.forked import (
     GRACE_S,
     Body,
@@ -24,6 +24,118 @@ from scalebook.training.strategies.forked import (
     holding_back_sigterm,
 )
 from scalebook.training.strategies.peer_monitor import NONE, PeerMonitor
+
+_EVERY_S: Final = 0.01  # between two looks at processes that are about to be gone
+
+
+class Done(NamedTuple):
+    """What a process has used since it began: CPU time (s), and bytes read and written."""
+
+    cpu_s: float
+    moved_bytes: int
+
+
+NOTHING: Final = Done(0.0, 0)
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def descendants(pid: int, children_only: bool = False) -> list[int]:
+    """Process ids of all below `pid`, each after its parent; zombies too, as they are not waited for yet."""
+    below: dict[int, list[int]] = {}
+    for folder in os.listdir("/proc"):
+        if folder.isdigit() and (fields := _stat(int(folder))):
+            below.setdefault(int(fields[1]), []).append(int(folder))
+    pids = below.get(pid, [])[:]
+    if not children_only:
+        for child in pids:
+            pids += below.get(child, [])
+    return pids
+
+
+def done(pid: int) -> Done:
+    """What one process has done, without those below it; zeros where it has ended or belongs to somebody else."""
+    if not (fields := _stat(pid)):
+        return NOTHING
+    cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+    try:
+        counts = dict(line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
+    except OSError:
+        return Done(cpu_s, 0)
+    return Done(cpu_s, int(counts[b"rchar"]) + int(counts[b"wchar"]))
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    return (fields := _stat(pid)) != [] and fields[0] not in (b"Z", b"X")
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat behind the name, beginning with the state (proc(5): field 3); none if the process
+    has gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def kill_and_wait(pids: Iterable[int], timeout_s: float) -> None:
+    """SIGKILL to children of this process, or to what is below them; return when all are gone, or after `timeout_s`."""
+    pids = list(pids)
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it ended by itself
+            os.kill(pid, signal.SIGKILL)
+    until = monotonic() + timeout_s
+    while pids and monotonic() < until:
+        pids = [pid for pid in pids if not _gone(pid)]
+        if pids:
+            sleep(_EVERY_S)
+
+
+def _gone(pid: int) -> bool:
+    with suppress(ChildProcessError):  # not ours to wait for
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return not is_running(pid)
+
+
+LIMIT_S: Final = 60.0
+"""Before training, so long without a sign of life of any process ends the run."""
+CPU_S: Final = 0.2  # a sign of life; a worker that waits at a rendezvous uses a tenth of it in LIMIT_S
+MOVED_BYTES: Final = 256 * 1024  # read or written, also one
+
+
+class Stillness:
+    """For how long no process of a run has computed, read or written. Time is not counted while the monitor sleeps."""
+
+    def __init__(self) -> None:
+        self._mark: dict[int, Done] = {}
+        self._still_s, self._looked = 0.0, monotonic()
+
+    def seconds(self, pids: Iterable[int]) -> float:
+        """Seconds for which nothing was done, up to now. To be called about once a second; looks twelve times in
+        LIMIT_S."""
+        now, every = monotonic(), LIMIT_S / 12
+        if now - self._looked < every:
+            return self._still_s
+        elapsed, self._looked = min(now - self._looked, 2 * every), now
+        mark = {pid: _all_done(pid) for pid in pids}
+        if mark.keys() != self._mark.keys() or any(_alive(self._mark[pid], mark[pid]) for pid in mark):
+            self._mark, self._still_s = mark, 0.0
+        else:
+            self._still_s += elapsed
+        return self._still_s
+
+
+def _alive(before: Done, now: Done) -> bool:
+    return abs(now.cpu_s - before.cpu_s) > CPU_S or abs(now.moved_bytes - before.moved_bytes) > MOVED_BYTES
+
+
+def _all_done(pid: int) -> Done:
+    """What a process and all below it have done, together."""
+    every = [done(process) for process in (pid, *descendants(pid))]
+    return Done(
+        sum(process_done.cpu_s for process_done in every), sum(process_done.moved_bytes for process_done in every)
+    )
+
 
 STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of all, whatever it does
 ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show
@@ -54,7 +166,6 @@ Arrivals = Callable[[], Sequence[int] | None]
 """How many meetings before training each worker has come to; None from its beginning on."""
 Waits = Callable[[], Mapping[int, str]]
 """By worker, what those wait for in whose wait nothing has happened for a minute."""
-
 log = logging.getLogger(__name__)
 
 
@@ -72,7 +183,7 @@ class ProcessWatch:
     ) -> None:
         self._bodies, self._policy, self._threads, self._arrivals = bodies, lost, threads, arrivals
         self._waits, self._others = waits, others
-        self._stillness = stillness.Stillness()
+        self._stillness = Stillness()
         self._said: Mapping[int, str] = {}  # what they wait for
         self._said_still = False
         self._strangers = set(descendants(os.getpid()))
@@ -204,7 +315,7 @@ class ProcessWatch:
         """When no process has done anything for LIMIT_S seconds: before training TimedOut, naming the workers that did
         not come; then a warning that says where each stands, as when one waits so long for others."""
         pids = [process.process.pid for process in self._running.values() if process.process.pid is not None]
-        is_still = self._stillness.seconds(pids) >= stillness.LIMIT_S
+        is_still = self._stillness.seconds(pids) >= LIMIT_S
         told = self._arrivals()
         if told is None:
             self._say_waits(is_still)
@@ -217,7 +328,7 @@ class ProcessWatch:
         missing = {number: worker for number, worker in workers.items() if arrivals[number] == first}
         raise TimedOut(
             f"worker {' and '.join(map(str, missing))} did not reach the start of training, and for "
-            f"{stillness.LIMIT_S:g} s no process of the run made progress. Do what takes long before the "
+            f"{LIMIT_S:g} s no process of the run made progress. Do what takes long before the "
             "start."
             + "".join(
                 f"\n\nworker {n} (process {p.process.pid}) stands in:\n{self._stack(p)}" for n, p in missing.items()
@@ -236,7 +347,7 @@ class ProcessWatch:
             f"\n\n{role} {number} (process {process.process.pid}) stands in:\n{self._stack(process)}"
             for (role, number), process in sorted(self._running.items())
         ]
-        log.warning("%s: nothing has happened for %g s.%s", who, stillness.LIMIT_S, "".join(stacks))
+        log.warning("%s: nothing has happened for %g s.%s", who, LIMIT_S, "".join(stacks))
 
     def _stack(self, process: Forked) -> str:
         """Which may take seconds, of each of many."""

@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from scalebook.training.memory_limit import available_bytes
 from scalebook.training.ps.policy.beside_tables import refuse_beside_tables, writes_by_norm
+from scalebook.training.ps.policy.limits import WorkerRange, misfit
 from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.policy.worker_range import WorkerRange, misfit
 from scalebook.training.ps.worker.end import Need
 from scalebook.training.strategies.lightning import (
     BaseFinetuning,

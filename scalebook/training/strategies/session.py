@@ -14,7 +14,7 @@ from typing_extensions import override
 from scalebook.training.ps.far import StandInEnd
 from scalebook.training.ps.launch import ServerEnd
 from scalebook.training.ps.worker.end import DataCursor, Meetings, Pushed
-from scalebook.training.strategies.async_arguments import AsyncArguments
+from scalebook.training.strategies.arguments import AsyncArguments
 from scalebook.training.strategies.collectives import LISTENER, Collectives
 from scalebook.training.strategies.figures import MonitorFigures, RunFigures
 from scalebook.training.strategies.launcher import ServerEnded, take_rank

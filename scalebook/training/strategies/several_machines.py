@@ -14,7 +14,7 @@ from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.end import WorkerEnd
 from scalebook.training.strategies.addresses import listening_at, resolved
-from scalebook.training.strategies.async_arguments import AsyncArguments
+from scalebook.training.strategies.arguments import AsyncArguments
 from scalebook.training.strategies.elastic_monitor import ElasticMonitor
 from scalebook.training.strategies.forked import GRACE_S
 from scalebook.training.strategies.key_file import key_file, read_key

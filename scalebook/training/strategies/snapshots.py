@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from scalebook.training.ps.worker.end import JoinedEnd, Snapshot
 from scalebook.training.strategies.buffers import Buffers
-from scalebook.training.strategies.following import Following
 from scalebook.training.strategies.portable import for_any_trainer, position_in
+from scalebook.training.strategies.schedules import Following
 from scalebook.training.strategies.worker_process import WorkerParts
 from scalebook.training.strategies.worker_role import ends_here
 

@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from scalebook.training.ps.worker.end import WorkerEnd
-from scalebook.training.strategies.async_arguments import AsyncArguments
+from scalebook.training.strategies.arguments import AsyncArguments
 from scalebook.training.strategies.collectives import Collectives
 from scalebook.training.strategies.figures import TrainingFigures
 from scalebook.training.strategies.launcher import take_rank

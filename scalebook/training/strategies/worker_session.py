@@ -4,23 +4,68 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
+from torchmetrics import Metric
+from torchmetrics.metric import jit_distributed_available
 from typing_extensions import override
 
+from scalebook.training.ps.memory.uncopied import Uncopied
 from scalebook.training.ps.worker.end import JoinedEnd, Need, Phase, Pushed
 from scalebook.training.strategies.applied_step import Pushing
 from scalebook.training.strategies.buffers import Buffers
 from scalebook.training.strategies.collectives import Collectives
-from scalebook.training.strategies.following import Following
-from scalebook.training.strategies.lightning import Trainer, TrainerStatus
-from scalebook.training.strategies.metrics import share_metrics
+from scalebook.training.strategies.lightning import LightningModule, Trainer, TrainerStatus
 from scalebook.training.strategies.places import Stage
 from scalebook.training.strategies.refused import announce_memory, refuse_model, refuse_optimizers
+from scalebook.training.strategies.schedules import Following
 from scalebook.training.strategies.session import Session, State
 from scalebook.training.strategies.snapshots import Resumed, Snapshots
 from scalebook.training.strategies.worker_process import FinishedWorker, WorkerParts, WorkerProcess
 from scalebook.training.strategies.worker_role import end_now, ends_here
+
+
+def share_metrics(module: LightningModule, meeting: Callable[[], Collectives | None]) -> None:
+    """Compute the model's torchmetrics over all workers' values, wherever `meeting()` gives a meeting to exchange them
+    in.
+
+    A metric with a `dist_sync_fn` of the user's own stays as it is.
+    """
+    for metric in module.modules():
+        if isinstance(metric, Metric) and metric.dist_sync_fn is None:
+            metric.dist_sync_fn = _Gather(meeting)
+            metric.distributed_available_fn = _Anybody(meeting)
+
+
+class _Gather(Uncopied):
+    """A metric's `dist_sync_fn`; a copy of the metric has none of its own."""
+
+    def __init__(self, meeting: Callable[[], Collectives | None]) -> None:
+        self._meeting = meeting
+
+    def __call__(self, state: Tensor, group: Any = None) -> list[Tensor]:
+        collectives = self._meeting()
+        assert collectives is not None  # torchmetrics asks first whether there is anybody
+        return collectives.gather(state)
+
+
+class _Anybody:
+    """A metric's `distributed_available_fn`; a copy of the metric has torchmetrics' own."""
+
+    def __init__(self, meeting: Callable[[], Collectives | None]) -> None:
+        self._meeting = meeting
+
+    def __call__(self) -> bool:
+        return self._meeting() is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _usual, ()
+
+
+def _usual() -> Callable[[], bool]:
+    return jit_distributed_available
+
 
 _BETWEEN_STEPS: Final = "between two steps, in a hook like on_train_batch_end or on_train_batch_start"
 

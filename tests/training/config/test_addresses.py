@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.config.addresses import is_address
+from scalebook.training.config.confined import is_address
 from scalebook.training.config.description import Description
 from scalebook.training.config.validate import validate
 

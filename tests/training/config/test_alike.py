@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from scalebook.training.config.alike import digests
+from scalebook.training.config.identity import alike_digests
 
 
 def config(**trainer: Any) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def config(**trainer: Any) -> dict[str, Any]:
 
 
 def test_every_value_has_its_own_by_its_plain_path() -> None:
-    assert list(digests(config())) == [
+    assert list(alike_digests(config())) == [
         "model.class_path",
         "model.hidden",
         "data.class_path",
@@ -28,10 +28,10 @@ def test_every_value_has_its_own_by_its_plain_path() -> None:
 
 def test_callbacks_are_told_apart() -> None:
     stops = [{"class_path": "EarlyStopping", "init_args": {"monitor": "val/loss"}}]
-    more = digests(config(callbacks=stops))
-    assert set(more) - set(digests(config())) == {"trainer.callbacks.0.class_path", "trainer.callbacks.0.monitor"}
+    more = alike_digests(config(callbacks=stops))
+    assert set(more) - set(alike_digests(config())) == {"trainer.callbacks.0.class_path", "trainer.callbacks.0.monitor"}
 
 
 def test_a_value_s_digest_is_that_of_what_it_says() -> None:
-    assert digests({"a": 0.1, "b": Path("x")}) == digests({"b": "x", "a": 0.1})
-    assert digests({"a": 0.1}) != digests({"a": 0.2})
+    assert alike_digests({"a": 0.1, "b": Path("x")}) == alike_digests({"b": "x", "a": 0.1})
+    assert alike_digests({"a": 0.1}) != alike_digests({"a": 0.2})

@@ -1,6 +1,5 @@
-from scalebook.training.config.crowding import crowd_words
 from scalebook.training.config.description import Description
-from scalebook.training.config.workload import workload
+from scalebook.training.config.workload import crowd_words, workload
 from tests.app.recorded import config
 
 

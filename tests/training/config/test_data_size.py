@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.config.complete import complete
-from scalebook.training.config.data_size import IMAGES, most_samples, training_samples
+from scalebook.training.config.data_paths import IMAGES, most_samples, training_samples
 from scalebook.training.config.description import Description
 from scalebook.training.data import Digits
 

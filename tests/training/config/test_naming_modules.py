@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.config.naming_modules import name_module, write_template
+from scalebook.training.config.found_modules import name_module, write_template
 from scalebook.training.errors import ConfigError
 from scalebook.training.tracking.reading import RunReader
 from scalebook.training.trust import trust, trusted

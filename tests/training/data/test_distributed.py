@@ -9,7 +9,7 @@ from torch import nn
 from typing_extensions import override
 
 from scalebook.training.data import Digits
-from scalebook.training.data.images import Batch
+from scalebook.training.data.module import Batch
 
 
 class Recorder(LightningModule):

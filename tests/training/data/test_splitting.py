@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from scalebook.training.data.splitting import stratified_split
+from scalebook.training.data.module import stratified_split
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])

@@ -13,7 +13,7 @@ from scalebook.training.files import records
 from scalebook.training.jobs.folder import JobFolder, Result
 from scalebook.training.jobs.recorded import FEWEST, read_recorded
 from scalebook.training.ps.coordination.measures import Timings
-from scalebook.training.ps.policy.clock_reading import read_clock
+from scalebook.training.ps.policy.clock import read_clock
 from scalebook.training.ps.policy.took import Took
 from scalebook.training.tracking import names
 

@@ -14,8 +14,7 @@ from scalebook.training.planning.target import (
     target_lines,
     target_words,
 )
-from scalebook.training.ps.policy.clock import Distribution, Link
-from scalebook.training.ps.policy.clock_reading import read_clock
+from scalebook.training.ps.policy.clock import Distribution, Link, read_clock
 from scalebook.training.ps.policy.rules import Bounded
 
 EXACT = Reliability("async", Range(0.8, 1.25), None, 9, [])

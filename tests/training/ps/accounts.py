@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from scalebook.training.ps.codecs.coder import Coder, Spec
-from scalebook.training.ps.policy.codecs import Fp32
-from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.codecs import Codec, Fp32
 from scalebook.training.ps.trace import Record, read_head, read_updates
 from tests.training.ps.trained import Trained
 

@@ -6,9 +6,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from scalebook.training.ps import Clip, HostName
-from scalebook.training.ps.policy.codecs import Fp32, RandomK
+from scalebook.training.ps.policy.codecs import Codec, Fp32, RandomK
 from scalebook.training.ps.policy.damping import Damping, DropAbove, NoDamping
-from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import DiLoCo, Elastic, Local, LocalSGD, NoLocalSteps, Significance
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from tests.training.ps.killing import Phase, WatchedBounded, WatchedSync

@@ -13,9 +13,8 @@ from torch.optim import SGD
 from scalebook.training.ps import Clip, HostName, Settings
 from scalebook.training.ps.applying.coded import CodedPushes
 from scalebook.training.ps.codecs.coder import Coder, Encoded
-from scalebook.training.ps.policy.codecs import Bf16, Fp16, Fp32, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
+from scalebook.training.ps.policy.codecs import Bf16, Codec, Fp16, Fp32, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
 from scalebook.training.ps.policy.damping import DropAbove
-from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import Downpour
 from scalebook.training.ps.policy.rules import Bounded, Softsync, Sync
 from tests.pairs import pairs

@@ -17,24 +17,12 @@ from torch.nn import Parameter
 from torch.optim import SGD
 
 from scalebook.training.ps import Client, Joined, Settings, SharedRun, join, serve
-from scalebook.training.ps.applying.carrier import Carrier
-from scalebook.training.ps.applying.coded import CodedPulls
+from scalebook.training.ps.applying.coded import Carrier, CodedPulls
 from scalebook.training.ps.applying.plan import plan_section
 from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.memory.device import Cuda
-from scalebook.training.ps.policy.codecs import (
-    Bf16,
-    Fp16,
-    Fp32,
-    Int8,
-    PowerSgd,
-    Qsgd,
-    RandomK,
-    Sign,
-    TopK,
-)
+from scalebook.training.ps.policy.codecs import Bf16, Codec, Fp16, Fp32, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
 from scalebook.training.ps.policy.damping import DropAbove
-from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import Downpour, LocalSGD
 from scalebook.training.ps.policy.rules import Bounded, Softsync, Sync
 from scalebook.training.ps.policy.settings import Clip

@@ -11,7 +11,7 @@ from torch.optim import SGD, Adagrad, Optimizer
 from typing_extensions import override
 
 from scalebook.training.ps import Joined, Settings
-from scalebook.training.ps.optimizer.outer import applied
+from scalebook.training.ps.applying.section import applied
 from tests.training.ps.killing import Stepwise
 
 SHAPES: Final = ((2,), (3, 5), (7,))

@@ -18,7 +18,7 @@ from scalebook.training.ps.policy.local import Downpour
 from scalebook.training.ps.policy.rules import Bounded, Sync
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.async_arguments import AsyncArguments
+from scalebook.training.strategies.arguments import AsyncArguments
 from tests.training.strategies.contract.models import Plain
 from tests.training.strategies.small import SAMPLES, Diary, diaries, fit, make_sgd, trainer, weights
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from scalebook.training.strategies.changed_buffers import Changes, buffers_of
+from scalebook.training.strategies.buffer_rows import Changes, buffers_of
 
 
 class Several(nn.Module):

@@ -12,10 +12,9 @@ from torch import Tensor
 from torch.nn import EmbeddingBag, Linear
 from torch.nn.functional import cross_entropy
 
-from scalebook.training.ps.policy.codecs import Bf16, CodecName, Fp32, PowerSgd, make_codec
-from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.codecs import Bf16, Codec, CodecName, Fp32, PowerSgd, make_codec
 from scalebook.training.strategies import DDP
-from scalebook.training.strategies.exchange import LENGTH_BYTES
+from scalebook.training.strategies.ddp import LENGTH_BYTES
 from tests.training.strategies.small import Batch, Small, fit, make_sgd, seeded_model, trainer, weights
 
 pytestmark = pytest.mark.long

@@ -14,8 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from scalebook.training.errors import ConfigError
 from scalebook.training.failures import TimedOut, WorkerLost
-from scalebook.training.ps.policy.limits import Limits
-from scalebook.training.ps.policy.worker_range import WorkerRange
+from scalebook.training.ps.policy.limits import Limits, WorkerRange
 from scalebook.training.strategies import AsyncPS, elastic_monitor
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from benchmarks.memory import measured
 from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.set_aside import WORTH
+from scalebook.training.strategies.async_run import WORTH
 
 pytestmark = pytest.mark.long
 

@@ -7,8 +7,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import Claim
+from scalebook.training.strategies.claims import PlayedClaims
 from scalebook.training.strategies.epoch_order import EpochOrder
-from scalebook.training.strategies.played_claims import PlayedClaims
 
 
 class Counting(Cursor):

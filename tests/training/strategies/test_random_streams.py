@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scalebook.training.ps.worker.end import RandomStream
-from scalebook.training.strategies.random_streams import NumpyStream, PythonStream
+from scalebook.training.strategies.playing import NumpyStream, PythonStream
 
 
 def gauss_of(seed: int) -> Callable[[], float]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from scalebook.training.strategies.set_aside import SetAside
+from scalebook.training.strategies.async_run import SetAside
 
 MB = 2**20
 

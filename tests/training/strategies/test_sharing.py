@@ -10,8 +10,7 @@ import torch
 from lightning.pytorch import Trainer, seed_everything
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
 
-from scalebook.training.data.images import LabelledImages
-from scalebook.training.data.module import ImageBatches
+from scalebook.training.data.module import ImageBatches, LabelledImages
 from scalebook.training.data.module import loader as memory_loader
 from scalebook.training.shuffle import EpochShuffle
 from tests.training.strategies.sharing_runs import Net, Notes, every, in_order, numbers, run

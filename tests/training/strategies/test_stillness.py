@@ -17,7 +17,8 @@ from torch.optim import SGD
 
 from scalebook.training.failures import FailureClass, TimedOut, classify
 from scalebook.training.ps.policy.limits import Limits
-from scalebook.training.strategies import DDP, AsyncPS, stillness
+from scalebook.training.strategies import DDP, AsyncPS
+from scalebook.training.strategies import process_watch as stillness
 from scalebook.training.strategies.processes import run_workers
 from tests.training.strategies.small import Small, fit, trainer
 

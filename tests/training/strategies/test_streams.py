@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from scalebook.training.ps.policy.limits import Limits
 from scalebook.training.strategies.async_ps import AsyncPS
-from scalebook.training.strategies.streams import Stream, digest
+from scalebook.training.strategies.sharing import Stream, digest
 from tests.training.strategies.small import SAMPLES, Diary, Small, data, diaries, held_out, loader, trainer
 
 Share = tuple[int, int]  # which, of how many

@@ -11,10 +11,9 @@ from scalebook.training.config.validate import validate
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
 from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK
 from scalebook.training.ps.policy.damping import DropAbove
-from scalebook.training.ps.policy.limits import Limits
+from scalebook.training.ps.policy.limits import Limits, WorkerRange
 from scalebook.training.ps.policy.local import LocalSGD
 from scalebook.training.ps.policy.rules import Bounded
-from scalebook.training.ps.policy.worker_range import WorkerRange
 from scalebook.training.strategies import DDP, AsyncPS
 
 CLOCK: dict[str, Any] = {

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scalebook.training.config.description import Description
+from scalebook.training.config.search.check import candidates
 from scalebook.training.config.search.point import grid_points, is_single, put_strategy
 from scalebook.training.config.search.settings import MOST_POINTS
-from scalebook.training.config.search.sharing import candidates
 from scalebook.training.config.search.types import SearchSpec
 from scalebook.training.config.workload import Workload, workload
 

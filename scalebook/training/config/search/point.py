@@ -9,8 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from scalebook.training.config.class_fields import chosen
-from scalebook.training.config.classes import mapping, named
+from scalebook.training.config.classes import chosen, mapping, named
 from scalebook.training.config.description import Description, Field
 from scalebook.training.config.fields import shown
 from scalebook.training.config.paths import PathTarget, place, put

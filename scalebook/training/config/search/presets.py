@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scalebook.training.config.classes import named, suggestion
 from scalebook.training.config.complete import complete
-from scalebook.training.config.data_size import training_samples
+from scalebook.training.config.data_paths import training_samples
 from scalebook.training.config.description import Description
 from scalebook.training.config.rate_scaling import rate_scaling
 from scalebook.training.config.search.definition import search_problems

@@ -7,7 +7,7 @@ from typing import ClassVar, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from scalebook.training.ps.applying.carrier import Carrier
+from scalebook.training.ps.applying.coded import Carrier
 from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps, Wait

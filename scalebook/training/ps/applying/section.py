@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from scalebook.training.ps.applying.coded import CodedPushes
 from scalebook.training.ps.applying.plan import OF_PROCESSES, Capacity, SectionPlan, plan_section
@@ -15,9 +15,25 @@ from scalebook.training.ps.coordination.admission import Admission
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.device import Device, Registered, device_of
 from scalebook.training.ps.memory.region import SECTIONS, Control
-from scalebook.training.ps.optimizer.outer import all_applied
 from scalebook.training.ps.optimizer.rebuilding import parameters_of
+from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.trace import ShardTrace
+
+
+def applied(optimizer: Optimizer, settings: Settings, workers: int) -> Optimizer:
+    """What makes the updates: the worker's optimizer, or where it makes local steps an outer one, over the same
+    parameters."""
+    local = settings.local
+    if not local.steps:
+        return optimizer
+    rate = local.rate(settings.most(workers), workers, settings.rule.synchronous)
+    momentum = local.outer_momentum
+    return SGD(parameters_of(optimizer), lr=rate, momentum=momentum, nesterov=local.nesterov and momentum > 0)
+
+
+def all_applied(optimizers: Sequence[Optimizer], settings: Settings, workers: int) -> list[Optimizer]:
+    """Of each optimizer."""
+    return [applied(optimizer, settings, workers) for optimizer in optimizers]
 
 
 class Section:

@@ -6,6 +6,7 @@ hold the version that they use. A buffer may be written to if nobody holds its v
 being applied. A worker may take a version while an update is made: it takes the newest, to which nobody writes.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -17,18 +18,71 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.ps.applying.block_steps import BlockSteps
-from scalebook.training.ps.applying.meter import PushMeter
-from scalebook.training.ps.applying.notes import StepNotes, refuse_changes
 from scalebook.training.ps.applying.plan import ShardPlan
-from scalebook.training.ps.applying.state import SharedState
+from scalebook.training.ps.applying.state import SharedState, StepNotes, refuse_changes
 from scalebook.training.ps.applying.tables import Tables, rows_compensated, with_values
 from scalebook.training.ps.memory.lock import Held
-from scalebook.training.ps.memory.region import ShardCounters
+from scalebook.training.ps.memory.region import (
+    AGE,
+    APPLIED,
+    BINS,
+    DRIFT,
+    DRIFTS,
+    DUPLICATES,
+    FIRST_BIN,
+    GAUGE,
+    METER,
+    ShardCounters,
+)
 from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import parameters_of, rebuild, step
 from scalebook.training.ps.optimizer.seen import copied
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.trace import Origin, ShardTrace
+
+
+class PushMeter:
+    """By worker, in memory that all processes see. `views`: the shard's parameters by buffer; `drift`: whether it is
+    measured; `now`: the run's clock, s. Written by who is `Shard.applying`."""
+
+    def __init__(
+        self,
+        counters: ShardCounters,
+        views: Sequence[Sequence[Tensor]],
+        tables: Tables | None,
+        drift: bool,
+        now: Callable[[], float],
+    ) -> None:
+        self._counters, self._views, self._tables, self._measures_drift, self._now = counters, views, tables, drift, now
+
+    def duplicate(self, origin: Origin) -> None:
+        """It came a second time."""
+        self._counters.meters[origin.worker * METER + DUPLICATES] += 1
+
+    def drifts(self, newest: int, origins: Sequence[Origin]) -> list[float]:
+        """Before an update: ||w - w_base|| of each gradient, Euclidean, over the shard; empty where not measured.
+        `newest`: the buffer that has the newest version."""
+        return [self._drift(newest, origin) for origin in origins] if self._measures_drift else []
+
+    def applied(self, version: int, origins: Sequence[Origin], drifts: Sequence[float]) -> None:
+        """These gradients have been applied to `version`."""
+        meters, gauges, time_s = self._counters.meters, self._counters.gauges, self._now()
+        for origin in origins:
+            row = origin.worker * METER
+            meters[row + APPLIED] += 1
+            meters[row + FIRST_BIN + min(version - origin.base_version, BINS - 1)] += 1
+            gauges[origin.worker * GAUGE + AGE] += time_s - origin.pulled
+        for origin, drift in zip(origins, drifts, strict=False):
+            gauges[origin.worker * GAUGE + DRIFT] += drift
+            gauges[origin.worker * GAUGE + DRIFTS] += 1
+
+    def _drift(self, newest: int, origin: Origin) -> float:
+        if newest == origin.base_buffer:
+            return 0.0
+        pairs = zip(self._views[newest], self._views[origin.base_buffer], strict=True)
+        drift = float(torch.stack([torch.dist(a.float(), b.float()) for a, b in pairs]).norm())
+        return drift if self._tables is None else math.hypot(drift, self._tables.moved(origin.base_version))
+
 
 _STATE_BIT = 1 << 16
 

@@ -4,16 +4,133 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import torch
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.asked import MOST, Offer, ReadCall, numbers, read
+from scalebook.training.ps.channel.asked import MOST, Offer, ReadCall, Reply, Room, count, numbers, read
 from scalebook.training.ps.channel.engine_calls import EngineCalls
 from scalebook.training.ps.channel.lane import OFFERED
-from scalebook.training.ps.channel.side_calls import SideCalls
+from scalebook.training.ps.channel.raw import bytes_of
+from scalebook.training.ps.channel.remote_beside import LETTER
 from scalebook.training.ps.channel.wire import ProtocolError
+from scalebook.training.ps.coordination.meetings import Phase, PlateauStep
 from scalebook.training.ps.coordination.run import SharedRun
 from scalebook.training.ps.memory.region import COMMUNICATE, COMPUTE, DATA, MEMORY, ROW, SAMPLES
+from scalebook.training.ps.policy.took import Took
 from scalebook.training.ps.worker.shared_end import SharedEnd
+
+MOST_BATCHES: Final = 2**31
+"""Of an epoch; and epochs."""
+MOST_ROW: Final = 64 << 30
+"""Bytes of a worker's row that worker 0 may ask for; memory is taken for what is written there."""
+
+
+class SideCalls:
+    """Carried out by the end that the stand-in has, as that of any worker here. `tell`: says something to the worker
+    while it waits."""
+
+    def __init__(self, end: SharedEnd, tell: Callable[..., None]) -> None:
+        self._end, self._tell = end, tell
+        self._rows = torch.empty(0, dtype=torch.uint8)
+        self._letter = bytearray()
+
+    def offers(self) -> dict[str, Offer]:
+        """By name."""
+        end, cursor, signals, worker = self._end, self._end.cursor, self._end.signals, self._end.worker
+        figures = end.figures
+        return {
+            "rendezvous": Offer((str,), end.rendezvous),
+            "living": Offer((), end.living),
+            "sign_of_life": Offer((), end.sign_of_life),
+            "is_over": Offer((), end.is_over),
+            "cursor.begin": Offer((int, int, bool), self._begin),
+            "cursor.claim": Offer((), lambda: cursor.claim(worker)),
+            "cursor.done": Offer((int,), lambda done: cursor.done(worker, count(done, MOST_BATCHES))),
+            "cursor.outstanding": Offer((list,), lambda besides: cursor.outstanding(set(besides))),
+            "cursor.progress": Offer((), cursor.progress),
+            "cursor.mark_dead": Offer((), lambda: cursor.mark_dead(worker)),
+            "cursor.rejoin": Offer((), lambda: cursor.rejoin(worker)),
+            "cursor.state": Offer((), lambda: list(cursor.state().items())),
+            "signals.stop": Offer((), lambda: signals.stop),
+            "signals.ask_to_stop": Offer((), signals.ask_to_stop),
+            "signals.begin": Offer((), signals.begin),
+            "signals.note_checkpoint": Offer((str,), signals.note_checkpoint),
+            "signals.add_plateau_step": Offer((int, float), lambda *step: signals.add_plateau_step(PlateauStep(*step))),
+            "signals.plateau_steps": Offer((int,), lambda since: signals.plateau_steps(count(since))),
+            "meetings.enter": Offer((int,), lambda phase: end.meetings.enter(Phase(phase))),
+            "meetings.pass_by": Offer((int,), lambda place: end.meetings.pass_by(count(place))),
+            "meetings.before": Offer((int, str), self._before, self._letter_room),
+            "meetings.meet": Offer((int, int, str), self._meet, lambda _, *letter: self._letter_room(*letter)),
+            "meetings.streams_differ": Offer((int,), end.meetings.streams_differ),
+            "rows.allocate": Offer((int,), self._allocate),
+            "rows.map": Offer((int,), self._map),
+            "rows.show": Offer((list,), lambda _: None, lambda places: self._parts(_grouped(places, 2), worker)),
+            "rows.look": Offer((list,), lambda places: Reply(None, self._parts(_grouped(places, 3)))),
+            "counts": Offer((), figures.counts),
+            "worker_times": Offer((), figures.worker_times),
+            "staleness": Offer((), self._staleness),
+            "pushes": Offer((), figures.pushes),
+            "timings": Offer((), self._timings),
+        }
+
+    def _begin(self, epoch: int, batches: int, turns: bool) -> bool:
+        return self._end.cursor.begin(self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns)
+
+    def _letter_room(self, length: int, _what: str) -> Room:
+        self._letter = bytearray(count(length, LETTER + 1))
+        return [memoryview(self._letter)]
+
+    def _before(self, _length: int, what: str) -> Reply:
+        return _posted(self._end.meetings.before(bytes(self._letter), what))
+
+    def _meet(self, place: int, _length: int, what: str) -> Reply:
+        return _posted(self._end.meetings.meet(count(place), bytes(self._letter), what, self._tell))
+
+    def _allocate(self, row_bytes: int) -> None:
+        if self._end.worker != 0 or not 0 < row_bytes <= MOST_ROW:
+            raise ProtocolError("channel: no such rows")
+        self._end.rows.allocate(row_bytes)
+
+    def _map(self, row_bytes: int) -> None:
+        if not 0 < row_bytes <= MOST_ROW:
+            raise ProtocolError("channel: no such rows")
+        self._rows = self._end.rows.map(row_bytes)
+
+    def _parts(self, parts: list[list[int]], *worker: int) -> list[memoryview]:
+        """Where they lie, of rows of this worker, or that they name. What comes in goes there in this order."""
+        workers, size = self._rows.shape if self._rows.numel() else (0, 0)
+        places = [(*worker, *part) for part in parts]
+        for row, start, stop in places:
+            if not (0 <= row < workers and 0 <= start <= stop <= size):
+                raise ProtocolError("channel: no such part of a row")
+        if sum(stop - start for _, start, stop in places) > self._rows.numel():
+            raise ProtocolError("channel: more than all rows")
+        return [bytes_of(self._rows[row, start:stop]) for row, start, stop in places]
+
+    def _staleness(self) -> Any:
+        return self._end.figures.staleness().counts.tolist()
+
+    def _timings(self) -> Any:
+        timings = self._end.figures.timings()
+        return [[_plain(one) for one in timings.workers], _plain(timings.server)]
+
+
+def _grouped(places: list[Any], count: int) -> list[list[int]]:
+    if len(numbers(places)) % count:
+        raise ProtocolError("channel: no parts of rows")
+    return [places[first : first + count] for first in range(0, len(places), count)]
+
+
+def _plain(took: Took | None) -> Any:
+    return None if took is None else [took.count, took.mean, took.cv, took.values]
+
+
+def _posted(letters: dict[int, bytes]) -> Reply:
+    """Their lengths, and they themselves."""
+    return Reply(
+        {worker: len(letter) for worker, letter in letters.items()}, [memoryview(letter) for letter in letters.values()]
+    )
+
 
 _NOTED: Final = (COMPUTE, DATA, COMMUNICATE)
 

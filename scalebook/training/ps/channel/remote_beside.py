@@ -12,8 +12,7 @@ from scalebook.training.ps.channel.channel import Channel
 from scalebook.training.ps.channel.lane import Lane
 from scalebook.training.ps.channel.raw import bytes_of
 from scalebook.training.ps.channel.wire import ProtocolError
-from scalebook.training.ps.coordination.meetings import Phase
-from scalebook.training.ps.coordination.signals import PlateauStep
+from scalebook.training.ps.coordination.meetings import Phase, PlateauStep
 from scalebook.training.ps.worker.cursor import Claim
 
 LETTER: Final = 64 << 20

@@ -6,21 +6,22 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from scalebook.training.ps.codecs.frame import (
+from scalebook.training.ps.codecs.kernels import (
+    KERNELS,
     PACKED,
     PARTIAL,
     PLAIN,
     FrameError,
     FrameHead,
     FrameLayout,
+    Kernel,
     Lossless,
     bitmap_bytes,
+    finite,
     read_head,
     write_head,
 )
-from scalebook.training.ps.codecs.kernels import KERNELS, Kernel, finite
-from scalebook.training.ps.policy.codecs import CODECS, stays_finite
-from scalebook.training.ps.policy.frames import HEADER, Codec, Shape, numel, plain
+from scalebook.training.ps.policy.codecs import CODECS, HEADER, Codec, Shape, numel, plain, stays_finite
 
 _NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
 _PLANS: Final = 8

@@ -5,33 +5,136 @@ parameters, optimizer state and gradients; it gets its size afterwards, from the
 LightningModule may make its parameters in `configure_model`, inside the worker.
 """
 
+import ctypes
 import errno
+import math
 import mmap
 import os
+import platform
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic, monotonic_ns
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from scalebook.training.ps.clock import Clock, RealClock
-from scalebook.training.ps.memory.event import Event
 from scalebook.training.ps.memory.lock import LOCK_BYTES, RobustMutex
 from scalebook.training.ps.memory.row_log import COUNTERS
-from scalebook.training.ps.memory.spread import CLASSES, SUMS, Spread
 from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.ps.policy.took import Took, took
+
+STILL_S: Final = 60.0
+"""After so long without anything that happens, whoever waits says for what."""
+SLICE_S: Final = 0.25  # the longest sleep without looking: bounds what a lost wake-up can cost
+_FUTEX: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
+_WAIT: Final = 0
+_WAKE: Final = 1
+_EVERYBODY: Final = 2**31 - 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Event:
+    """`memory` is shared, writable, 8 bytes, and outlives this object. Made before the fork; any process may use it."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self._word = memory[:4].cast("i")
+        self._storage = ctypes.c_int.from_buffer(memory)
+        self._number = _number(platform.machine())
+        self._address = ctypes.c_void_p(ctypes.addressof(self._storage))
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+        self.calls = 0
+        """Of `wake`, in this process."""
+        self.say: Callable[[str], None] = lambda text: None
+        """Told what this process waits for, once nothing has happened for STILL_S, and "" when it goes on."""
+
+    def wake(self) -> None:
+        """Let all that wait look again. Call it after the change that they wait for."""
+        self.calls += 1
+        self._word[0] = monotonic_ns() & 0x7FFFFFFF  # two at the same time still write different words
+        self._syscall(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
+
+    def wait(self, ready: Callable[[], bool], deadline_s: float, awaited: Callable[[], str]) -> None:
+        """Sleep until `ready()`; TimeoutError with `awaited()` when for `deadline_s` seconds nobody has woken us."""
+        moved, said = monotonic(), False
+        while True:
+            seen = self._word[0]
+            if ready():
+                if said:
+                    self.say("")
+                return
+            self._sleep(seen)
+            now = monotonic()
+            if self._word[0] != seen:
+                moved = now
+                continue
+            if now > moved + STILL_S and not said:
+                self.say(awaited())
+                said = True
+            if now > moved + deadline_s:
+                raise TimeoutError(f"{awaited()}: nothing happened for {deadline_s:g} s")
+
+    def _sleep(self, seen: int) -> None:
+        timeout = _Timespec(0, int(SLICE_S * 1e9))
+        code = self._syscall(self._number, self._address, _WAIT, seen, ctypes.byref(timeout), None, 0)
+        if code != 0 and ctypes.get_errno() not in (errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR):
+            raise OSError(ctypes.get_errno(), "futex")
+
+
+def _number(machine: str) -> int:
+    """Of the system call futex; OSError on a processor where it is not known."""
+    if machine not in _FUTEX:
+        raise OSError(errno.ENOSYS, f"futex: processors known are {', '.join(_FUTEX)}, and this is {machine}")
+    return _FUTEX[machine]
+
+
+PER_OCTAVE: Final = 16
+"""Classes between a time and twice that: each is 4 % wide."""
+SHORTEST: Final = -24
+"""Binary logarithm of the shortest, in seconds: 60 ns."""
+CLASSES: Final = 40 * PER_OCTAVE
+"""Up to 65,536 s; what is shorter or longer counts as the first or the last."""
+SUMS: Final = 2
+
+
+class Spread:
+    """`counts` has CLASSES int64, `sums` SUMS float64: the seconds, and their squares. Written by one process at a
+    time, read by all."""
+
+    def __init__(self, counts: memoryview, sums: "memoryview[float]") -> None:
+        self._counts, self._sums = counts, sums
+
+    def add(self, seconds: float, times: int = 1) -> None:
+        """It took so long, so many times."""
+        seconds = max(seconds, 2.0**SHORTEST)
+        place = int((math.log2(seconds) - SHORTEST) * PER_OCTAVE)
+        self._counts[min(place, CLASSES - 1)] += times
+        self._sums[0] += times * seconds
+        self._sums[1] += times * seconds * seconds
+
+    def took(self) -> Took | None:
+        """All that was added; None before the first."""
+        return took(
+            [(_middle(place), count) for place, count in enumerate(self._counts.tolist()) if count], *self._sums
+        )
+
+
+def _middle(place: int) -> float:
+    return float(2.0 ** ((place + 0.5) / PER_OCTAVE + SHORTEST))
+
 
 LINE: Final = 64  # bytes; what different processes write lies on different cache lines
 SECTIONS: Final = 8  # optimizers at most
 NOTE: Final = 256  # bytes of what a worker says that it waits for
 BINS: Final = 128  # staleness 0..126, and more
-
 # int64 counters of the run's head
 STARTED: Final = 0  # 1: memory and first parameters are there; a worker that comes now joins a run under way
 ALLOCATED: Final = 1  # 1: memory has its size
 STOPPING: Final = 2  # 1: every worker is to end after its present step
-
 # int64 counters of one worker's row, written by that worker, by the monitor when it is dead
 SAMPLES: Final = 0
 ARRIVALS: Final = 1  # rendezvous reached
@@ -41,18 +144,15 @@ DIGEST: Final = 4  # of the plan that this worker computed
 RESTING: Final = 5  # not 0: has nothing to compute at present, for the reasons below; rules do not count on it
 GRADIENTS: Final = 6  # handed to its clients: summed, averaged, dropped, or stepped with by itself
 ROW: Final = 8
-
 # bits of RESTING
 NO_DATA: Final = 1
 MEETING: Final = 2  # waits for others between two batches; who completes the roll takes it back
-
 # float64 counters of one worker's row, seconds
 COMPUTE: Final = 0
 WAIT: Final = 1
 COMMUNICATE: Final = 2
 DATA: Final = 3
 MEMORY: Final = 4  # not seconds: the most bytes that its process has held, or has allocated on its GPU
-
 # int64 counters of one worker at one shard
 APPLIED: Final = 0
 DROPPED: Final = 1

@@ -1,8 +1,10 @@
 """Bounds of a constructor's arguments, declared once, in its annotations: `bound: Annotated[int, AtLeast(1)]`.
 
 The class refuses what is outside of them, forms do not offer it, validation names it, `scalebook describe` tells of it.
+`BySettings` is the base of rules, dampings and their like, which are compared by their arguments.
 """
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -114,3 +116,42 @@ def _within(annotation: Any) -> Iterator[Bound]:
     else:
         for arg in get_args(annotation):
             yield from _within(arg)
+
+
+class BySettings:
+    """Each constructor argument is kept in a public attribute of its name; those with an underscore are not compared.
+
+    A constructor is called with arguments within the bounds that its annotations declare; ValueError for others.
+    """
+
+    KEY: ClassVar[str]
+    """Where a config names one of them."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            cls.__init__ = _within_bounds(cls, cls.__init__)  # type: ignore[method-assign]  # the same, behind a check
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, by name."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, BySettings) and self.settings() == other.settings()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self.settings().items()))
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+        return f"{type(self).__name__}({arguments})"
+
+
+def _within_bounds(kind: type[BySettings], init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def checked(self: BySettings, *args: Any, **kwargs: Any) -> None:
+        given = inspect.signature(init).bind(self, *args, **kwargs)
+        check(kind, given.arguments, f"{kind.KEY}.init_args")
+        init(self, *args, **kwargs)
+
+    return checked

@@ -6,8 +6,8 @@ what queues is `ps/sim/clock.py`.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal, get_args
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, check
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
@@ -210,3 +210,98 @@ def _check(given: ClockSettings | Link, key: str, is_read: bool = True) -> None:
 def _known(worker: int, workers: int, key: str) -> None:
     if not 0 <= worker < workers:
         raise ValueError(f"{key}: worker {worker} does not exist. Use numbers from 0 to {workers - 1}.")
+
+
+Made = TypeVar("Made", Distribution, Link, Death, ClockSettings)
+_NUMBERS: Final = ("mean", "cv", "worker", "at_s", "back_s")
+
+
+def read_clock(written: object, workers: int) -> ClockSettings:
+    """ValueError, naming key and remedy, for what is no clock of so many workers. What earlier runs have recorded need
+    not have been read."""
+    clock = made_clock(written)
+    clock.check(workers, is_read=False)
+    return clock
+
+
+def made_clock(written: object) -> ClockSettings:
+    """The same, not yet held against a number of workers."""
+    raw = dict(_mapping(written, CLOCK, "as {gradient_s: 0.05}"))
+    for name in ("gradient_s", "server_s"):
+        if name in raw:
+            raw[name] = _read_value(raw[name], f"{CLOCK}.{name}")
+    for name in ("link", "server_link"):
+        if name in raw:
+            raw[name] = _read_link(raw[name], f"{CLOCK}.{name}")
+    if "stragglers" in raw:
+        by_worker = _by_worker(raw["stragglers"], f"{CLOCK}.stragglers")
+        raw["stragglers"] = {
+            worker: _number(seconds, f"{CLOCK}.stragglers.{worker}") for worker, seconds in by_worker.items()
+        }
+    if "links" in raw:
+        by_worker = _by_worker(raw["links"], f"{CLOCK}.links")
+        raw["links"] = {worker: _read_link(link, f"{CLOCK}.links.{worker}") for worker, link in by_worker.items()}
+    if "deaths" in raw:
+        raw["deaths"] = [_read_death(death, f"{CLOCK}.deaths") for death in _list(raw["deaths"], f"{CLOCK}.deaths")]
+    return _make(ClockSettings, raw, CLOCK)
+
+
+def _read_value(written: object, key: str) -> Any:
+    if not isinstance(written, Mapping):
+        return _number(written, key)
+    raw = {
+        name: _number(value, f"{key}.{name}") if name in _NUMBERS and value is not None else value
+        for name, value in written.items()
+    }
+    if "values" in raw:
+        raw["values"] = [_number(value, f"{key}.values") for value in _list(raw["values"], f"{key}.values", "[0.05]")]
+    return _make(Distribution, raw, key)
+
+
+def _read_link(written: object, key: str) -> Link:
+    raw = _mapping(written, key, "as {latency_s: 0.0001, bandwidth: 1.25e+9}")
+    values = {name: None if value is None else _read_value(value, f"{key}.{name}") for name, value in raw.items()}
+    return _make(Link, values, key)
+
+
+def _read_death(written: object, key: str) -> Death:
+    raw = _mapping(written, key, "each as {worker: 3, at_s: 10, back_s: 20}")
+    known = {name: value if value is None else _number(value, f"{key}.{name}") for name, value in raw.items()}
+    return _make(Death, known, key)
+
+
+def _make(kind: type[Made], raw: Mapping[str, Any], key: str) -> Made:
+    known = {field.name for field in fields(kind)}
+    for name in raw:
+        if name not in known:
+            raise ValueError(f"{key}.{name}: unknown key. Known: {', '.join(sorted(known))}.")
+    try:
+        return kind(**raw)
+    except TypeError:
+        needed = next(name for name in kind.__match_args__ if name not in raw)
+        raise ValueError(f"{key}.{needed}: is missing. Write it, or leave {key.rpartition('.')[2]} out.") from None
+
+
+def _mapping(written: object, key: str, example: str) -> Mapping[str, Any]:
+    if not isinstance(written, Mapping) or not all(isinstance(name, str) for name in written):
+        raise ValueError(f"{key}: is {written!r}, not a mapping of names. Write it {example}.")
+    return written
+
+
+def _by_worker(written: object, key: str) -> dict[int, object]:
+    """Worker numbers are keys, which JSON makes strings of."""
+    if not isinstance(written, Mapping) or not all(str(worker).isdecimal() for worker in written):
+        raise ValueError(f"{key}: is {written!r}, not a mapping of worker numbers. Write it as {{3: ...}}.")
+    return {int(worker): value for worker, value in written.items()}
+
+
+def _list(written: object, key: str, example: str = "[{worker: 3, at_s: 10}]") -> list[object]:
+    if not isinstance(written, Sequence) or isinstance(written, str):
+        raise ValueError(f"{key}: is {written!r}, not a list. Write one, as {example}.")
+    return [*written]
+
+
+def _number(written: object, key: str) -> Any:
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        raise ValueError(f"{key}: is {written!r}, not a number. Write one, as 0.05.")
+    return written

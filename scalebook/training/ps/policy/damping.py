@@ -4,8 +4,7 @@ from abc import ABC
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
-from scalebook.training.ps.policy.bounds import Above, AtLeast, Below
-from scalebook.training.ps.policy.by_settings import BySettings
+from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, BySettings
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.facts import DampingFacts, settle
 

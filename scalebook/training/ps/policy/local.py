@@ -11,8 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Final, Literal
 
-from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, NonNegativeInt, PositiveFloat
-from scalebook.training.ps.policy.by_settings import BySettings
+from scalebook.training.ps.policy.bounds import Above, AtLeast, Below, BySettings, NonNegativeInt, PositiveFloat
 from scalebook.training.ps.policy.contradictions import ARGUMENTS
 from scalebook.training.ps.policy.facts import LocalFacts
 from scalebook.training.ps.policy.rules import Rule

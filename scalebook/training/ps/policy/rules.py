@@ -9,8 +9,7 @@ from abc import ABC
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
-from scalebook.training.ps.policy.bounds import AtLeast
-from scalebook.training.ps.policy.by_settings import BySettings
+from scalebook.training.ps.policy.bounds import AtLeast, BySettings
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, nobody_left
 from scalebook.training.ps.policy.facts import RuleFacts, refuse_unknown, settle
 

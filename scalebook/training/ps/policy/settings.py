@@ -6,10 +6,9 @@ from typing import Final, Literal, get_args
 
 from scalebook.training.ps.policy.bounds import NonNegativeInt, PositiveInt, check
 from scalebook.training.ps.policy.clock import ClockSettings
-from scalebook.training.ps.policy.codecs import Fp32
+from scalebook.training.ps.policy.codecs import Codec, Fp32
 from scalebook.training.ps.policy.contradictions import ARGUMENTS, CheckedSettings, contradictions
 from scalebook.training.ps.policy.damping import Damping, NoDamping
-from scalebook.training.ps.policy.frames import Codec
 from scalebook.training.ps.policy.local import Local, NoLocalSteps
 from scalebook.training.ps.policy.rules import Async, Rule
 

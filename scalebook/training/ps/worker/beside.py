@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from scalebook.training.ps.coordination.meetings import Phase
-from scalebook.training.ps.coordination.signals import PlateauStep
+from scalebook.training.ps.coordination.meetings import Phase, PlateauStep
 from scalebook.training.ps.worker.cursor import Claim
 
 

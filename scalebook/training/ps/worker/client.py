@@ -5,11 +5,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from scalebook.training.ps.applying.hosts import Host, Outcome, Push, Way
 from scalebook.training.ps.applying.rounds import clip_
+from scalebook.training.ps.applying.section import Section
 from scalebook.training.ps.applying.shard import Newest
 from scalebook.training.ps.clock import Steps
 from scalebook.training.ps.coordination.admission import Verdict
@@ -18,13 +20,96 @@ from scalebook.training.ps.optimizer.hyper import Groups
 from scalebook.training.ps.optimizer.rebuilding import has_modes, packed
 from scalebook.training.ps.trace import WorkerTrace
 from scalebook.training.ps.worker.end import LocalState, Pushed, WrittenError
-from scalebook.training.ps.worker.gradient_sum import GradientSum
-from scalebook.training.ps.worker.own_time import OwnTime
 from scalebook.training.ps.worker.replica import Replica
 from scalebook.training.ps.worker.run_state import RunState
 from scalebook.training.ps.worker.shown_notes import ShownNotes
 from scalebook.training.ps.worker.table_reads import TableReads
-from scalebook.training.ps.worker.written import written_error
+
+
+def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenError:
+    """The error that names these parameters."""
+    some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return WrittenError(
+        f"model: worker {worker} wrote into {some} {moment}. Parameters come from the parameter server, so "
+        "that would be lost. Write into buffers, or into parameters that never require a gradient; swap weights in "
+        "on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
+        "worker, or in on_train_end; or train with strategy: auto, under which a model may write everywhere."
+    )
+
+
+WARM_UP: Final = 20
+"""A worker's first gradients, which take up to ten times as long, are not noted."""
+
+
+class OwnTime:
+    """Notes, in `Control.own`, what passes between the ends of two pushes for the first optimizer, but for waiting and
+    for applying gradients, its own or others'.
+
+    Not where the worker was interrupted in between (a validation, a checkpoint, a rest).
+    """
+
+    def __init__(self, worker: int, section: Section) -> None:
+        self._control, self._worker, self._shards = section.control, worker, section.shards
+        self._is_noted = section.number == 0 and section.times_workers
+        self._last: float | None = None
+        self._pushes = 0
+
+    def pushed(self) -> None:
+        """A push is over, its pull too."""
+        if not self._is_noted:
+            return
+        control, last = self._control, self._last
+        others = control.seconds[self._worker * ROW + WAIT] + sum(shard.served_s for shard in self._shards)
+        self._last = control.clock.now() - others
+        self._pushes += 1
+        if last is not None and self._pushes > WARM_UP:
+            control.own[self._worker].add(self._last - last)
+
+    def interrupted(self) -> None:
+        """What comes before the next push is more than a gradient."""
+        self._last = None
+
+
+class GradientSum:
+    """The usable gradients since the last push, and the hyper-parameters of the last of them.
+
+    `gradients`: by parameter, in memory of their own. `valid`: whether there are any.
+    """
+
+    def __init__(self, n_push: int) -> None:
+        self._every, self._count = n_push, 0
+        self.gradients: list[Tensor | None] = []
+        self.groups: Groups = []
+        self.valid = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is to be pushed now."""
+        return self._count == self._every
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there is something to push that will not become full any more."""
+        return 0 < self._count < self._every and self.valid
+
+    @torch.no_grad()
+    def add(self, gradients: Sequence[Tensor | None], groups: Groups, valid: bool) -> None:
+        """One more; the first after a full one begins anew. One that is not `valid` counts, and adds nothing."""
+        if self._count in (0, self._every):
+            self.gradients, self.valid, self._count = [None] * len(gradients), False, 0
+        self._count += 1
+        self.groups = [dict(group) for group in groups]
+        if valid:
+            self.valid = True
+            for place, gradient in enumerate(gradients):
+                total = self.gradients[place]
+                if gradient is not None:
+                    self.gradients[place] = gradient.clone() if total is None else total.add_(gradient)
+
+    def clear(self) -> None:
+        """It has been pushed."""
+        self._count = 0
+
 
 COMPARED: Final = 4
 """How often, first of all, a replica in memory of its own is compared in full: what is written into it through `.data`,

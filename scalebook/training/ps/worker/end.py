@@ -33,9 +33,9 @@ from scalebook.training.ps.coordination.meetings import (
     POSITIONS,
     Boundary,
     Phase,
+    PlateauStep,
     boundary,
 )
-from scalebook.training.ps.coordination.signals import PlateauStep
 from scalebook.training.ps.policy.settings import Settings
 from scalebook.training.ps.worker.beside import DataCursor, Meetings, RandomStream, Rows, Signals, Work
 from scalebook.training.ps.worker.cursor import Claim

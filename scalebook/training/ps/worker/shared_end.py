@@ -7,9 +7,8 @@ from typing import Final
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from scalebook.training.ps.coordination.meetings import SharedMeetings
+from scalebook.training.ps.coordination.meetings import SharedMeetings, SharedSignals
 from scalebook.training.ps.coordination.run import SharedRun
-from scalebook.training.ps.coordination.signals import SharedSignals
 from scalebook.training.ps.memory.region import COMPUTE, DATA, MEMORY, ROW, SAMPLES, SharedRows
 from scalebook.training.ps.worker.cursor import Cursor
 from scalebook.training.ps.worker.end import Figures, JoinedEnd, Need, Part

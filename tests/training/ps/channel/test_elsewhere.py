@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD
 
-from scalebook.training.ps.channel.elsewhere import ParameterElsewhere, give_back, keep_away
+from scalebook.training.ps.channel.remote_tables import ParameterElsewhere, give_back, keep_away
 
 IDS = torch.tensor([1, 2])
 

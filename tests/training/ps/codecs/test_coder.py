@@ -8,21 +8,22 @@ import torch
 from torch import Tensor
 
 from scalebook.training.ps.codecs.coder import Coder, Spec
-from scalebook.training.ps.codecs.frame import FrameError
-from scalebook.training.ps.codecs.kernels import generator
+from scalebook.training.ps.codecs.kernels import FrameError, generator
 from scalebook.training.ps.policy.codecs import (
     CODECS,
+    HEADER,
     Bf16,
+    Codec,
     Fp16,
     Fp32,
     Int8,
     PowerSgd,
     Qsgd,
     RandomK,
+    Shape,
     Sign,
     TopK,
 )
-from scalebook.training.ps.policy.frames import HEADER, Codec, Shape
 
 SHAPES = [(), (1,), (0, 3), (7, 5), (3, 2, 3, 3), (40, 30)]
 EVERY = [

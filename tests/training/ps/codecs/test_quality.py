@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scalebook.training.ps.policy.codecs import Bf16, Fp16, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
-from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.codecs import Bf16, Codec, Fp16, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
 from tests.training.ps.codecs.test_coder import coder
 
 DRAWS, BLOCK = 10_000, 64

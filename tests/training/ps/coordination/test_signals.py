@@ -1,7 +1,7 @@
 import multiprocessing
 from pathlib import Path
 
-from scalebook.training.ps.coordination.signals import PlateauStep, SharedSignals
+from scalebook.training.ps.coordination.meetings import PlateauStep, SharedSignals
 from scalebook.training.ps.memory.region import Control
 
 

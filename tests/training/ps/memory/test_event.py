@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from scalebook.training.ps.memory import event as event_module
-from scalebook.training.ps.memory.event import Event
+from scalebook.training.ps.memory import region as event_module
+from scalebook.training.ps.memory.region import Event
 from scalebook.training.strategies.processes import run_workers
 
 

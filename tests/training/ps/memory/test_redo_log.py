@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.ps.memory.redo_log import RedoLog, Write
-from scalebook.training.ps.worker.cursor import Cursor
+from scalebook.training.ps.worker.cursor import Cursor, RedoLog, Write
 
 pytestmark = pytest.mark.alike
 

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from scalebook.training.ps.memory.spread import CLASSES, SUMS, Spread
+from scalebook.training.ps.memory.region import CLASSES, SUMS, Spread
 
 
 def spread() -> Spread:

@@ -6,8 +6,7 @@ import torch
 from torch.nn import Linear, Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from scalebook.training.ps.optimizer.finding import discover, refuse_coupling
-from scalebook.training.ps.optimizer.forms import Hole
+from scalebook.training.ps.optimizer.finding import Hole, discover, refuse_coupling
 from scalebook.training.ps.optimizer.noting import Noted
 from scalebook.training.ps.optimizer.rebuilding import groups_of, parameters_of, rebuild
 from tests.training.ps.custom_optimizers import (

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
-from scalebook.training.ps.policy.clock_reading import read_clock
+from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link, read_clock
 
 
 def test_what_is_written_becomes_settings() -> None:

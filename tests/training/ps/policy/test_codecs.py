@@ -6,6 +6,7 @@ import pytest
 
 from scalebook.training.ps.policy.codecs import (
     CODECS,
+    HEADER,
     Bf16,
     CodecName,
     Fp32,
@@ -17,7 +18,6 @@ from scalebook.training.ps.policy.codecs import (
     TopK,
     make_codec,
 )
-from scalebook.training.ps.policy.frames import HEADER
 
 
 def test_bytes_follow_from_the_shapes() -> None:

@@ -12,7 +12,7 @@ from scalebook.training.ps import Settings, SharedRun
 from scalebook.training.ps.applying.plan import OF_PROCESSES, Capacity
 from scalebook.training.ps.applying.section import Section, make_sections, plan_sections
 from scalebook.training.ps.policy.rules import Sync
-from scalebook.training.ps.sim.section import SimulatedCapacity, SimulatedSection, SummedSlots
+from scalebook.training.ps.sim.workers import SimulatedCapacity, SimulatedSection, SummedSlots
 from scalebook.training.ps.trace import Origin
 
 WORKERS = 7

@@ -15,9 +15,8 @@ from torch.optim import SGD, Adam, Optimizer
 from scalebook.training.ps import Settings, SharedRun
 from scalebook.training.ps.applying.shard import Shard
 from scalebook.training.ps.policy.clock import ClockSettings, Death, Distribution, Link
-from scalebook.training.ps.policy.codecs import Bf16, Int8, Sign, TopK
+from scalebook.training.ps.policy.codecs import HEADER, Bf16, Int8, Sign, TopK
 from scalebook.training.ps.policy.damping import Inverse
-from scalebook.training.ps.policy.frames import HEADER
 from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.ps.trace import read_updates

@@ -6,8 +6,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.ps import Settings, SharedRun, join
 from scalebook.training.ps.policy.clock import ClockSettings
-from scalebook.training.ps.policy.codecs import Bf16, Fp16, Int8
-from scalebook.training.ps.policy.frames import Codec
+from scalebook.training.ps.policy.codecs import Bf16, Codec, Fp16, Int8
 from scalebook.training.ps.policy.local import Downpour, LocalSGD
 from scalebook.training.ps.policy.rules import Sync
 from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers

@@ -8,7 +8,7 @@ from torch.optim import SGD
 from scalebook.training.ps import Settings
 from scalebook.training.ps.policy.rules import Async, Rule
 from scalebook.training.ps.policy.settings import HostName
-from scalebook.training.ps.worker.own_time import WARM_UP
+from scalebook.training.ps.worker.client import WARM_UP
 from tests.training.ps.driven import driven
 
 SLEEP_S = 0.002

@@ -1,32 +1,196 @@
-"""What a model logs for an epoch, over the workers of DDP: the figures of one process.
+"""Validation, test and prediction that several processes of DDP share: who takes which samples, and metrics over all.
 
-At the end of an epoch all workers come here once, whatever each of them has logged, and exchange sums and weights. So
-nothing is asked of a worker that has not logged a value, and every worker has all of them: those who monitor one
-(EarlyStopping, ModelCheckpoint, schedulers) decide alike.
+Each sample counts once. A step that is repeated for a batch that another worker counts leaves no trace in the model.
 """
 
+import copy
 import json
 import math
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import Module, Parameter
+from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data.distributed import DistributedSampler
 from torchmetrics import Metric
 
-from scalebook.training.strategies.evaluation_share import share_in
+from scalebook.training.strategies.epoch_order import EpochOrder, Indices, index_sampler
 from scalebook.training.strategies.lightning import (
     Trainer,
     _Metadata,
     _ResultCollection,
     _ResultMetric,
     _Sync,
+    has_iterable_dataset,
     rank_zero_info,
+    sized_len,
 )
-from scalebook.training.strategies.undone import undone, undone_but_for_empty_parts
+
+Restore = Callable[[], object]
+_TORCH: Final = frozenset(vars(Module())) - {"_buffers"}
+_COUNT: Final = "_update_count"
+"""Of torchmetrics: what it tells of is whether `compute` comes too early, and a step has been made."""
+
+
+@contextmanager
+def undone(parts: Iterable[Module]) -> Iterator[None]:
+    """Restore tensors, lists, dicts, sets and plain values of a model's parts, torchmetrics among them.
+
+    Tensors within lists, and objects of other classes, are not looked into. Parameters are nobody's to change here.
+    """
+    restore: list[Restore] = []
+    seen: set[int] = set()
+    for part in parts:
+        _keep_module(part, restore, seen)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for each in reversed(restore):
+                each()
+
+
+@contextmanager
+def undone_but_for_empty_parts(metrics: list[Metric]) -> Iterator[None]:
+    """So that a list that was empty holds an empty tensor: torchmetrics of several workers exchange the lists, and need
+    tensors of as many dimensions from each.
+    """
+    states = [
+        (metric, name) for metric in metrics for name, state in metric._defaults.items() if isinstance(state, list)
+    ]
+    with undone(metrics):
+        yield
+        added = [getattr(metric, name)[:1] for metric, name in states]
+    for (metric, name), tensors in zip(states, added, strict=True):
+        if not getattr(metric, name):
+            getattr(metric, name).extend(tensor[:0] for tensor in tensors if tensor.dim())
+
+
+def _keep_module(module: Module, restore: list[Restore], seen: set[int]) -> None:
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    attributes = {name: value for name, value in vars(module).items() if name not in _TORCH and name != _COUNT}
+    restore.append(lambda: vars(module).update(attributes))
+    for value in attributes.values():
+        _keep(value, restore, seen)
+
+
+def _keep(value: Any, restore: list[Restore], seen: set[int]) -> None:
+    if isinstance(value, Module):
+        for part in value.modules():
+            _keep_module(part, restore, seen)
+    elif id(value) not in seen and isinstance(value, Tensor | list | dict | set) and not isinstance(value, Parameter):
+        seen.add(id(value))
+        _keep_content(value, restore, seen)
+
+
+def _keep_content(
+    value: Tensor | list[Any] | dict[Any, Any] | set[Any], restore: list[Restore], seen: set[int]
+) -> None:
+    if isinstance(value, Tensor):
+        copied = value.detach().clone()
+        restore.append(lambda: value.detach().copy_(copied))
+        return
+    before = value.copy()
+    if isinstance(value, list):
+        restore.append(lambda: value.__setitem__(slice(None), before))
+        inside = [each for each in before if not isinstance(each, Tensor)]
+    else:
+        restore.append(lambda: (value.clear(), value.update(before)))
+        inside = list(before.values()) if isinstance(before, dict) else []
+    for each in inside:
+        _keep(each, restore, seen)
+
+
+class EvaluationShare:
+    """One worker's batches, as the sampler of its loader; batch i of the data is worker i % workers'.
+
+    All workers make the same number of rounds, with batches of one size in each, since a step may call collectives.
+    Where there are fewer batches than workers left, those without one repeat a batch and do not count it. A smaller
+    last batch has a round of its own.
+
+    Args:
+        limit: trainer.limit_val_batches or limit_test_batches: of the whole data, as in one process.
+    """
+
+    def __init__(self, loader: DataLoader[Any], worker: int, workers: int, limit: float) -> None:
+        self._order, self._worker, self._workers = EpochOrder(loader, alone=False), worker, workers
+        self._limit: Final = limit
+        source: Any = index_sampler(loader)
+        batches = len(source)
+        self.batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
+        """Of all workers."""
+        in_slices = type(source) is BatchSampler
+        rest = len(source.sampler) % source.batch_size if in_slices else 0
+        self._smaller = int(rest > 0 and not source.drop_last and self.batches == batches)
+        self.rounds = -(-(self.batches - self._smaller) // workers) + self._smaller
+        self.samples = 0
+        """That this worker counts in an epoch."""
+        self._epoch = 0
+
+    def counts(self, index: int) -> bool:
+        """Whether this worker's batch at `index` is its own, and no repetition."""
+        return self._place(index)[1]
+
+    def _place(self, index: int) -> tuple[int, bool]:
+        full = self.batches - self._smaller
+        if self._smaller and index == self.rounds - 1:
+            return self.batches - 1, self._worker == full % self._workers
+        place = index * self._workers + self._worker
+        return min(place, full - 1), place < full
+
+    def __len__(self) -> int:
+        """The rounds; so many that a fraction (trainer.limit_val_batches) of them is the rounds."""
+        if isinstance(self._limit, int) or self._limit in (0.0, 1.0):
+            return self.rounds
+        length = self.rounds
+        while int(length * self._limit) < self.rounds:
+            length += 1
+        return length
+
+    def __iter__(self) -> Iterator[Indices]:
+        self._order.enter(self._epoch)
+        batches = self._order(self._epoch)
+        self._epoch += 1
+        own = [self._place(index) for index in range(self.rounds)]
+        self.samples = sum(_size(batches[place]) for place, counts in own if counts)
+        return iter([batches[place] for place, _ in own])
+
+
+def _size(indices: Indices) -> int:
+    return len(indices) if isinstance(indices, list | tuple) else 1
+
+
+def share_of(trainer: Trainer, loader: Any, worker: int, workers: int) -> Any:
+    """The loader with this worker's batches. As it is, if its data have no length or the user has divided them."""
+    if (
+        not trainer._accelerator_connector.use_distributed_sampler
+        or not isinstance(loader, DataLoader)
+        or has_iterable_dataset(loader)
+        or sized_len(loader) is None
+        or (isinstance(loader.sampler, DistributedSampler) and loader.sampler.num_replicas > 1)
+    ):
+        return loader
+    limit = trainer.limit_test_batches if trainer.testing else trainer.limit_val_batches
+    share = EvaluationShare(loader, worker, workers, limit)
+    shared = copy.copy(loader)
+    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    for attribute, value in (("_iterator", None), (name, share)):
+        object.__setattr__(shared, attribute, value)  # a DataLoader guards its samplers against mistakes
+    return shared
+
+
+def share_in(loader: Any) -> EvaluationShare | None:
+    """What `share_of` has put into the loader, if it has."""
+    share = index_sampler(loader) if isinstance(loader, DataLoader) else None
+    return share if isinstance(share, EvaluationShare) else None
+
 
 OWN: Final = "log: {} is not of all workers, since rank_zero_only or sync_dist_group asks for less."
 MEAN: Final = (
