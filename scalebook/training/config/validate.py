@@ -21,156 +21,6 @@ from scalebook.training.ps.policy.contradictions import ARGUMENTS, FAR, CheckedS
 from scalebook.training.ps.policy.facts import DampingFacts, LocalFacts, RuleFacts
 from scalebook.training.ps.policy.limits import misfit, read_limits, read_range
 
-
-def async_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """Errors and warnings of a config whose strategy is AsyncPS; none for others."""
-    strategy = named(mapping(config.get("trainer")).get("strategy"))
-    info = strategy.info("strategies", description)
-    if info is None or info.name != "AsyncPS":
-        return []
-    args = {**{field.name: field.default for field in info.fields}, **mapping(strategy.args)}
-    load = workload(config, description)
-    workers = load.workers
-    rule, damping = choice("rule", args, info), choice("damping", args, info)
-    findings = _async_refused(mapping(config.get("trainer")), workers) + _async_refused_far(config, args)
-    if rule and damping:
-        facts, effect = rule.info.rule or RuleFacts(rule.word), damping.info.damping or DampingFacts(damping.word)
-        own = choice("local", args, info)
-        local = (own.info.local if own else None) or LocalFacts("none")
-        findings += _contradictions(args, facts, effect, local, rule.counts(), workers)
-        findings += _of_workers(args.get("workers"), workers // load.nodes, load.nodes, facts, rule.counts())
-        if facts.synchronous and (effect.drops or effect.scales):
-            why = f"with the rule {rule.word} every gradient is fresh"
-            findings.append(_async_idle("damping", why, "Write none, or another rule."))
-    if args.get("clock") is not None:
-        findings += _said_by(read_clock, args["clock"], workers)
-    if args.get("limits") is not None:
-        findings += _said_by(read_limits, args["limits"])
-    if workers == 1:
-        alone = "there is only one worker"
-        findings += [
-            _async_idle(name, alone, "Use more workers.")
-            for name, value in (
-                ("warmup_updates", args.get("warmup_updates")),
-                ("limits.restarts", mapping(args.get("limits")).get("restarts")),
-            )
-            if value
-        ]
-    return findings
-
-
-def _contradictions(
-    args: Mapping[str, Any],
-    rule: RuleFacts,
-    damping: DampingFacts,
-    local: LocalFacts,
-    counts: Mapping[str, int],
-    workers: int,
-) -> list[Problem]:
-    """What the engine refuses when it starts, said before."""
-    settings = CheckedSettings(
-        rule, damping, str(args.get("host")), args.get("record") == "drift", args.get("clock") is not None, local,
-        bool(counts.get("cancel")) and counts.get("backup_workers", 0) > 0,
-    )  # fmt: skip
-    first = nobody_left(rule, counts, workers)
-    return [_async_error(*contradiction) for contradiction in ([first] if first else []) + contradictions(settings)]
-
-
-def _of_workers(written: object, on_each: int, nodes: int, rule: RuleFacts, counts: Mapping[str, int]) -> list[Problem]:
-    """Of `workers`, a number or `{min, max}`."""
-    if written is None or (isinstance(written, int) and not isinstance(written, bool) and written > 0):
-        return []
-    try:
-        found = misfit(read_range(written), on_each, nodes, rule, counts)
-    except ValueError as error:
-        return [Problem.said_by(error)]
-    return [_async_error(*found)] if found else []
-
-
-def _said_by(read: Callable[..., object], *written: object) -> list[Problem]:
-    """What is wrong with what an argument says, as its reader refuses it."""
-    try:
-        read(*written)
-    except ValueError as error:
-        return [Problem.said_by(error)]
-    return []
-
-
-def _async_error(name: str, why: str, remedy: str) -> Problem:
-    return Problem(f"{ARGUMENTS}.{name}", why, remedy)
-
-
-def _async_idle(name: str, why: str, remedy: str) -> Problem:
-    return Problem(f"{ARGUMENTS}.{name}", f"has no effect: {why}", remedy, "warning")
-
-
-def _async_refused_far(config: Mapping[str, Any], args: Mapping[str, Any]) -> list[Problem]:
-    """What workers on several machines cannot do, as the engine says it when it starts."""
-    if nodes_of(mapping(config.get("trainer"))) == 1:
-        return []
-    return [_async_error(*refusal[:3]) for refusal in FAR if args.get(refusal.key) == refusal.value]
-
-
-def _async_refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
-    """What a parameter server does not do of what the Trainer may be asked for."""
-    refusals: list[Problem] = []
-    if trainer.get("sync_batchnorm") and workers > 1:
-        refusals.append(
-            Problem(
-                "trainer.sync_batchnorm",
-                "needs a common batch of all workers",
-                "Write false, and see buffers of AsyncPS; or use ddp.",
-            )
-        )
-    return refusals
-
-
-def rate_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """Errors and warnings about `lr_scaling`; none where the config has no such key."""
-    settings = config.get(KEY)
-    if settings is None:
-        return []
-    if not isinstance(settings, Mapping):
-        remedy = f"Write {KEY}: {{rule: linear, per: 256, warmup_epochs: 1}}."
-        return [Problem(KEY, f"is {shown(settings)}, not a mapping", remedy)]
-    fields = {field.name: field for field in FIELDS}
-    findings: list[Problem] = []
-    for name, value in settings.items():
-        if name not in fields:
-            findings.append(Problem(f"{KEY}.{name}", "is not an argument", suggestion(str(name), fields)))
-        elif problem := check_value(f"{KEY}.{name}", value, fields[name]):
-            findings.append(problem)
-        elif value == math.inf:
-            findings.append(Problem(f"{KEY}.{name}", "is infinite", "Write a number of epochs."))
-    return findings or _impossible_rate(config, description)
-
-
-def _impossible_rate(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """What makes a scaling that is well written impossible for this config."""
-    scaling, load = rate_scaling(config), workload(config, description)
-    assert scaling is not None
-    if scaling.rule == "none":
-        return [_idle_rate("rule none does not change the rate")] if scaling.warmup_epochs else []
-    if load.batch_averaged is None:
-        if config.get("data") is None:
-            return []
-        return [Problem(KEY, NO_BATCH, "Remove it, or write rule: none.")]
-    if not scaling.warmup_epochs:
-        return []
-    if scaling.factor(load.batch_averaged) <= 1:
-        return [_idle_rate(f"a batch of {load.batch_averaged:,} does not raise a learning rate per {scaling.per:,}")]
-    epochs = mapping(config.get("trainer")).get("max_epochs")
-    if isinstance(epochs, int) and 0 < epochs <= scaling.warmup_epochs:
-        which = f"{KEY}.warmup_epochs"
-        remedy = "Use fewer, or train longer."
-        return [Problem(which, f"is {scaling.warmup_epochs:g}, and the run ends after {epochs}", remedy, "warning")]
-    return []
-
-
-def _idle_rate(why: str) -> Problem:
-    return Problem(f"{KEY}.warmup_epochs", f"has no effect: {why}", "Remove it.", "warning")
-
-
 WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", "lr_scheduler": "scheduler"}
 SEED: Final = Field("seed_everything", "int", minimum=0, maximum=2**32 - 1)
 PROFILERS: Final = ("simple", "advanced", "pytorch")
@@ -399,3 +249,158 @@ def _crowded(config: Mapping[str, Any], description: Description, cores: int) ->
             "warning",
         )
     ]
+
+
+# --- of a parameter server --------------------------------------------------------------------------------------------
+
+
+def async_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """Errors and warnings of a config whose strategy is AsyncPS; none for others."""
+    strategy = named(mapping(config.get("trainer")).get("strategy"))
+    info = strategy.info("strategies", description)
+    if info is None or info.name != "AsyncPS":
+        return []
+    args = {**{field.name: field.default for field in info.fields}, **mapping(strategy.args)}
+    load = workload(config, description)
+    workers = load.workers
+    rule, damping = choice("rule", args, info), choice("damping", args, info)
+    findings = _async_refused(mapping(config.get("trainer")), workers) + _async_refused_far(config, args)
+    if rule and damping:
+        facts, effect = rule.info.rule or RuleFacts(rule.word), damping.info.damping or DampingFacts(damping.word)
+        own = choice("local", args, info)
+        local = (own.info.local if own else None) or LocalFacts("none")
+        findings += _contradictions(args, facts, effect, local, rule.counts(), workers)
+        findings += _of_workers(args.get("workers"), workers // load.nodes, load.nodes, facts, rule.counts())
+        if facts.synchronous and (effect.drops or effect.scales):
+            why = f"with the rule {rule.word} every gradient is fresh"
+            findings.append(_async_idle("damping", why, "Write none, or another rule."))
+    if args.get("clock") is not None:
+        findings += _said_by(read_clock, args["clock"], workers)
+    if args.get("limits") is not None:
+        findings += _said_by(read_limits, args["limits"])
+    if workers == 1:
+        alone = "there is only one worker"
+        findings += [
+            _async_idle(name, alone, "Use more workers.")
+            for name, value in (
+                ("warmup_updates", args.get("warmup_updates")),
+                ("limits.restarts", mapping(args.get("limits")).get("restarts")),
+            )
+            if value
+        ]
+    return findings
+
+
+def _contradictions(
+    args: Mapping[str, Any],
+    rule: RuleFacts,
+    damping: DampingFacts,
+    local: LocalFacts,
+    counts: Mapping[str, int],
+    workers: int,
+) -> list[Problem]:
+    """What the engine refuses when it starts, said before."""
+    settings = CheckedSettings(
+        rule, damping, str(args.get("host")), args.get("record") == "drift", args.get("clock") is not None, local,
+        bool(counts.get("cancel")) and counts.get("backup_workers", 0) > 0,
+    )  # fmt: skip
+    first = nobody_left(rule, counts, workers)
+    return [_async_error(*contradiction) for contradiction in ([first] if first else []) + contradictions(settings)]
+
+
+def _of_workers(written: object, on_each: int, nodes: int, rule: RuleFacts, counts: Mapping[str, int]) -> list[Problem]:
+    """Of `workers`, a number or `{min, max}`."""
+    if written is None or (isinstance(written, int) and not isinstance(written, bool) and written > 0):
+        return []
+    try:
+        found = misfit(read_range(written), on_each, nodes, rule, counts)
+    except ValueError as error:
+        return [Problem.said_by(error)]
+    return [_async_error(*found)] if found else []
+
+
+def _said_by(read: Callable[..., object], *written: object) -> list[Problem]:
+    """What is wrong with what an argument says, as its reader refuses it."""
+    try:
+        read(*written)
+    except ValueError as error:
+        return [Problem.said_by(error)]
+    return []
+
+
+def _async_error(name: str, why: str, remedy: str) -> Problem:
+    return Problem(f"{ARGUMENTS}.{name}", why, remedy)
+
+
+def _async_idle(name: str, why: str, remedy: str) -> Problem:
+    return Problem(f"{ARGUMENTS}.{name}", f"has no effect: {why}", remedy, "warning")
+
+
+def _async_refused_far(config: Mapping[str, Any], args: Mapping[str, Any]) -> list[Problem]:
+    """What workers on several machines cannot do, as the engine says it when it starts."""
+    if nodes_of(mapping(config.get("trainer"))) == 1:
+        return []
+    return [_async_error(*refusal[:3]) for refusal in FAR if args.get(refusal.key) == refusal.value]
+
+
+def _async_refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
+    """What a parameter server does not do of what the Trainer may be asked for."""
+    refusals: list[Problem] = []
+    if trainer.get("sync_batchnorm") and workers > 1:
+        refusals.append(
+            Problem(
+                "trainer.sync_batchnorm",
+                "needs a common batch of all workers",
+                "Write false, and see buffers of AsyncPS; or use ddp.",
+            )
+        )
+    return refusals
+
+
+# --- of learning rates ------------------------------------------------------------------------------------------------
+
+
+def rate_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """Errors and warnings about `lr_scaling`; none where the config has no such key."""
+    settings = config.get(KEY)
+    if settings is None:
+        return []
+    if not isinstance(settings, Mapping):
+        remedy = f"Write {KEY}: {{rule: linear, per: 256, warmup_epochs: 1}}."
+        return [Problem(KEY, f"is {shown(settings)}, not a mapping", remedy)]
+    fields = {field.name: field for field in FIELDS}
+    findings: list[Problem] = []
+    for name, value in settings.items():
+        if name not in fields:
+            findings.append(Problem(f"{KEY}.{name}", "is not an argument", suggestion(str(name), fields)))
+        elif problem := check_value(f"{KEY}.{name}", value, fields[name]):
+            findings.append(problem)
+        elif value == math.inf:
+            findings.append(Problem(f"{KEY}.{name}", "is infinite", "Write a number of epochs."))
+    return findings or _impossible_rate(config, description)
+
+
+def _impossible_rate(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """What makes a scaling that is well written impossible for this config."""
+    scaling, load = rate_scaling(config), workload(config, description)
+    assert scaling is not None
+    if scaling.rule == "none":
+        return [_idle_rate("rule none does not change the rate")] if scaling.warmup_epochs else []
+    if load.batch_averaged is None:
+        if config.get("data") is None:
+            return []
+        return [Problem(KEY, NO_BATCH, "Remove it, or write rule: none.")]
+    if not scaling.warmup_epochs:
+        return []
+    if scaling.factor(load.batch_averaged) <= 1:
+        return [_idle_rate(f"a batch of {load.batch_averaged:,} does not raise a learning rate per {scaling.per:,}")]
+    epochs = mapping(config.get("trainer")).get("max_epochs")
+    if isinstance(epochs, int) and 0 < epochs <= scaling.warmup_epochs:
+        which = f"{KEY}.warmup_epochs"
+        remedy = "Use fewer, or train longer."
+        return [Problem(which, f"is {scaling.warmup_epochs:g}, and the run ends after {epochs}", remedy, "warning")]
+    return []
+
+
+def _idle_rate(why: str) -> Problem:
+    return Problem(f"{KEY}.warmup_epochs", f"has no effect: {why}", "Remove it.", "warning")
