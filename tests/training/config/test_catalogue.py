@@ -88,7 +88,7 @@ def test_a_process_that_takes_too_long_blames_only_modules_that_are_named(
 def test_validation_needs_neither_torch_nor_mlflow(description: Description) -> None:
     program = (
         "import sys;"
-        "from scalebook.training.config import catalogue, command_line, complete, identity, translate, validate;"
+        "from scalebook.training.config import catalogue, command_line, complete, identity, validate;"
         "from scalebook.training.config import workload;"
         "from scalebook.training import modules; import scalebook.training.__main__;"
         "print([name for name in ('torch', 'lightning', 'mlflow', 'streamlit') if name in sys.modules])"

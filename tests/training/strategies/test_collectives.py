@@ -370,7 +370,7 @@ def test_a_worker_without_a_batch_is_not_waited_for(rule: Any, tmp_path: Path) -
 def test_a_wait_says_after_a_minute_where_everybody_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute of 0.4 s, long before the deadline."""
     monkeypatch.setattr("scalebook.training.ps.memory.region.STILL_S", 0.4)
-    monkeypatch.setattr("scalebook.training.strategies.others.LOOK_S", 0.1)
+    monkeypatch.setattr("scalebook.training.strategies.peer_monitor.LOOK_S", 0.1)
     said = Said()
     logging.getLogger("scalebook.training.strategies.process_watch").addHandler(said)
     with pytest.raises(TimeoutError, match=r"worker 0 waits at barrier 'mine alone' for workers \[1\]"):
