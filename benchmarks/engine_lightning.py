@@ -20,15 +20,15 @@ from scalebook.training.strategies.processes import run_workers
 
 
 class InMemory(Dataset[tuple[Tensor, Tensor]]):
-    """Rows drawn a batch at a time, so that the loader costs little."""
+    """Rows drawn a batch at a time, so that the loader costs little; for each worker `SAMPLES` of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int) -> None:
         generator = torch.Generator().manual_seed(0)
-        self.inputs = torch.rand(SAMPLES, 784, generator=generator)
-        self.labels = torch.randint(10, (SAMPLES,), generator=generator)
+        self.inputs = torch.rand(workers * SAMPLES, 784, generator=generator)
+        self.labels = torch.randint(10, (workers * SAMPLES,), generator=generator)
 
     def __len__(self) -> int:
-        return SAMPLES
+        return len(self.labels)
 
     def __getitems__(self, rows: list[int]) -> tuple[Tensor, Tensor]:
         index = torch.tensor(rows)
@@ -89,7 +89,7 @@ def through_lightning(strategy: str, workers: int, seconds: float) -> Measured:
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        data = InMemory()
+        data = InMemory(workers)
         trainer.fit(Perceptron(), DataLoader(data, batch_size=BATCH, shuffle=True, collate_fn=_as_it_is))
     metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
     per_update = 1 if strategy == "async_ps" else workers  # gradients averaged into one update
