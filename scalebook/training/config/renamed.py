@@ -76,7 +76,11 @@ def _recorded(word: str) -> Callable[[Any, Mapping[str, Any]], dict[str, Any] | 
 
 
 def _limit(name: str) -> Callable[[Any, Mapping[str, Any]], dict[str, Any] | None]:
-    return lambda value, args: {"limits": {name: value, **mapping(args.get("limits"))}}
+    def new(value: Any, args: Mapping[str, Any]) -> dict[str, Any] | None:
+        limits = mapping(args.get("limits"))
+        return {"limits": {name: value, **limits}} if limits.get(name, value) == value else None
+
+    return new
 
 
 OLDER: Final[dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any] | None]]] = {
@@ -112,8 +116,12 @@ def _removed(name: str, args: Mapping[str, Any]) -> str | None:
             return "Write host: overlap, which has servers, or remove it."
         case "pull_delta" if _sends_differences(args):
             return f"Remove it: {_codec(args)} sends how parameters differ. bf16 and fp16 send them whole."
+        case "pull_delta" if _codec(args) not in CODECS:
+            return "Remove it: the codec's own `whole` says whether pulls carry parameters or how they differ."
         case "pull_delta":
             return f"Remove it, or write pull_codec: int8: {_codec(args)} sends whole parameters."
+        case "restarts" | "deadline_s":
+            return f"Remove it, or limits.{name}: they say two numbers."
         case "trace" | "norms":
             return "Write record: updates, or record: drift; a run records one of them."
     return None

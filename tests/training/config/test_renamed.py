@@ -59,7 +59,7 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     ({"trace": True}, {"record": "updates"}, ["Write record: updates."]),
     ({"norms": True, "trace": False}, {"record": "drift"}, ["Write record: drift.", "Remove it."]),
     ({"overlap": False, "pull_delta": False}, {}, ["Remove it.", "Remove it."]),
-    ({"limits": {"restarts": 1}, "restarts": 3}, {"limits": {"restarts": 1}}, ["Write limits: {restarts: 1}."]),
+    ({"limits": {"restarts": 1}, "restarts": 1}, {"limits": {"restarts": 1}}, ["Write limits: {restarts: 1}."]),
 ]
 
 
@@ -80,6 +80,12 @@ def test_spellings_of_version_0_1_are_read_with_a_warning(
         ({"overlap": True}, "overlap", "Write host: overlap, which has servers"),
         ({"pull_codec": "int8", "pull_delta": False}, "pull_delta", "Remove it: int8 sends how parameters differ."),
         ({"pull_codec": "bf16", "pull_delta": True}, "pull_delta", "Remove it, or write pull_codec: int8: bf16 sends"),
+        (
+            {"limits": {"restarts": 1}, "restarts": 3},
+            "restarts",
+            "Remove it, or limits.restarts: they say two numbers.",
+        ),
+        ({"pull_codec": {"class_path": "mine.Own"}, "pull_delta": True}, "pull_delta", "Remove it: the codec's own"),
         ({"norms": True, "trace": True}, "trace", "Write record: updates, or record: drift"),
     ],
 )
