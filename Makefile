@@ -64,7 +64,7 @@ e2e: programs ## the journeys in a real browser
 	$(PYTEST) -m "e2e and not cluster and not alone and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
 
 cluster: $(VENV)/.cluster programs ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
-	$(PYTEST) -m cluster tests/training/jobs/executors/cluster
+	$(PYTEST) -m cluster tests/training/cluster
 	$(PYTEST) -m cluster tests/e2e/test_cluster.py
 	$(BIN)/python -m benchmarks.cluster_searches
 	$(BIN)/python -m benchmarks.cluster_deaths

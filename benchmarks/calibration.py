@@ -32,12 +32,12 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.machine import machine
-from scalebook.training.planning.play import Endless
-from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution
-from scalebook.training.ps.policy.rules import Async, Rule, Softsync, Sync
-from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers
-from scalebook.training.strategies import AsyncPS
+from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution
+from scalebook.training.engine.rules.update_rules import Async, Rule, Softsync, Sync
+from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
+from scalebook.training.lightning import AsyncPS
+from scalebook.training.planner.play import Endless
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "calibration.md"
 EXPONENTIAL: Final = ClockSettings(Distribution("exponential", 1.0))

@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.claims.choosing import Shown, best_of, by_others
-from scalebook.training.claims.intervals import Amount, Confidence, crossing, ratio_interval
-from scalebook.training.claims.judging import verdict
-from scalebook.training.config.search.space import Dimension
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.notebook.claims.intervals import Amount, Confidence, crossing, ratio_interval
+from scalebook.training.notebook.claims.judging import verdict
+from scalebook.training.notebook.claims.point_choice import Shown, best_of, by_others
 from scalebook.training.search.study.trials import TrialRecord
 
 RATIO: Final = 1.25

@@ -24,11 +24,11 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from benchmarks.engine_task import perceptron
 from benchmarks.gpu_model import resnet50
-from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
-from scalebook.training.ps.memory.layout import cut
-from scalebook.training.ps.trace import Origin
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.memory.layout import cut
+from scalebook.training.engine.store.optimizer_partition import Section, allocate, make_sections, plan_sections
+from scalebook.training.engine.trace import Origin
+from scalebook.training.lightning.processes.processes import run_workers
 
 Make = Callable[[Sequence[Parameter]], Optimizer]
 OPTIMIZERS: Final[dict[str, tuple[Make, int]]] = {

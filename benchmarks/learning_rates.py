@@ -31,10 +31,10 @@ from torch.optim import SGD
 from benchmarks.digits_task import accuracy, batch, batches_per_epoch, gradient, perceptron
 from benchmarks.largest import largest, most
 from benchmarks.machine import Others, machine
-from scalebook.training.ps import Settings, SharedRun, join
-from scalebook.training.ps.policy.damping import Damping, Inverse, NoDamping
-from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun, join
+from scalebook.training.engine.rules.damping import Damping, Inverse, NoDamping
+from scalebook.training.engine.worker.cursor import Cursor
+from scalebook.training.lightning.processes.processes import run_workers
 
 TARGET: Final = 0.9
 SEEDS: Final = 3

@@ -19,15 +19,15 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, images, perceptron
-from scalebook.training.claims.choosing import Shown, best_of, by_others
-from scalebook.training.claims.intervals import Amount, Confidence, crossing, ratio_interval
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.planning.play import Endless
-from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
-from scalebook.training.ps.policy.local import DiLoCo, Elastic, Local, LocalSGD, NoLocalSteps, Significance
-from scalebook.training.ps.policy.rules import Async, Rule, Sync
-from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
+from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
+from scalebook.training.engine.rules.local_steps import DiLoCo, Elastic, Local, LocalSGD, NoLocalSteps, Significance
+from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
+from scalebook.training.engine.sim import OneModel, SimulatedClock, SimulatedWorkers
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.notebook.claims.intervals import Amount, Confidence, crossing, ratio_interval
+from scalebook.training.notebook.claims.point_choice import Shown, best_of, by_others
+from scalebook.training.planner.play import Endless
 from scalebook.training.search.study.trials import TrialRecord
 
 WORKERS: Final = 8

@@ -151,7 +151,7 @@ CONFIGS: Final[dict[str, Config]] = {
     ),
     "sync x 2, signs": config(CONV, SGD, server("Sync", workers=2, push_codec="sign")),
     "DDP x 2, top 5 %": config(
-        MLP, SGD, {"class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": TOP}}, devices=2
+        MLP, SGD, {"class_path": "scalebook.training.lightning.DDP", "init_args": {"codec": TOP}}, devices=2
     ),
     "virtual x 4, async, momentum": config(MLP, MOMENTUM, played()),
     "virtual x 4, bounded, top 5 %, int8 differences": config(MLP, SGD, played("Bounded", **FRAMES)),

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import Others
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.search.types import Objective, SearchSpec
-from scalebook.training.search.study import reading
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.experiments.search.types import Objective, SearchSpec
+from scalebook.training.search.study import study_reader
 from scalebook.training.search.study.study import AskedTrial, Study, read
 from scalebook.training.search.study.trials import TrialRecord
 
@@ -83,7 +83,7 @@ def _train(study: Study, asked: AskedTrial, clock: Clock, rng: random.Random) ->
 
 def _first_read(storage: str, spec: SearchSpec) -> float:
     """Seconds of the first read in a process that has Optuna imported."""
-    reading.forget()
+    study_reader.forget()
     began = time.perf_counter()
     read(storage, "study", spec)
     return time.perf_counter() - began

@@ -51,7 +51,7 @@ def function_lengths(tree: ast.AST, path: Path) -> list[tuple[int, str]]:
 
 
 def room(path: Path) -> str:
-    """`training/ps`, `app/search`, `pages`: the folder a file lies in, two levels deep."""
+    """`training/engine`, `app/search`, `pages`: the folder a file lies in, two levels deep."""
     return "/".join(path.relative_to(ROOT).parent.parts[:2])
 
 

@@ -29,10 +29,10 @@ from torch.optim import SGD
 
 from benchmarks.digits_task import BATCH, accuracy, batch, batches_per_epoch, gradient, perceptron
 from benchmarks.machine import Others, machine
-from scalebook.training.ps import Settings, SharedRun, join
-from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Sync
-from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun, join
+from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Sync
+from scalebook.training.engine.worker.cursor import Cursor
+from scalebook.training.lightning.processes.processes import run_workers
 
 WORKERS: Final = 4
 COMPUTE_S: Final = 0.020  # emulated time of one gradient

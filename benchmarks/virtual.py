@@ -25,13 +25,13 @@ from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from benchmarks.engine_task import BATCH, LEARNING_RATE, SAMPLES, make_optimizer, perceptron, samples
-from scalebook.training.planning.play import Endless
-from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.clock import Steps
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
-from scalebook.training.ps.policy.rules import RULES
-from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
-from scalebook.training.strategies.forked import keep_what_is_freed
+from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
+from scalebook.training.engine.rules.update_rules import RULES
+from scalebook.training.engine.sim import OneModel, SimulatedClock, SimulatedWorkers
+from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.lightning.processes.forked import keep_what_is_freed
+from scalebook.training.planner.play import Endless
 
 ROUNDS: Final = 5
 TIMING: Final = ClockSettings(

@@ -34,12 +34,13 @@ from typing_extensions import override
 from benchmarks.cluster import HOST, RUN, end_at_once
 from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.machine import Others
-from scalebook.training.ps.channel import post, remote_end
-from scalebook.training.ps.channel.channel import Channel, Reach
-from scalebook.training.ps.channel.door import Door, Gone
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Hello, Secret, Use, serving
-from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.wire import (
+from scalebook.training.engine.launch import Launch
+from scalebook.training.engine.net import remote_end, remote_worker_service
+from scalebook.training.engine.net.acceptor import Door, Gone
+from scalebook.training.engine.net.channel import Channel, Reach
+from scalebook.training.engine.net.handshake import KEY_BYTES, Hello, Secret, Use, serving
+from scalebook.training.engine.net.remote_end import RemoteEnd
+from scalebook.training.engine.net.wire import (
     DEAD_S,
     HEAD,
     MAGIC,
@@ -51,9 +52,8 @@ from scalebook.training.ps.channel.wire import (
     WireHead,
     listening,
 )
-from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.lightning.processes.processes import run_workers
 
 zmq: Any = import_module("zmq") if find_spec("zmq") else None
 PART: Final = 1 << 20
@@ -373,7 +373,7 @@ def over(system: str) -> Iterator[None]:
         return
     with (
         patch.object(remote_end, "Channel", type("_Channel", (ZmqChannel,), {"design": system})),
-        patch.object(post, "Door", type("_Door", (ZmqDoor,), {"design": system})),
+        patch.object(remote_worker_service, "Door", type("_Door", (ZmqDoor,), {"design": system})),
     ):
         yield
 

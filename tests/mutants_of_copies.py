@@ -2,9 +2,9 @@
 
 from tests.mutants_made import Mutant
 
-LATE = ("tests/training/ps/test_late_copies.py",)
-APPLYING = "training/ps/applying"
-WORKER = "training/ps/worker"
+LATE = ("tests/training/engine/test_late_copies.py",)
+APPLYING = "training/engine/store"
+WORKER = "training/engine/worker"
 
 MUTANTS_OF_COPIES = (
     Mutant(
@@ -86,7 +86,7 @@ MUTANTS_OF_COPIES = (
         "what a person writes goes into a version that is copied to the device", LATE,
     ),
     Mutant(
-        "engine", "training/ps/memory/device.py",
+        "engine", "training/engine/memory/device.py",
         "        for gpu in self._gpus:  #", "        for gpu in self._gpus[:1]:  #",
         "of a model over two GPUs one is waited for", LATE,
     ),

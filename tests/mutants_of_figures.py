@@ -2,12 +2,12 @@
 
 from tests.mutants_made import Mutant
 
-PLANNING = "training/planning"
-PLANS = "tests/training/planning"
-CALLBACKS = "training/callbacks"
-CALLED = "tests/training/callbacks"
-CLAIMS = "training/claims"
-CLAIMED = "tests/training/claims"
+PLANNING = "training/planner"
+PLANS = "tests/training/planner"
+CALLBACKS = "training/lightning/callbacks"
+CALLED = "tests/training/lightning/callbacks"
+CLAIMS = "training/notebook/claims"
+CLAIMED = "tests/training/notebook/claims"
 TRACKING = "training/tracking"
 TRACKED = "tests/training/tracking"
 COLLECTIVE = f"{PLANS}/test_collective.py"

@@ -2,11 +2,11 @@
 
 from tests.mutants_made import PS, Mutant
 
-CHANNEL = "training/ps/channel"
+CHANNEL = "training/engine/net"
 FAR = f"{PS}/channel"
 ELSEWHERE = (f"{FAR}/test_incarnations.py::test_who_belongs_elsewhere_is_told_so",)
-CLUSTER = "training/jobs/executors/cluster"
-ON_CLUSTER = "tests/training/jobs/executors/cluster"
+CLUSTER = "training/cluster"
+ON_CLUSTER = "tests/training/cluster"
 
 MUTANTS_OF_MACHINES = (
     Mutant(
@@ -142,7 +142,7 @@ MUTANTS_OF_MACHINES = (
         "machines that a dead courier has named get jobs", (f"{ON_CLUSTER}/test_desk.py",),
     ),
     Mutant(
-        "cluster", "training/jobs/executors/beginning.py",
+        "cluster", "training/jobs/begin_request.py",
         "\"\\n\".join([*machines, *", "\"\\n\".join([*machines[1:], *",
         "a part of an earlier attempt is taken for one of this", (f"{ON_CLUSTER}/test_desk.py",),
     ),
@@ -152,7 +152,7 @@ MUTANTS_OF_MACHINES = (
         "a machine takes the place of the one before it", (f"{ON_CLUSTER}/test_desk.py",),
     ),
     Mutant(
-        "cluster", "training/jobs/parts.py",
+        "cluster", "training/jobs/job_nodes.py",
         "BACK_S * 2 ** (len(ended) - 1)", "BACK_S * (len(ended) - 1)",
         "a machine where a part has ended has another at once", ("tests/training/jobs/test_schedule.py",),
     ),

@@ -2,8 +2,8 @@
 
 from tests.mutants_made import Mutant
 
-HERE = "training/strategies"
-TESTS = "tests/training/strategies"
+HERE = "training/lightning/async_ps"
+TESTS = "tests/training/lightning/async_ps"
 ORDER = (f"{TESTS}/test_epoch_order.py",)
 SHARE = (f"{TESTS}/test_evaluation_share.py",)
 WATCHED = (f"{TESTS}/test_changed_buffers.py",)

@@ -19,23 +19,23 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.channel import ChannelLost, Reach
-from scalebook.training.ps.channel.door import Gone
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Refused, Secret, Serving, serving
-from scalebook.training.ps.channel.lane import has_lane
-from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.wire import listening
-from scalebook.training.ps.launch import Launch, anonymous_file
-from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.joined import Joined
-from scalebook.training.strategies.processes import Lost, Reaction, run_workers
+from scalebook.training.engine.launch import Launch, anonymous_file
+from scalebook.training.engine.net.acceptor import Gone
+from scalebook.training.engine.net.channel import ChannelLost, Reach
+from scalebook.training.engine.net.handshake import KEY_BYTES, Refused, Secret, Serving, serving
+from scalebook.training.engine.net.push_stream import has_lane
+from scalebook.training.engine.net.remote_end import RemoteEnd
+from scalebook.training.engine.net.wire import listening
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.worker.joined_worker import Joined
+from scalebook.training.lightning.processes.processes import Lost, Reaction, run_workers
 from tests.cluster.joins import Joins, Numbers
 from tests.cluster.namespaces import Machines
 from tests.cluster.wide import Wide, WideTables, fetch
-from tests.training.ps.accounts import Account, settle
-from tests.training.ps.accounts import Final as FinalState
-from tests.training.ps.trained import Trained
-from tests.training.strategies.machines import Machine
+from tests.training.engine.accounts import Account, settle
+from tests.training.engine.accounts import Final as FinalState
+from tests.training.engine.trained import Trained
+from tests.training.lightning.async_ps.machines import Machine
 
 RUN: Final = "a run"
 DEADLINE_S: Final = 20.0

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from scalebook.training.export.document import CellHead, DataTable, Document, Written
-from scalebook.training.export.html_file import as_html
+from scalebook.training.notebook.export.document import CellHead, DataTable, Document, Written
+from scalebook.training.notebook.export.html_file import as_html
 
 HEAD = [
     "experiment", "strategy", "workers x batch", "learning rate", "best", "to 0.97: updates", "samples", "seconds",

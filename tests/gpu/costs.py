@@ -12,17 +12,17 @@ from torch.nn import Parameter
 from torch.optim import SGD
 from typing_extensions import override
 
-from scalebook.training.callbacks.device_steps import DeviceSteps
-from scalebook.training.failures import FailureClass, classify
-from scalebook.training.ps import Settings, SharedRun, join
-from scalebook.training.ps.memory.device import Device, Mark, Registered, device_of
-from scalebook.training.ps.worker.end import Need
-from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.base.failures import FailureClass, classify
+from scalebook.training.engine import Settings, SharedRun, join
+from scalebook.training.engine.memory.device import Device, Mark, Registered, device_of
+from scalebook.training.engine.worker.worker_end import Need
+from scalebook.training.lightning import AsyncPS
+from scalebook.training.lightning.callbacks.device_steps import DeviceSteps
+from scalebook.training.lightning.processes.processes import run_workers
 from tests.gpu.kills import await_free, free_share
 from tests.gpu.models import Dyadic, make_trainer, numbers
 from tests.gpu.running import Check, Machine
-from tests.training.ps.late_device import LateDevice
+from tests.training.engine.late_device import LateDevice
 
 SLEEP_S: Final = 0.05
 BATCHES: Final = 12

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.runs.remarks import turn
-from scalebook.training.claims.evidence import Witness
-from scalebook.training.claims.judging import judge_all
-from scalebook.training.claims.table import text
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import ClaimCell, ComparisonCell
+from scalebook.training.notebook.claims.claim_table import text
+from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.comparison import compare, compare_runs
-from scalebook.training.notebook.offered import offered
+from scalebook.training.notebook.offered_metrics import offered
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Direction
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.trust import trust
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from tests.describing import fork_descriptions, forked
 from tests.prepared import Prepared
 from tests.training.benches import clear

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 from scalebook.app.shared import notebooks
 from scalebook.app.shared.words import figure
-from scalebook.training.config import catalogue
-from scalebook.training.config.identity import config_hash
-from scalebook.training.planning.asked import Asked
-from scalebook.training.planning.words import expectation
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.planner.answer_words import expectation
+from scalebook.training.planner.question_folder import Asked
 from tests.app.pages.conftest import Open, html, number, words
 from tests.app.plan.planned import MEASURED, answer, keep, reached, request
 

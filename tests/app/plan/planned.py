@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from scalebook.app.plan.data import FIELDS, from_fields
-from scalebook.training.files import records
-from scalebook.training.planning.answer import Answer
-from scalebook.training.planning.asked import Asked, PlanRequest
-from scalebook.training.planning.profile import Profile, as_mapping
-from scalebook.training.planning.target import TargetAnswer, TargetPoint
-from scalebook.training.ps.policy.clock import Distribution
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.files import records
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.engine.rules.clock_settings import Distribution
+from scalebook.training.planner.answer import Answer
+from scalebook.training.planner.profile import Profile, as_mapping
+from scalebook.training.planner.question_folder import Asked, PlanRequest
+from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 
 ANSWER = Path(__file__).with_name("answer.json")
 

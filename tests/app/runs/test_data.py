@@ -11,20 +11,20 @@ from scalebook.app.runs import run_query
 from scalebook.app.runs.data import ElsewhereState, HeldBy, device_state, simulated_copy
 from scalebook.app.runs.run_query import RunQuery
 from scalebook.app.runs.widgets import progress_words
-from scalebook.training.config.description import Description
-from scalebook.training.config.validate import validate
-from scalebook.training.config.workload import workload
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.cluster.cluster_spool import Desk, KnownMachines, RemoteState, tell
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.workload import workload
+from scalebook.training.jobs.begin_request import RayHandle
 from scalebook.training.jobs.devices import Lent, Machine, this_machine
-from scalebook.training.jobs.executors.beginning import RayHandle
-from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, tell
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, Progress, Result, Started
 from scalebook.training.jobs.gpus import Gpu
+from scalebook.training.jobs.job_folder import JobFolder, Progress, Result, Started
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.workspace import SETTINGS, Workspace
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from tests.app.recorded import ASYNC, config, record
 from tests.prepared import Prepared
 from tests.training.benches import Bench, bench
@@ -144,7 +144,7 @@ def test_artifacts_are_read_back_and_absent_ones_are_none(workspace: Workspace) 
     reader = RunReader(workspace.tracking_uri())
     one = listed(workspace, state="finished")[0]
     assert run_records.samples_picture(reader, one.id) is None
-    assert "scalebook.training.models.PixelCNN" in run_records.config_text(reader, one.id)
+    assert "scalebook.training.zoo.models.PixelCNN" in run_records.config_text(reader, one.id)
 
 
 def test_a_run_without_a_cell_is_called_as_mlflow_calls_it() -> None:

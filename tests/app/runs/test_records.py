@@ -5,10 +5,10 @@ import pytest
 
 from scalebook.app.runs import records as run_records
 from scalebook.app.runs.records import KeptReader, NotebookRuns
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
+from scalebook.training.tracking.run_start import open_store
 from tests.app.recorded import record, write_pushes
 from tests.prepared import Prepared
 

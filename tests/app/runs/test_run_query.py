@@ -10,11 +10,11 @@ import pytest
 from scalebook.app.runs import run_query
 from scalebook.app.runs.run_query import RunQuery, ValueRange
 from scalebook.app.runs.widgets import ListView, known_keys
-from scalebook.training.errors import ConfigError
-from scalebook.training.files.records import Broken
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.records import Broken
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunRecord
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunRecord
 
 
 def run(number: int, status: str = "FINISHED", loss: float | None = None, **tags: str) -> RunRecord:

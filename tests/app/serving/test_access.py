@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.serving.access import Access, add_options, keep_token
-from scalebook.training.errors import ConfigError
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.workspace import Workspace
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import pytest
 
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.mlflow_server import WayBack
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import create_run, experiment_id, open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import create_run, experiment_id, open_store
 from tests.prepared import Prepared
 
 

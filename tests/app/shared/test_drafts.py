@@ -8,9 +8,9 @@ from scalebook.app.compare.data import ComparisonDraft
 from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import Draft, Left, NoteDraft, SavedDraft
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.parse import parse
-from scalebook.training.workspace import Workspace
 from tests.app.recorded import config
 
 OF_EACH_KIND: list[tuple[Draft, Draft]] = [

@@ -10,16 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scalebook.training.files import records
-from scalebook.training.jobs import waiting
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Started
+from scalebook.training.base.files import records
+from scalebook.training.base.trust import JOB, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import waiting_jobs
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Progress, Started
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId, alive, descendants, session
-from scalebook.training.jobs.supervising import SupervisorLock
+from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
-from scalebook.training.supervisor.turns import Turns
-from scalebook.training.trust import JOB, sign
-from scalebook.training.workspace import Workspace
+from scalebook.training.supervisor.supervisor_loop import Turns
 from tests.training.jobs.machines import Cores
 
 STEPS = (-3600.0, -30.0, 30.0, 3600.0)
@@ -67,7 +67,7 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
     tmp_path: Path, child: ProcessId, step: Callable[[float], None], seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(tmp_path).create()
-    monkeypatch.setattr(waiting, "chosen", lambda workspace: Cores(0))
+    monkeypatch.setattr(waiting_jobs, "chosen", lambda workspace: Cores(0))
     running, next_one = waits(workspace, "a" * 32), waits(workspace, "b" * 32)
     os.link(tmp_path / "log", running.log)
     running.write(Started(LocalHandle(child), time.time(), [0]))
@@ -83,7 +83,8 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
     assert (running.state(), next_one.state()) == ("running", "waiting")
     assert turns.watches[running.id].signals == []
     assert (
-        waiting.waiting_reasons(workspace)[next_one.id] == "waits for 1 core; 0 of 1 free, run " + "a" * 32 + " has it"
+        waiting_jobs.waiting_reasons(workspace)[next_one.id]
+        == "waits for 1 core; 0 of 1 free, run " + "a" * 32 + " has it"
     )
     assert [one.pid for one in session(child)] == [child.pid]
     assert child in descendants(ProcessId.of())

@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from scalebook.training import runner
-from scalebook.training.failures import FailureClass, classify
-from scalebook.training.files import records, room
-from scalebook.training.files.room import EXIT_NO_ROOM
-from scalebook.training.jobs import waiting
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.base.failures import FailureClass, classify
+from scalebook.training.base.files import machine_errors, records
+from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM
+from scalebook.training.base.trust import JOB, SEARCH, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli import runner
+from scalebook.training.jobs import waiting_jobs
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.jobs.supervising import SupervisorLock, status
+from scalebook.training.jobs.supervisor_handle import SupervisorLock, status
 from scalebook.training.notebook import edit, store
-from scalebook.training.search.driver.outcome import judge
-from scalebook.training.search.folder import Driving, SearchFolder, SearchRequest
-from scalebook.training.supervisor import closing, search_drivers, turns
+from scalebook.training.search.driver.trial_outcome import judge
+from scalebook.training.search.search_folder import Driving, SearchFolder, SearchRequest
+from scalebook.training.supervisor import lost_jobs, search_drivers, supervisor_loop
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.turns import Turns
-from scalebook.training.trust import JOB, SEARCH, sign
-from scalebook.training.workspace import Workspace
+from scalebook.training.supervisor.supervisor_loop import Turns
 from tests.training.jobs.machines import Cores
 
 FULL = "the disk of /data is full (0.0 MB left)"
@@ -42,7 +42,7 @@ class Disk:
         self.puts: float = float("inf")
         self._put = records.put
         monkeypatch.setattr(records, "put", self.put)
-        for module in (turns, closing, waiting):
+        for module in (supervisor_loop, lost_jobs, waiting_jobs):
             monkeypatch.setattr(module, "lacking", lambda folder: FULL if self.puts <= 0 else "")
 
     def put(self, path: Path, content: bytes, *, durable: bool = False) -> None:
@@ -135,7 +135,7 @@ def test_nothing_is_started_without_room(
     mine.turn()
     assert ordered == []
     with SupervisorHeld(workspace):
-        assert waiting.waiting_reasons(workspace) == {waits.id: f"waits for disk space: {FULL}"}
+        assert waiting_jobs.waiting_reasons(workspace) == {waits.id: f"waits for disk space: {FULL}"}
     disk.puts = float("inf")
     mine.turn()
     mine.turn()
@@ -217,7 +217,7 @@ def test_a_run_tries_to_say_its_result_again(
 
 
 def test_output_onto_a_full_disk_ends_nobody() -> None:
-    program = "from scalebook.training.files.output import forgive; forgive()\n"
+    program = "from scalebook.training.base.files.lossy_output import forgive; forgive()\n"
     program += "for i in range(99): print('x' * 999, flush=True)"
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-c", program], check=False, stdout=full, stderr=full, timeout=60)
@@ -258,8 +258,8 @@ def test_drivers_are_neither_started_nor_given_up_without_room(
 
 
 def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert room.lacking(tmp_path) == ""
-    assert room.lacking(tmp_path / "gone") == ""
+    assert machine_errors.lacking(tmp_path) == ""
+    assert machine_errors.lacking(tmp_path / "gone") == ""
     real = os.statvfs(tmp_path)
     fields = {name: getattr(real, name) for name in dir(real) if name.startswith("f_")}
     for change, words in (
@@ -268,7 +268,7 @@ def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest
     ):
         facts = type("Facts", (), {**fields, "f_files": 1, **change})
         monkeypatch.setattr(os, "statvfs", lambda folder, facts=facts: facts)
-        assert words in room.lacking(tmp_path)
+        assert words in machine_errors.lacking(tmp_path)
 
 
 def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,12 +281,12 @@ def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Mo
 
     changed = edit.put_experiment(stored.notebook, "one", {}, 1)
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(room.NoRoom) as error:
+    with pytest.raises(machine_errors.NoRoom) as error:
         store.save(stored, changed)
     assert error.value.problem.key == str(tmp_path)
     assert error.value.problem.message == "cannot be written to ([Errno 28] No space left on device)"
     assert {one.name for one in tmp_path.iterdir()} <= {"note.md", ".scalebook"}  # nothing half written stays
     assert path.read_text(encoding="utf-8") == "before"
     assert classify(error.value).failure_class is FailureClass.DISK_FULL
-    with pytest.raises(KeyError), room.understood(tmp_path):
+    with pytest.raises(KeyError), machine_errors.understood(tmp_path):
         raise KeyError("x")

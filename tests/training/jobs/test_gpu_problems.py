@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.commands import fit
-from scalebook.training.config.description import Description
-from scalebook.training.config.workload import workload
-from scalebook.training.errors import ConfigError
-from scalebook.training.files import yaml
-from scalebook.training.jobs import lending, queue
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.cli import fit
+from scalebook.training.cli.runner import _on_lent
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.workload import workload
+from scalebook.training.jobs import gpu_allocation, job_requests
 from scalebook.training.jobs.devices import Lent, Machine, this_machine
-from scalebook.training.jobs.folder import JobFolder
 from scalebook.training.jobs.gpu_problems import gpu_problems
 from scalebook.training.jobs.gpus import Gpu
+from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.leases import lent_at_once, running_leases
 from scalebook.training.jobs.schedule import plan
 from scalebook.training.notebook import store
-from scalebook.training.notebook.check import check
-from scalebook.training.runner import _on_lent
+from scalebook.training.notebook.notebook_problems import check
 from tests.fake_nvml import Put, eight
 from tests.training.benches import Bench, bench
 
@@ -120,7 +120,7 @@ def test_a_notebook_s_check_says_what_its_experiments_lack(nvml: Put, descriptio
 
 
 def submit(bench: Bench, asked: dict[str, Any], description: Description, inline: bool = False) -> JobFolder:
-    (job,) = queue.submit(bench.workspace, asked, seeds=[1], description=description, start=False, inline=inline)
+    (job,) = job_requests.submit(bench.workspace, asked, seeds=[1], description=description, start=False, inline=inline)
     return job
 
 
@@ -195,7 +195,7 @@ def test_a_run_in_the_foreground_notes_its_gpus_and_the_queue_lends_others(
         submit(bench, config("auto"), description, inline=True)
     assert str(refused.value).startswith("trainer.accelerator: asks")
     assert "write cpu" in str(refused.value)
-    assert len(queue.all_jobs(bench.workspace)) == 3  # nothing is left of what was refused
+    assert len(job_requests.all_jobs(bench.workspace)) == 3  # nothing is left of what was refused
     assert submit(bench, config("auto", accelerator="cpu"), description, inline=True).started() is not None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     fit._take(second.gpus)
@@ -214,7 +214,7 @@ def test_two_runs_that_begin_in_the_foreground_at_once_take_two_gpus(
             looking.wait(1.0)
         return lent_at_once(*args)
 
-    monkeypatch.setattr(lending, "lent_at_once", look)
+    monkeypatch.setattr(gpu_allocation, "lent_at_once", look)
     with ThreadPoolExecutor(2) as pool:
         begun = [pool.submit(submit, bench, config("auto"), description, inline=True) for _ in range(2)]
         started = [one.result().started() for one in begun]

@@ -5,17 +5,17 @@ from typing import Any, Literal
 
 import pytest
 
-from scalebook.training.files import records
-from scalebook.training.jobs import waiting
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
+from scalebook.training.base.files import records
+from scalebook.training.base.trust import JOB, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import waiting_jobs
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Progress, Result, Started
 from scalebook.training.jobs.leases import Lasting
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.jobs.supervising import SupervisorLock
+from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.turns import Turns
-from scalebook.training.trust import JOB, sign
-from scalebook.training.workspace import Workspace
+from scalebook.training.supervisor.supervisor_loop import Turns
 from tests.training.benches import Bench
 from tests.training.jobs.machines import Cores
 
@@ -57,7 +57,7 @@ def test_a_brief_job_starts_on_the_core_that_a_wide_one_waits_with(
 ) -> None:
     """By what the folders tell: how long the run has left, and how long the brief one's like have taken."""
     workspace = Workspace(tmp_path).create()
-    monkeypatch.setattr(waiting, "chosen", lambda workspace: Cores(0, 1))
+    monkeypatch.setattr(waiting_jobs, "chosen", lambda workspace: Cores(0, 1))
     done, runs, wide = job(workspace, "d", 1, "known"), job(workspace, "a", 1), job(workspace, "c", 2)
     long, brief = job(workspace, "e", 1), job(workspace, "b", 1, "known")
     done.write(Started(LocalHandle(replace(ProcessId.of(), start=0)), 1000.0))  # of a process that is gone
@@ -69,7 +69,7 @@ def test_a_brief_job_starts_on_the_core_that_a_wide_one_waits_with(
     monkeypatch.setattr(turns.starter, "prepare", lambda fresh: True)
     monkeypatch.setattr(turns.starter, "order", lambda job, start: ordered.append(job.id))
     turns.turn()
-    reasons = waiting.waiting_reasons(workspace)
+    reasons = waiting_jobs.waiting_reasons(workspace)
     turns.close()
     assert ordered == [brief.id]
     assert reasons[wide.id] == "waits for 2 cores; 1 of 2 free, run a has the other, about 30 s left"

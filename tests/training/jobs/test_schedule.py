@@ -7,13 +7,13 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from scalebook.training.jobs.begin_request import RunPart, joined_name
 from scalebook.training.jobs.devices import Lent, Machine
-from scalebook.training.jobs.executors.beginning import RunPart, joined_name
-from scalebook.training.jobs.executors.executor import PartEnd
-from scalebook.training.jobs.folder import JobRequest, TrialOf
+from scalebook.training.jobs.executor import PartEnd
 from scalebook.training.jobs.gpus import Gpu
+from scalebook.training.jobs.job_folder import JobRequest, TrialOf
+from scalebook.training.jobs.job_nodes import FAULTS, barred_machines
 from scalebook.training.jobs.leases import Lease, place_of
-from scalebook.training.jobs.parts import FAULTS, barred_machines
 from scalebook.training.jobs.schedule import STARTS, Join, plan
 
 TWO = Machine([0, 1])

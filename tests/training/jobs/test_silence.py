@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from scalebook.training.__main__ import main
-from scalebook.training.commands import notebook_run
-from scalebook.training.commands.run_lines import RunLines
+from scalebook.training.cli import notebook_run
+from scalebook.training.cli.main import main
+from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.jobs.process import ProcessId, alive, send, stopped
-from scalebook.training.jobs.supervising import LOCK, SILENT_S, Keeper, SupervisorLock, silence
-from scalebook.training.jobs.waiting import NO_SUPERVISOR, waiting_reasons
+from scalebook.training.jobs.supervisor_handle import LOCK, SILENT_S, Keeper, SupervisorLock, silence
+from scalebook.training.jobs.waiting_jobs import NO_SUPERVISOR, waiting_reasons
 from tests.training.benches import Bench, wait_for
 
 NAMED_WITHIN_S = 10.0

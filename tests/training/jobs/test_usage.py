@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from scalebook.training.jobs import usage
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, UsageMeter, gpu_workers
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.lightning.processes.processes import run_workers
 from tests.fake_nvml import FakeGpu, FakeProcess, Put
 
 MB = 200

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.search.driver.main import drive
-from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.driver.driver_loop import drive
+from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.study import Study
 
 DIED: Final = "died"

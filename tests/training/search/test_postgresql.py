@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from scalebook.training.config.search.types import SearchSpec
-from scalebook.training.errors import ConfigError
-from scalebook.training.search.study.reading import forget
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study, read
+from scalebook.training.search.study.study_reader import forget
 from tests.training.search import postgres
 from tests.training.search.postgres import PASSWORD, Server
 from tests.training.search.studies import BATCH, LOSS, RATE, SECONDS, STRATEGY, loss, run, search

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.base.trust import SEARCH, sign
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import process
-from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchRequest
+from scalebook.training.search.search_folder import SearchFolder, SearchProgress, SearchRequest
 from scalebook.training.supervisor import search_drivers
-from scalebook.training.trust import SEARCH, sign
-from scalebook.training.workspace import Workspace
 
 DIES = "echo it is broken; exit 1"
 LEAVES = 'rm "$0/driver.json"'

@@ -3,8 +3,8 @@ from typing import Literal
 
 import pytest
 
-from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher, LauncherLost
-from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.launcher import Ended, Event, Launcher, LauncherLost
 from scalebook.training.jobs.leases import Lease, place_of
 from scalebook.training.jobs.schedule import Start
 from scalebook.training.supervisor.job_watch import JobLimits

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from scalebook.training.config.description import Description
-from scalebook.training.config.search.definition import SearchSpec, read_search
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.definition import SearchSpec, read_search
 from scalebook.training.search.driver.trial_source import MemoryWall, Repeats
 from scalebook.training.search.study.trials import TrialRecord
 from tests.training.searching import BASE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.errors import ConfigError
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.search.study.study import AskedTrial, Study, read
 from scalebook.training.search.study.trials import best, pareto
 from tests.training.search.studies import ACCURACY, BATCH, LOSS, RATE, SECONDS, STRATEGY, journal, loss, run, search
