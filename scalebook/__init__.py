@@ -25,7 +25,7 @@ if (_HERE / "training").is_symlink():  # a checkout: tracebacks name the files w
 def __getattr__(name: str) -> Any:
     """The strategies, when they are asked for: they bring torch and Lightning, which most commands do without."""
     if name in __all__:
-        from scalebook.training.lightning import async_ps
+        from scalebook.training import lightning
 
-        return getattr(async_ps, name)
+        return getattr(lightning, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

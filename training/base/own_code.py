@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import scalebook
 from scalebook.training.base.failures import ADVICE, Failure, FailureClass
 from scalebook.training.base.modules import source_files
 from scalebook.training.base.workspace import Workspace
@@ -19,8 +20,9 @@ FRAME: Final = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n(?P<code> {4,}[^\n]*)?', re.M
 )
 ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<words>[^\n]*))?$", re.M)
-OURS: Final = Path(__file__).parents[1]
-INSTALLED: Final = tuple(Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix, OURS))
+PACKAGE: Final = Path(scalebook.__file__).parent
+OURS: Final = (PACKAGE, PACKAGE / "training", PACKAGE / "app", PACKAGE / "pages")  # in a checkout three are links
+INSTALLED: Final = tuple(Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix, *OURS))
 """Where no code of a person's own lies."""
 
 

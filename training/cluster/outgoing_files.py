@@ -144,7 +144,9 @@ def digest_of(path: Path) -> str:
 def package_hash() -> str:
     """Of Scalebook's own sources: machines on which they differ are not lent to jobs."""
     home = Path(scalebook.__file__).parent
-    found = sorted((str(path.relative_to(home)), digest_of(path)) for path in home.rglob("*.py"))
+    links = [path for path in home.iterdir() if path.is_symlink() and path.is_dir()]  # of a checkout
+    sources = [path for folder in (home, *links) for path in folder.rglob("*.py")]
+    found = sorted((str(path.relative_to(home)), digest_of(path)) for path in sources)
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
 

@@ -52,14 +52,14 @@ __all__ = [
 ]
 
 _ROOMS: Final = {
-    "applying.server": ("serve",),
+    "store.server": ("serve",),
     "coordination.measures": ("Counts", "PushMeasures", "StalenessHistogram", "WorkerTimes"),
     "coordination.run": ("SharedRun",),
-    "policy.settings": ("Clip", "HostName", "Settings"),
+    "rules.settings": ("Clip", "HostName", "Settings"),
     "worker.client": ("Client",),
-    "worker.end": ("Pushed", "Snapshot", "WrittenError"),
+    "worker.worker_end": ("Pushed", "Snapshot", "WrittenError"),
     "worker.join": ("join",),
-    "worker.joined": ("Joined",),
+    "worker.joined_worker": ("Joined",),
 }
 
 

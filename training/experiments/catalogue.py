@@ -21,9 +21,8 @@ DEADLINE_S: Final = 120.0
 """For importing torch, lightning and the user's modules on a slow disk; usually 6 s."""
 
 DESCRIBED: Final = (
-    "models", "data", "strategies", "engine/rules", "experiments/description.py", "describe.py",
-    "injected.py", "introspect.py", "logged.py",
-    "optimizers",
+    "zoo", "lightning", "engine/rules", "experiments/description.py", "experiments/injected.py",
+    "experiments/introspect.py", "experiments/logged.py", "cli/describe.py",
 )  # fmt: skip
 """Our own sources on which the description depends, below `training/`."""
 

@@ -1,4 +1,8 @@
-"""How several workers train one model."""
+"""How several workers train one model under a Lightning Trainer: the strategies `AsyncPS` and `DDP`.
+
+Begin with `async_ps/` or `ddp/`; `processes/` starts and watches their workers, `data/` shares the batches,
+`callbacks/` measures every run. `package.py` is the one place that imports what Lightning keeps private.
+"""
 
 from scalebook.training.lightning.async_ps.async_ps import AsyncPS
 from scalebook.training.lightning.ddp.ddp import DDP

@@ -129,7 +129,7 @@ def test_commands_write_for_the_owner_alone_but_notebooks_for_whom_their_folder_
     workspace = Workspace(tmp_path).create()
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS], env={**os.environ, "SCALEBOOK_WORKSPACE": str(tmp_path)},
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True,
+        cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "0o77"
     tmp_path.chmod(0o755)

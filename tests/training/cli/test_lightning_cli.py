@@ -130,7 +130,7 @@ def test_help_and_unknown_commands(workspace: Workspace, capsys: pytest.CaptureF
 
 
 def test_the_release_is_told_and_everywhere_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    top = Path(__file__).parents[2]
+    top = Path(__file__).parents[3]
     assert main(["--version"]) == 0
     said = capsys.readouterr().out.split()
     assert said == ["scalebook", __version__]

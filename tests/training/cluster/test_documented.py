@@ -17,7 +17,7 @@ from scalebook.app import serve
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cli import cluster, notebook
 
-TEXT = (Path(__file__).parents[5] / "docs" / "cluster.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text(encoding="utf-8")
 PARSED: dict[str, Callable[[list[str]], object]] = {
     "cluster": lambda words: cluster._parser().parse_args(words),
     "notebook": lambda words: notebook._parser().parse_args(words),

@@ -24,7 +24,7 @@ from scalebook.training.jobs.local.fork_server import load
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import Children, ProcessId, alive, session
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class PlainExecutor(Executor[LocalHandle]):

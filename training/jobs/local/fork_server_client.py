@@ -26,7 +26,7 @@ PRELOAD = (
     "scalebook.training.zoo.data",
     "scalebook.training.lightning",
 )
-PACKAGE = Path(__file__).resolve().parents[3]
+PACKAGE = Path(__file__).resolve().parents[2]
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """numpy and pyarrow (through mlflow) start threads when they are imported, unless told so."""
 

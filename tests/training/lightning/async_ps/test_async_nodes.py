@@ -14,7 +14,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.update_rules import RuleName
-from scalebook.training.lightning import AsyncPS, nodes
+from scalebook.training.lightning import AsyncPS
+from scalebook.training.lightning.async_ps import nodes
 from scalebook.training.lightning.buffers import BufferPolicy
 from scalebook.training.lightning.portable_checkpoint import KEY
 from tests.training.lightning.async_ps.contract.models import Averages

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 
-from scalebook.training.lightning import AsyncPS, refusals
+from scalebook.training.lightning import AsyncPS
+from scalebook.training.lightning.async_ps import refusals
 from tests.training.lightning.async_ps.contract.models import Plain
 from tests.training.lightning.async_ps.small import fit, trainer, weights
 

@@ -10,7 +10,7 @@ import pytest
 
 from scalebook.training.engine.rules.table_conflicts import settings_beside_tables, unfit_for_rows
 
-ROOT: Final = Path(__file__).resolve().parents[3]
+ROOT: Final = Path(__file__).resolve().parents[4]
 REFUSING: Final = (
     "lightning/async_ps/refusals.py",
     "lightning/data/data_sharing.py",
