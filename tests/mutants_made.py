@@ -29,42 +29,42 @@ MUTANTS = (
     Mutant(
         "engine", "training/engine/rules/update_rules.py",
         "min(view.clocks.values()) <= self.bound", "min(view.clocks.values()) <= self.bound + 1",
-        "a worker runs one push beyond the bound", (f"{PS}/policy/test_rules.py",),
+        "a worker runs one push beyond the bound", (f"{PS}/rules/test_update_rules.py",),
     ),
     Mutant(
         "engine", "training/engine/rules/update_rules.py",
         "or arrival.staleness == 0", "or arrival.staleness <= 1",
-        "sync takes gradients of the version before", (f"{PS}/policy/test_rules.py",),
+        "sync takes gradients of the version before", (f"{PS}/rules/test_update_rules.py",),
     ),
     Mutant(
         "engine", "training/engine/rules/damping.py",
         "sum(stalenesses) / len(stalenesses))", "max(stalenesses))",
-        "a round is damped by its stalest gradient", (f"{PS}/policy/test_damping.py",),
+        "a round is damped by its stalest gradient", (f"{PS}/rules/test_damping.py",),
     ),
     Mutant(
         "engine", "training/engine/rules/damping.py",
         "return staleness <= self.limit", "return staleness < self.limit",
-        "the limit itself is dropped", (f"{PS}/policy/test_damping.py",),
+        "the limit itself is dropped", (f"{PS}/rules/test_damping.py",),
     ),
     Mutant(
         "engine", "training/engine/store/shard.py",
         "origins[0].seq <= applied[row", "origins[0].seq < applied[row",
-        "a push that is sent again is applied twice", (f"{PS}/applying/test_shard.py",),
+        "a push that is sent again is applied twice", (f"{PS}/store/test_shard.py",),
     ),
     Mutant(
         "engine", "training/engine/store/shard.py",
         "if buffer not in used:", "if buffer != newest:",
-        "a version that a worker reads is written over", (f"{PS}/applying/test_shard.py",),
+        "a version that a worker reads is written over", (f"{PS}/store/test_shard.py",),
     ),
     Mutant(
         "engine", "training/engine/store/optimizer_state.py",
         "since.get(key, base) <= base", "since.get(key, base) >= 0",
-        "a stale copy takes back what a step has made of its param groups", (f"{PS}/applying/test_shard.py",),
+        "a stale copy takes back what a step has made of its param groups", (f"{PS}/store/test_shard.py",),
     ),
     Mutant(
         "engine", "training/engine/worker/group_view.py",
         "or value is not shown[key]", "or value is shown[key]",
-        "a push brings what nobody has written", (f"{PS}/worker/test_end.py",),
+        "a push brings what nobody has written", (f"{PS}/worker/test_worker_end.py",),
     ),
     Mutant(
         "engine", "training/engine/store/slots.py",
@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant(
         "engine", "training/engine/hyper.py",
         "not isinstance(value, Tensor) and value == group.get(key)", "value == group.get(key)",
-        "a learning rate in a tensor that changes in place does not travel", (f"{PS}/optimizer/test_hyper.py",),
+        "a learning rate in a tensor that changes in place does not travel", (f"{PS}/test_hyper.py",),
     ),
     Mutant(
         "search", "training/search/study/pruners.py",
@@ -135,12 +135,12 @@ MUTANTS = (
     Mutant(
         "search", "training/search/driver/trial_outcome.py",
         "reached <= spec.target if lower", "reached < spec.target if lower",
-        "who meets the target exactly has missed it", (f"{SEARCH}/driver/test_outcome.py",),
+        "who meets the target exactly has missed it", (f"{SEARCH}/driver/test_trial_outcome.py",),
     ),
     Mutant(
         "search", "training/search/driver/trial_outcome.py",
         "return \"again\" if result.cause.endswith(UNWATCHED) else \"failed\"", "return \"failed\"",
-        "a run that died with the machine fails its trial", (f"{SEARCH}/driver/test_outcome.py",),
+        "a run that died with the machine fails its trial", (f"{SEARCH}/driver/test_trial_outcome.py",),
     ),
     Mutant(
         "jobs", "training/jobs/leases.py",
@@ -196,7 +196,7 @@ MUTANTS = (
     Mutant(
         "jobs", "training/jobs/job_folder.py",
         "return \"stopped\" if self.stop_file.exists() else \"waiting\"", "return \"waiting\"",
-        "a job that was stopped before its start waits for ever", (f"{JOBS}/test_folder.py",),
+        "a job that was stopped before its start waits for ever", (f"{JOBS}/test_job_folder.py",),
     ),
     Mutant(
         "notebook", "training/experiments/completion.py",

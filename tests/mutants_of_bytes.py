@@ -28,17 +28,17 @@ MUTANTS_OF_BYTES = (
     Mutant(
         "engine", "training/engine/memory/row_log.py",
         "while c[TAIL] < min(needed, version - 1) or (", "while c[TAIL] < version - 1 or (",
-        "rows that somebody who holds an older version needs are forgotten", (f"{PS}/applying/test_tables.py",),
+        "rows that somebody who holds an older version needs are forgotten", (f"{PS}/store/test_table_shard.py",),
     ),
     Mutant(
         "engine", "training/engine/memory/row_log.py",
         "return c[HEAD] if c[OPEN] > newest and c[HEAD] == c[OPEN] else 0", "return 0",
-        "an update in which a process died stays half written into a table", (f"{PS}/applying/test_tables.py",),
+        "an update in which a process died stays half written into a table", (f"{PS}/store/test_table_shard.py",),
     ),
     Mutant(
         "engine", "training/engine/store/table_shard.py",
         "places[hits], hits, \"amin\")", "places[hits], hits, \"amax\")",
-        "of several updates of a row only the newest is taken back", (f"{PS}/applying/test_tables.py",),
+        "of several updates of a row only the newest is taken back", (f"{PS}/store/test_table_shard.py",),
     ),
     Mutant(
         "engine", "training/engine/worker/client.py",
@@ -61,12 +61,12 @@ MUTANTS_OF_BYTES = (
     Mutant(
         "engine", "training/engine/rules/local_steps.py",
         "return since >= self.period(version)", "return since > self.period(version)",
-        "local steps are pushed one too late", (f"{PS}/policy/test_local.py",),
+        "local steps are pushed one too late", (f"{PS}/rules/test_local_steps.py",),
     ),
     Mutant(
         "engine", "training/engine/rules/local_steps.py",
         "self.share / math.sqrt(version + 1)", "self.share / (version + 1)",
-        "the share of significance falls too fast", (f"{PS}/policy/test_local.py",),
+        "the share of significance falls too fast", (f"{PS}/rules/test_local_steps.py",),
     ),
     Mutant(
         "engine", "training/engine/store/optimizer_partition.py",

@@ -32,23 +32,23 @@ MUTANTS_OF_COPIES = (
         "a gradient is part of a round before it has come", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/coded.py",
+        "engine", f"{APPLYING}/coded_traffic.py",
         "self._device.wait(self._marks[number])", "self._device.wait(self._marks[0])",
         "who waits for a shard waits for another", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/coded.py",
+        "engine", f"{APPLYING}/coded_traffic.py",
         "            self.arrive(number)\n        return self.landed", "            pass\n        return self.landed",
         "a gradient is encoded before it has come", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/coded.py",
+        "engine", f"{APPLYING}/coded_traffic.py",
         "                image.down(target)\n            self._marks[number] = self._device.record()\n",
         "                self._marks[number] = self._device.record()\n                image.down(target)\n",
         "an event is recorded before the copy that it is for", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/coded.py",
+        "engine", f"{APPLYING}/coded_traffic.py",
         "            self.arrive(number)\n        for number in order:\n            places",
         "            pass\n        for number in order:\n            places",
         "a slot is used again while a dropped gradient is on its way there", LATE,
