@@ -3,7 +3,8 @@
 `SharedRun(workers, settings)` before the fork, `join(...)` in each worker, `joined.begin()`, then `client.push()` after
 every backward pass. With host `process`, `serve(...)` in each of `run.servers` processes more.
 
-The rooms, from the ground up; each knows only those before it:
+Begin with `worker/client.py` (a push and a pull) and `store/shard.py` (how a version is made). The rooms, from the
+ground up; each knows only those before it:
     rules          what is done with a gradient: rules, dampings, codecs, settings. Pure, and without torch
     codecs         gradients and parameters in fewer bytes: the kernels of the codecs that `rules` declares
     memory         shared memory, locks and events in it, views into it
