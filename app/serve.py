@@ -213,7 +213,7 @@ def _print(addresses: Addresses, workspace: Workspace) -> None:
 
 def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | None) -> None:
     """Until a signal: start again what dies, on its old port, and say so; raises ServerDied when that does not help."""
-    keeper = supervisor_handle.Keeper(workspace)
+    keeper = supervisor_handle.SupervisorKeeper(workspace)
     while True:
         time.sleep(0.5)
         _keep_supervised(keeper)
@@ -233,7 +233,7 @@ def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | N
             log.info("%s is back: %s", child.name, child.address)
 
 
-def _keep_supervised(keeper: supervisor_handle.Keeper) -> None:
+def _keep_supervised(keeper: supervisor_handle.SupervisorKeeper) -> None:
     before = keeper.problem
     if keeper.look():
         log.warning("The supervisor ended unexpectedly. A new one continues the queue.")

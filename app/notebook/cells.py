@@ -127,7 +127,7 @@ ALL, STALE, STOP = "run-all", "run-stale", "stop-all"
 
 
 @dataclass
-class Standing:
+class CellStates:
     """How the cells of a notebook stand, as the page shows them; `reader` is for this drawing of the page alone."""
 
     reader: RunReader
@@ -137,7 +137,7 @@ class Standing:
     """The search cells whose search goes on."""
 
 
-def show_run_all(stored: Stored, standing: Standing) -> None:
+def show_run_all(stored: Stored, standing: CellStates) -> None:
     """All of a notebook at once: buttons to run its experiments, to run what is stale, to stop everything."""
     by_cell = standing.seeds
     if not by_cell:
@@ -216,7 +216,7 @@ def _stop(stored: Stored) -> None:
     st.rerun()
 
 
-def show_cell(stored: Stored, index: int, cell: Cell, standing: Standing) -> None:
+def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> None:
     """Draw cell `index` of the notebook, with all its buttons; `standing` takes in how it stands."""
     notes.show_new(stored, index)
     if isinstance(cell, ExperimentCell):

@@ -9,7 +9,7 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.navigation import SEARCH
 from scalebook.app.search import data, widgets
-from scalebook.app.search.data import Best, SearchView
+from scalebook.app.search.data import BestTrial, SearchView
 from scalebook.app.shared import dialogs, notes
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import turn_better
@@ -85,7 +85,7 @@ def turned(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
     return False
 
 
-def _best(search: SearchView | None) -> Best | None:
+def _best(search: SearchView | None) -> BestTrial | None:
     """Value and point of the best trial so far; None before there is one."""
     if search is None or not search.done:
         return None

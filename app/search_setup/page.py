@@ -25,7 +25,7 @@ from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.cost import cost
 from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
-from scalebook.training.jobs.devices import Machine, this_machine
+from scalebook.training.jobs.devices import NodeDevices, this_machine
 from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import claim_locks
@@ -171,11 +171,11 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         _go(draft, step)
 
 
-def _offered(choice: NotebookChoice, body: Body, description: Description) -> widgets.Offered:
+def _offered(choice: NotebookChoice, body: Body, description: Description) -> widgets.OfferedMetrics:
     """What the experiment's runs have logged, and what they say of it."""
     config, runs = _config(body) or {}, _runs(choice, body)
     metrics = data.metrics(config, description, runs)
-    return widgets.Offered(metrics, lambda name: searches.better(name, config, runs), config)
+    return widgets.OfferedMetrics(metrics, lambda name: searches.better(name, config, runs), config)
 
 
 def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
@@ -271,7 +271,9 @@ def _spec(body: Body, config: dict[str, Any] | None, description: Description) -
         return None  # the problems say why
 
 
-def _about(choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: Machine) -> None:
+def _about(
+    choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: NodeDevices
+) -> None:
     """How many runs and minutes, from what the experiment's runs took."""
     took = data.seconds_a_run(
         resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))

@@ -9,7 +9,7 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.shared import dialogs, drafts, html, notebooks
 from scalebook.app.shared.dialogs import in_conflict, write
-from scalebook.app.shared.drafts import Left, NoteDraft
+from scalebook.app.shared.drafts import LeftDraft, NoteDraft
 from scalebook.app.shared.widgets import draft_label, press_button
 from scalebook.training.base.errors import one_line
 from scalebook.training.base.trust import trusted
@@ -85,13 +85,13 @@ def show_new(stored: Stored, index: int) -> None:
     key = f"new-{index}"
     if state.recall(EDITING, "") == key:
         _editor(key)
-    left: list[Left[NoteDraft]] = state.recall(LEFT, [])
+    left: list[LeftDraft[NoteDraft]] = state.recall(LEFT, [])
     for note in drafts.notes_at(left, stored.notebook, index):
         if note.draft != _draft_at_work():
             _show_left(stored, index, note)
 
 
-def _show_left(stored: Stored, index: int, left: Left[NoteDraft]) -> None:
+def _show_left(stored: Stored, index: int, left: LeftDraft[NoteDraft]) -> None:
     """A draft of an earlier session, or of another tab: labelled, and never taken for one's own."""
     draft = left.draft
     known = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before

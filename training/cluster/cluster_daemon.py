@@ -21,8 +21,8 @@ from scalebook.training.base.files import locks
 from scalebook.training.base.files.lossy_output import forgive
 from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.cluster.agent import Agent
-from scalebook.training.cluster.cluster_spool import Desk, KnownMachines, RemoteState, state_of
-from scalebook.training.cluster.mlflow_relay import Recording
+from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, state_of
+from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.node_connection import (
     CALL_S,
     LISTEN_S,
@@ -36,7 +36,7 @@ from scalebook.training.cluster.outgoing_files import package_hash
 from scalebook.training.cluster.ray_daemons import connected
 from scalebook.training.cluster.rendezvous import Gathering, Rendezvous
 from scalebook.training.jobs.begin_request import PARTS
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.process import ProcessId
 
@@ -49,15 +49,15 @@ LOST_S: Final = 120.0
 LEAVE_S: Final = 30.0
 
 
-class MachineLink:
+class NodeWorker:
     """One machine, in a thread of its own: its agent is made, asked until it is ready, and then kept company."""
 
-    def __init__(self, courier: "Courier", node: dict[str, Any], name: str) -> None:
+    def __init__(self, courier: "ClusterDaemon", node: dict[str, Any], name: str) -> None:
         self.courier, self.node_id, self.name = courier, str(node["NodeID"]), name
         self.address = str(node["NodeManagerAddress"])
         self.cores = int(node["Resources"].get("CPU", 0)) or None
         self.words = "is being asked"
-        self.machine: Machine | None = None
+        self.machine: NodeDevices | None = None
         self.link: AgentLink | None = None
         self.over = False
         self.leaving = False
@@ -124,7 +124,7 @@ class MachineLink:
         if self.leaving and link.clear_ended():
             self.over = True
 
-    def _look_for_data(self, machine: Machine) -> None:
+    def _look_for_data(self, machine: NodeDevices) -> None:
         """Which of the data that jobs name and that do not travel are there."""
         if time.monotonic() - self._looked < LOOK_S:
             return
@@ -161,17 +161,17 @@ class MachineLink:
                 print(f"scalebook: the agent on {self.name}: {error}", flush=True)
 
 
-class Courier:
+class ClusterDaemon:
     """All machines of one workspace."""
 
     def __init__(self, workspace: Workspace, runner: str | None, preload: Sequence[str] | None) -> None:
         self.workspace, self.runner, self.preload = workspace, runner, preload
-        self.desk = Desk(workspace).create()
-        self.recording, self.gathering = Recording(), Gathering(self.meet)
+        self.desk = ClusterSpool(workspace).create()
+        self.recording, self.gathering = MlflowRelay(), Gathering(self.meet)
         self.ray: Any = None
-        self.places: dict[str, MachineLink] = {}
+        self.places: dict[str, NodeWorker] = {}
         self._me = ProcessId.of()
-        self._said: KnownMachines | None = None
+        self._said: KnownNodes | None = None
         self._orphans: dict[str, float] = {}
         self._looked = 0.0
 
@@ -225,7 +225,7 @@ class Courier:
     def note(self, problem: str) -> None:
         ready = [place.machine for place in self.places.values() if place.machine is not None and not place.words]
         others = {place.name: place.words for place in self.places.values() if place.words}
-        said = KnownMachines(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
+        said = KnownNodes(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
         if said != self._said:
             self.desk.note(said)
             self._said = said
@@ -242,7 +242,7 @@ class Courier:
                 del self.places[node_id]
         for node_id, node in nodes.items():
             if node_id not in self.places:
-                self.places[node_id] = MachineLink(self, node, self._name(node))
+                self.places[node_id] = NodeWorker(self, node, self._name(node))
         self._adopt()
         self._refuse({place.name for node_id, place in self.places.items() if node_id in nodes})
 
@@ -325,9 +325,9 @@ def main(argv: Sequence[str]) -> int:
     forgive()
     workspace = Workspace(options.workspace)
     preload = None if options.preload is None else tuple(filter(None, options.preload.split(",")))
-    with locks.only_one(Desk(workspace).create().lock) as alone:
+    with locks.only_one(ClusterSpool(workspace).create().lock) as alone:
         if alone:
-            Courier(workspace, options.runner, preload).serve()
+            ClusterDaemon(workspace, options.runner, preload).serve()
     return 0
 
 

@@ -95,7 +95,7 @@ def _piece(file: Path, path: str, stamp: str, offset: int) -> FilePiece | None:
         return FilePiece(path, now, offset, source.read(PIECE), facts.st_size)
 
 
-class Brought:
+class IncomingFiles:
     """The folder of a job here, being filled from another machine, whose word is not trusted to stay within it."""
 
     def __init__(self, folder: Path) -> None:

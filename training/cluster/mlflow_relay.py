@@ -18,7 +18,7 @@ EVERY_S: Final = 0.3
 RETRY_S: Final = 2.0
 
 
-class Recording:
+class MlflowRelay:
     """Give it jobs by `watch`; `done` says whether the store has all that has come of one."""
 
     def __init__(self) -> None:

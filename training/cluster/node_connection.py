@@ -8,15 +8,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.cluster.agent import JobNews
-from scalebook.training.cluster.cluster_spool import Desk, JobOrder, RemoteState, came_to_nothing, state_of, tell
-from scalebook.training.cluster.incoming_files import Brought
-from scalebook.training.cluster.mlflow_relay import Recording
+from scalebook.training.cluster.cluster_spool import (
+    ClusterSpool,
+    JobOrder,
+    RemoteState,
+    came_to_nothing,
+    state_of,
+    tell,
+)
+from scalebook.training.cluster.incoming_files import IncomingFiles
+from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.outgoing_files import parcel
 from scalebook.training.cluster.rendezvous import Gathering
 from scalebook.training.jobs.begin_request import RayHandle, is_part, joined, run_of
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.tracking import names
 
@@ -39,7 +46,7 @@ class _Remote:
     """A job on this machine."""
 
     folder: JobFolder
-    brought: Brought
+    brought: IncomingFiles
     state: RemoteState
     permitted: bool = False
     stop_told: bool = False
@@ -56,7 +63,7 @@ class AgentLink:
     """`call` raises what Ray raises where the machine does not answer; nothing here is lost by it."""
 
     def __init__(
-        self, desk: Desk, machine: str, agent: str, call: Call, recording: Recording, gathering: Gathering
+        self, desk: ClusterSpool, machine: str, agent: str, call: Call, recording: MlflowRelay, gathering: Gathering
     ) -> None:
         self.desk, self.machine, self.agent, self.call, self.recording = desk, machine, agent, call, recording
         self.gathering = gathering
@@ -68,7 +75,7 @@ class AgentLink:
     def adopt(self, folder: JobFolder, state: RemoteState) -> None:
         """A job that an earlier courier knew."""
         if folder.id not in self.jobs:
-            self.jobs[folder.id] = _Remote(folder, Brought(folder.path), state, permitted=False)
+            self.jobs[folder.id] = _Remote(folder, IncomingFiles(folder.path), state, permitted=False)
             self.recording.watch(folder)
 
     def send(self, order: JobOrder) -> None:
@@ -87,7 +94,7 @@ class AgentLink:
                 self._put(digest, paths[digest])
             self._there.update(lacking)
             self.call("start", told, [paths[digest].read_bytes() for digest in told.files.values()])
-            self.jobs[order.job] = _Remote(folder, Brought(folder.path), RemoteState(), parts=order.parts)
+            self.jobs[order.job] = _Remote(folder, IncomingFiles(folder.path), RemoteState(), parts=order.parts)
             self.recording.watch(folder)
         self.desk.done(order.job)
 
@@ -140,10 +147,10 @@ class AgentLink:
 
     def _answer(self, remote: _Remote, news: JobNews) -> None:
         """The process of a job asks whether it may begin: if it is the one that the folder names, or is the first."""
-        started = records.parse(Path(news.begun), news.begun.encode(), Started)
+        started = records.parse(Path(news.begun), news.begun.encode(), JobStart)
         handle = started.handle
         if not isinstance(handle, RayHandle) or handle.agent != self.agent or handle.folder != str(remote.folder.path):
-            raise Broken(Path(news.job), "an agent speaks for another one's job")
+            raise BrokenRecord(Path(news.job), "an agent speaks for another one's job")
         before = remote.folder.started()
         if before is None:
             may_begin = self._may_begin(remote.folder.id, handle)
@@ -269,7 +276,7 @@ class AgentLink:
         self._seen.pop(remote.folder.id, None)
 
 
-def comes_to_nothing(desk: Desk, name: str, parts: Sequence[str] = ()) -> None:
+def comes_to_nothing(desk: ClusterSpool, name: str, parts: Sequence[str] = ()) -> None:
     """This start of a job, or of a part; with a job's its `parts`, of which none has begun then."""
     for one in (*parts, name):
         folder = desk.folder_of(one)
@@ -282,5 +289,5 @@ def comes_to_nothing(desk: Desk, name: str, parts: Sequence[str] = ()) -> None:
 
 def give_up(folder: JobFolder, state: RemoteState, why: str) -> None:
     """Nothing will be heard of the job any more. A whole record of its end that has come counts."""
-    Brought(folder.path).finish()
+    IncomingFiles(folder.path).finish()
     tell(folder.path, replace(state, alive=False, cleared=True, lost=why))

@@ -169,7 +169,7 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
     raise RuntimeError(f"the supervisor of {workspace.root} did not start; the end of {log}:\n{last}")
 
 
-class Keeper:
+class SupervisorKeeper:
     """Replaces a supervisor that died, for whoever waits for its work: call `look` often, it looks once a second.
 
     One that cannot be started is tried again; `problem` says why meanwhile, for people. One that lives and does nothing

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.job_nodes import is_short
 from scalebook.training.jobs.usage import UsageMeter
 
@@ -33,7 +33,7 @@ class JobWatch:
     Times are of the monotonic clock, from what was seen here: those of files are of a wall clock that may be set.
     """
 
-    def __init__(self, job: JobFolder, started: Started, limits: JobLimits) -> None:
+    def __init__(self, job: JobFolder, started: JobStart, limits: JobLimits) -> None:
         self.job = job
         self.started = started
         self.limits = limits

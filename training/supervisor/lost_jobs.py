@@ -137,7 +137,7 @@ DEADLINE_S = 120.0
 LONGEST_RETRY_S = 60.0
 
 
-class Recorder:
+class LostJobRecorder:
     """Tells MLflow what nobody else will, by a helper process at a time, again until it succeeds: of jobs that could
     not say how they ended, and of runs that were begun and never got a job.
 

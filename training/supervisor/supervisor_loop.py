@@ -13,22 +13,22 @@ from typing import Any
 
 from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, lacking
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import FOUND, JOB, may_run
 from scalebook.training.jobs import supervisor_owners
 from scalebook.training.jobs.executor import Executor
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
-from scalebook.training.jobs.leases import Lasting, Lease, left
+from scalebook.training.jobs.leases import DurationEstimates, Lease, left
 from scalebook.training.jobs.pending_submission import abandoned
 from scalebook.training.jobs.process import Children, ProcessId
 from scalebook.training.jobs.schedule import in_order, plan
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, noted
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.launchers import launcher_of
-from scalebook.training.supervisor.lost_jobs import Recorder, close, explain, memory_kills
+from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
 from scalebook.training.supervisor.notifier import Notifier
-from scalebook.training.supervisor.search_drivers import DRIVER, Drivers
+from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers
 from scalebook.training.supervisor.starter import Starter
 
 CODE_PATIENCE_S = 1.0
@@ -37,7 +37,7 @@ LOOK_AROUND_S = 1.0
 """Between looks for owners, and at the job folders without a sign that one is new."""
 
 
-class Turns:
+class SupervisorLoop:
     """The supervisor's working memory. `close` leaves the jobs running."""
 
     def __init__(
@@ -53,15 +53,15 @@ class Turns:
         self.workspace = lock.workspace
         self.children = Children()
         self.starter = Starter(launcher_of(executor, self.workspace, self.children, runner, preload), limits)
-        self.recorder = Recorder(limits.retry_s, self.children)
+        self.recorder = LostJobRecorder(limits.retry_s, self.children)
         self.notifier = Notifier(self.workspace, self.children)
-        self.drivers = Drivers(self.workspace, driver, self.notifier.search_ended)
+        self.drivers = SearchDrivers(self.workspace, driver, self.notifier.search_ended)
         self.open: dict[str, JobFolder] = {}
         """Jobs that have not ended, by id."""
         self.watches: dict[str, JobWatch] = {}
         self.held: set[str] = set()
         """Of these the ones that nobody has submitted here, and whose folder is not trusted."""
-        self.lasting = Lasting()
+        self.lasting = DurationEstimates()
         self._seen: set[str] = set()
         self._codes: dict[str, int] = {}
         self._results: dict[str, Result] = {}
@@ -102,7 +102,7 @@ class Turns:
         except Exception as error:  # noqa: BLE001 - one job, or a full disk, must not end the watch over all the others
             if self._said_of.get(what) != (said := f"{type(error).__name__}: {error}"):
                 self._said_of[what] = said
-                if not isinstance(error, Broken | OSError):
+                if not isinstance(error, BrokenRecord | OSError):
                     traceback.print_exc()
                 print(f"scalebook: {what}: {said}", flush=True)
             return False

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.cluster import incoming_files
-from scalebook.training.cluster.incoming_files import RESULT, Brought, FilePiece, files_of, news
+from scalebook.training.cluster.incoming_files import RESULT, FilePiece, IncomingFiles, files_of, news
 
 
-def bring(there: Path, brought: Brought) -> int:
+def bring(there: Path, brought: IncomingFiles) -> int:
     """All that is to be had now; how many pieces it was."""
     count = 0
     while pieces := list(news(there, brought.has(), files_of(there))):
@@ -44,7 +44,7 @@ def test_files_grow_are_replaced_and_go_and_the_result_is_seen_last(there: Path,
     (there / RESULT).write_text("done")
     (there / ".half").write_text("being written")
     (there / "config.yaml").write_text("theirs")
-    brought = Brought(here)
+    brought = IncomingFiles(here)
     assert bring(there, brought) == 4
     assert (files_of(here), (here / "log.txt").read_text()) == (
         ["checkpoints/a.ckpt", "log.txt", "progress.json"], "one\n",
@@ -69,7 +69,7 @@ def test_nothing_is_lost_or_doubled_over_a_link_that_loses_repeats_and_forgets(
     monkeypatch.setattr(incoming_files, "PIECE", 7)
     monkeypatch.setattr(incoming_files, "ROOM", 20)
     chance, log = random.Random(3), b""
-    brought, late = Brought(here), list[FilePiece]()
+    brought, late = IncomingFiles(here), list[FilePiece]()
     for turn in range(200):
         more = b"%d " % turn * chance.randrange(3)
         log += more
@@ -83,7 +83,7 @@ def test_nothing_is_lost_or_doubled_over_a_link_that_loses_repeats_and_forgets(
         if chance.random() < 0.3:
             brought.take(chance.choice(late)) if late else None
         if chance.random() < 0.05:
-            brought = Brought(here)
+            brought = IncomingFiles(here)
     bring(there, brought)
     assert (here / "log.txt").read_bytes() == log
     assert (here / "checkpoints" / "last.ckpt").read_bytes() == (there / "checkpoints" / "last.ckpt").read_bytes()
@@ -94,7 +94,7 @@ def test_a_piece_of_a_log_behind_one_that_was_lost_is_not_put_behind_a_gap(
 ) -> None:
     monkeypatch.setattr(incoming_files, "PIECE", 4)
     (there / "log.txt").write_bytes(b"one two three")
-    brought = Brought(here)
+    brought = IncomingFiles(here)
     (first,) = news(there, {}, ["log.txt"])
     (second,) = news(there, {"log.txt": ("", 4)}, ["log.txt"])
     brought.take(second)
@@ -112,8 +112,8 @@ def test_a_piece_of_a_log_behind_one_that_was_lost_is_not_put_behind_a_gap(
 def test_a_machine_cannot_write_elsewhere(here: Path, path: str) -> None:
     piece = FilePiece(path, "1-1-1", 0, b"x", 1)
     with pytest.raises(ValueError, match="a machine has sent a file named"):
-        Brought(here).take(piece)
+        IncomingFiles(here).take(piece)
     (here / "link").symlink_to("/tmp")
     with pytest.raises(ValueError, match="through a link"):
-        Brought(here).take(replace(piece, path="link/x"))
+        IncomingFiles(here).take(replace(piece, path="link/x"))
     assert [found.name for found in here.iterdir()] == ["link"]

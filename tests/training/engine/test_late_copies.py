@@ -26,7 +26,7 @@ from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 from scalebook.training.engine.store.coded_traffic import Carrier, CodedPulls
 from scalebook.training.engine.store.shard import Shard
 from scalebook.training.engine.store.store_layout import plan_section
-from scalebook.training.lightning.processes.processes import Lost, Reaction, run_workers
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 from tests.training.engine.driven import DEADLINE_S, Driven, driven
 from tests.training.engine.emulated_gpu import Gpus
 from tests.training.engine.emulated_gpu import gpus as gpus
@@ -297,7 +297,7 @@ def test_a_death_in_mid_copy_loses_nothing(settings: Settings, dies_at: int) -> 
     def server(number: int) -> None:
         serve(run, number, DEADLINE_S, [SGD([Parameter(torch.zeros(shape)) for shape in SHAPES], lr=1.0)])
 
-    def lost(one: Lost) -> Reaction:
+    def lost(one: LostProcess) -> Reaction:
         run.mark_dead(one.number)
         return Reaction.GO_ON
 

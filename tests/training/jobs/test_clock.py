@@ -14,12 +14,12 @@ from scalebook.training.base.files import records
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import waiting_jobs
-from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Progress, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId, alive, descendants, session
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
-from scalebook.training.supervisor.supervisor_loop import Turns
+from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
 from tests.training.jobs.machines import Cores
 
 STEPS = (-3600.0, -30.0, 30.0, 3600.0)
@@ -70,9 +70,11 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
     monkeypatch.setattr(waiting_jobs, "chosen", lambda workspace: Cores(0))
     running, next_one = waits(workspace, "a" * 32), waits(workspace, "b" * 32)
     os.link(tmp_path / "log", running.log)
-    running.write(Started(LocalHandle(child), time.time(), [0]))
+    running.write(JobStart(LocalHandle(child), time.time(), [0]))
     running.write(Progress(time.time(), "training"))
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Cores(0), "none", ())
+    turns = SupervisorLoop(
+        SupervisorLock(workspace), JobLimits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Cores(0), "none", ()
+    )
     monkeypatch.setattr(turns.starter, "prepare", lambda fresh: False)
     turns.turn()
     step(seconds)
@@ -99,7 +101,7 @@ def started_at(pid: int) -> float:
 @pytest.mark.parametrize("seconds", STEPS)
 def test_grace_is_from_when_the_stop_was_seen(tmp_path: Path, child: ProcessId, seconds: float) -> None:
     job = waits(Workspace(tmp_path).create(), "a" * 32)
-    started = Started(LocalHandle(child), time.time(), [0])
+    started = JobStart(LocalHandle(child), time.time(), [0])
     job.write(started)
     watch = JobWatch(job, started, JobLimits(grace_s=5.0))
     job.ask_to_stop("why")
@@ -113,7 +115,7 @@ def test_grace_is_from_when_the_stop_was_seen(tmp_path: Path, child: ProcessId, 
 
 def test_stuck_is_who_changes_nothing_for_so_long(tmp_path: Path, child: ProcessId) -> None:
     job = waits(Workspace(tmp_path).create(), "a" * 32)
-    started = Started(LocalHandle(child), time.time(), [0])
+    started = JobStart(LocalHandle(child), time.time(), [0])
     job.write(started)
     watch = JobWatch(job, started, JobLimits(stall_s=10.0))
     watch._moved = watch._checked = 0.0

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from scalebook.training.jobs import usage
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, UsageMeter, gpu_workers
@@ -31,19 +31,19 @@ ELSE = 1
 
 
 @pytest.fixture
-def busy() -> Iterator[Started]:
+def busy() -> Iterator[JobStart]:
     """Two processes that compute, and share the memory that one has filled."""
     process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    started = Started(LocalHandle(ProcessId.of(process.pid)), time.time())
+    started = JobStart(LocalHandle(ProcessId.of(process.pid)), time.time())
     yield started
     started.executor.stop(started.handle, "kill")
     process.wait(10)
     process.stdout.close()
 
 
-def test_cpu_is_of_all_processes_and_shared_memory_counts_once(busy: Started) -> None:
+def test_cpu_is_of_all_processes_and_shared_memory_counts_once(busy: JobStart) -> None:
     first = busy.executor.taken(busy.handle)
     assert first is not None
     assert MB < first.memory_mb < 1.5 * MB
@@ -56,12 +56,12 @@ def test_cpu_is_of_all_processes_and_shared_memory_counts_once(busy: Started) ->
     assert all(seconds > 0.05 for seconds in both)
 
 
-def processes_of(started: Started) -> list[psutil.Process]:
+def processes_of(started: JobStart) -> list[psutil.Process]:
     main = psutil.Process(started.handle.process.pid)
     return [main, *main.children()]
 
 
-def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, busy: Started) -> None:
+def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, busy: JobStart) -> None:
     job = JobFolder(tmp_path)
     assert usage.read(job) == []
     meter, begin = UsageMeter(job, busy), time.monotonic()
@@ -82,7 +82,7 @@ def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, bus
     assert len(usage.read(job)) == 2
 
 
-def test_a_job_that_has_ended_takes_nothing(busy: Started) -> None:
+def test_a_job_that_has_ended_takes_nothing(busy: JobStart) -> None:
     busy.executor.stop(busy.handle, "kill")
     deadline = time.monotonic() + 10
     while busy.executor.taken(busy.handle) is not None:
@@ -133,7 +133,7 @@ def test_samples_of_a_job_have_its_workers(nvml: Put, tmp_path: Path) -> None:
     far = int(1e18)  # us, later than any sample
     nvml([FakeGpu("GPU-a", processes={os.getpid(): FakeProcess(77, {far: 25})})])
     job = JobFolder(tmp_path)
-    meter = UsageMeter(job, Started(LocalHandle.own(leads_session=False), time.time(), gpus=["GPU-a"]))
+    meter = UsageMeter(job, JobStart(LocalHandle.own(leads_session=False), time.time(), gpus=["GPU-a"]))
     begin = time.monotonic()
     meter.look(begin)
     meter.look(begin + 1.0)

@@ -31,7 +31,7 @@ class Codes(nn.Module):
 
 
 class Alone(SimpleNamespace):
-    """`Meetings` to which nobody else comes."""
+    """`MessageExchange` to which nobody else comes."""
 
     @staticmethod
     def before(letter: bytes, what: str) -> dict[int, bytes]:

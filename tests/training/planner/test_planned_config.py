@@ -18,7 +18,7 @@ from scalebook.training.planner.all_reduce import AllReduce
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.links import Network
-from scalebook.training.planner.planned_config import FOLLOWED, INDIFFERENT, MEASURED, Configured, configured
+from scalebook.training.planner.planned_config import FOLLOWED, INDIFFERENT, MEASURED, PlannedConfig, configured
 from scalebook.training.planner.profile import Profile, SharedNode
 from scalebook.training.planner.question import Question
 
@@ -49,7 +49,7 @@ def config(arguments: dict[str, Any], **trainer: Any) -> dict[str, Any]:
     return {"trainer": {"strategy": strategy, "devices": 2, **trainer}}
 
 
-def read(arguments: dict[str, Any], description: Description) -> tuple[Configured, Answer]:
+def read(arguments: dict[str, Any], description: Description) -> tuple[PlannedConfig, Answer]:
     found = configured(config(arguments), description)
     question = Question((1, 8), rules=(), shards=()).of(config(arguments), description)
     question.check()

@@ -136,7 +136,7 @@ class Phase(IntEnum):
     GONE = 4  # past the last hook of training
 
 
-class SharedMeetings(Uncopied):
+class SharedExchange(Uncopied):
     """Anonymous memory and files, made before the fork. `of` gives a worker its own; this one is an observer's, which
     reads what the workers said before training (a server process).
     """
@@ -154,9 +154,9 @@ class SharedMeetings(Uncopied):
         self._deadline_s = 600.0
         self._calls = 0  # of before training, in this process
 
-    def of(self, worker: int, deadline_s: float) -> "SharedMeetings":
+    def of(self, worker: int, deadline_s: float) -> "SharedExchange":
         """Worker `worker`'s, over the same memory. `close` is for this one alone."""
-        own = SharedMeetings.__new__(SharedMeetings)
+        own = SharedExchange.__new__(SharedExchange)
         vars(own).update(vars(self), _worker=worker, _deadline_s=deadline_s, _calls=0)
         own.forget(worker)
         return own

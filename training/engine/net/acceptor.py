@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Final
 
 from scalebook.training.engine.memory.region import anonymous_file
-from scalebook.training.engine.net.connection_handoff import Dead, Listener
-from scalebook.training.engine.net.handshake import GIVEN_UP, Hello, Refused, Secret, Serving, Use, admit
+from scalebook.training.engine.net.connection_handoff import Listener, ProcessDead
+from scalebook.training.engine.net.handshake import GIVEN_UP, Hello, Refused, Secret, ServerTls, Use, admit
 from scalebook.training.engine.net.wire import DEAD_S, SLICE_S, Kind, ProtocolError, Wire, set_up
 
 GUESTS: Final = 8
@@ -22,7 +22,7 @@ _FIRST_BITS: Final = 40
 """Where numbers begin is drawn, so that one of another launch is none of these."""
 
 
-class Lives:
+class GenerationCounter:
     """Which lives of a worker there have been: numbers that the server gives, so that nobody's clock says who is newer.
 
     Made before the fork; then by all processes and threads that have it, but `begin` by one at a time. The number given
@@ -59,11 +59,11 @@ class Lives:
         self._newest[0] = incarnation
 
 
-class Gone(ConnectionError):
+class WorkerGone(ConnectionError):
     """The worker on the other machine is dead to this one; says why."""
 
 
-class Door:
+class ConnectionAcceptor:
     """Of one worker of the run, for one life of its stand-in. Threads of its own accept, greet and answer the pulse.
 
     `lives`: of the worker; only one that is newer than those so far may begin another. `lost` is called once, from a
@@ -74,9 +74,9 @@ class Door:
         self,
         listener: Listener,
         secret: Secret,
-        tls: Serving | None,
+        tls: ServerTls | None,
         expected: Hello,
-        lives: Lives,
+        lives: GenerationCounter,
         lost: Callable[[str], None] = lambda why: None,
     ) -> None:
         self._listener, self._secret, self._tls, self._expected = listener, secret, tls, expected
@@ -119,14 +119,14 @@ class Door:
 
     def wire(self, within_s: float, use: Use = "calls") -> Wire:
         """The next connection for this; waits so long for the first, and while the worker lives for a later one.
-        `Gone`."""
+        `WorkerGone`."""
         until = monotonic() + within_s
         with self._state:
             while use not in self._newest:
                 if self._gone or self._is_closed:
-                    raise Gone(self._gone or "closed")
+                    raise WorkerGone(self._gone or "closed")
                 if self._mine is None and monotonic() > until:
-                    raise Gone(f"worker {self._expected.worker} did not connect for {within_s:g} s")
+                    raise WorkerGone(f"worker {self._expected.worker} did not connect for {within_s:g} s")
                 self._state.wait(SLICE_S)
             return self._newest.pop(use)
 
@@ -141,7 +141,7 @@ class Door:
                 connection, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            except Dead as dead:  # of this life, or of one before
+            except ProcessDead as dead:  # of this life, or of one before
                 if dead.incarnation == self._mine:
                     self._lose(dead.why)
                 continue

@@ -14,7 +14,7 @@ from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.hyper import Groups, decode
 from scalebook.training.engine.memory.region import METER, PULLED, ROW, WAIT
-from scalebook.training.engine.net.call_protocol import Offer, Reply, Room, count, numbers
+from scalebook.training.engine.net.call_protocol import CallSpec, Reply, Room, count, numbers
 from scalebook.training.engine.net.push_stream import has_lane
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.remote_host import OLD
@@ -22,19 +22,19 @@ from scalebook.training.engine.net.table_calls import RowRoom, TableCalls
 from scalebook.training.engine.net.version_mirror import coded_pulls, plan_digest
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.store.coded_traffic import CodedPulls, CodedPushes
-from scalebook.training.engine.store.hosts import Host, Way
+from scalebook.training.engine.store.hosts import EncodedPush, Host
 from scalebook.training.engine.store.optimizer_partition import plan_sections
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.joined_worker import Joined
 from scalebook.training.engine.worker.shared_end import SharedEnd
-from scalebook.training.engine.worker.worker_end import Need
+from scalebook.training.engine.worker.worker_end import MemoryNeed
 
 Tell = Callable[..., None]
 
 
-class Given:
+class InFlightVersions:
     """The versions of one optimizer that the worker was given last, and those before, each with the time: its next push
     may be computed from either, where the push before was still under way."""
 
@@ -70,27 +70,27 @@ class EngineCalls:
         self._knows: set[int] = set()  # sections of which it knows something
         self._joined: Joined | None = None
         self._has_lane = has_lane(run.settings)
-        self._given = [Given() for _ in self._plans]
+        self._given = [InFlightVersions() for _ in self._plans]
         self._hyper: dict[int, tuple[str, Groups]] = {}
         self.has_detached = False
 
-    def offers(self) -> dict[str, Offer]:
+    def offers(self) -> dict[str, CallSpec]:
         """By name."""
         return {
-            "join": Offer((int,), self._join, self._join_room),
-            "begin": Offer((), partial(self._do, Joined.begin)),
-            "rest": Offer((), partial(self._do, Joined.rest)),
-            "finish": Offer((), partial(self._do, Joined.finish)),
-            "wait_for_others": Offer((), partial(self._do, Joined.wait_for_others)),
-            "detach": Offer((), self._detach),
-            "pull": Offer((int, list), self._pull),
-            "look": Offer((int,), self._look),
-            "lay_down": Offer((int, list, list), self._lay_down, self._lay_down_room),
-            "turn": Offer((int,), self._turn),
-            "kept": Offer((int,), self._kept),
-            "lay_kept": Offer((int,), self._lay_kept, self._lay_kept_room),
+            "join": CallSpec((int,), self._join, self._join_room),
+            "begin": CallSpec((), partial(self._do, Joined.begin)),
+            "rest": CallSpec((), partial(self._do, Joined.rest)),
+            "finish": CallSpec((), partial(self._do, Joined.finish)),
+            "wait_for_others": CallSpec((), partial(self._do, Joined.wait_for_others)),
+            "detach": CallSpec((), self._detach),
+            "pull": CallSpec((int, list), self._pull),
+            "look": CallSpec((int,), self._look),
+            "lay_down": CallSpec((int, list, list), self._lay_down, self._lay_down_room),
+            "turn": CallSpec((int,), self._turn),
+            "kept": CallSpec((int,), self._kept),
+            "lay_kept": CallSpec((int,), self._lay_kept, self._lay_kept_room),
             **TableCalls(self._client).offers(),
-            "push": Offer((int, int, list, bool, bool, list, str), self._push, self._push_room),
+            "push": CallSpec((int, int, list, bool, bool, list, str), self._push, self._push_room),
         }
 
     @property
@@ -144,7 +144,7 @@ class EngineCalls:
         ]
         return [self._joined.late, known]
 
-    def _announce(self, need: Need) -> None:
+    def _announce(self, need: MemoryNeed) -> None:
         self._tell(*need)
 
     def _detach(self) -> None:
@@ -268,7 +268,7 @@ class EngineCalls:
         waited = self._waited() - before
         return Reply([verdict.value, outcome.staleness, client.host.is_over(), waited, come], body)
 
-    def _way(self, client: Client, valid: bool, present: list[Any]) -> Way:
+    def _way(self, client: Client, valid: bool, present: list[Any]) -> EncodedPush:
         """What has come: frames, or gradients as they are; nothing of one that must not be applied."""
         section = client.host.section
         places = len(self._plans[section.number].gradients.fields)
@@ -277,9 +277,9 @@ class EngineCalls:
             gradients = [room if here else None for room, here in zip(rooms, present, strict=True)]
             for place, room in self._rows[section.number].items():
                 gradients[place] = room.gradient(present[place])
-            return Way(gradients, None, client.host.sizes(gradients))
+            return EncodedPush(gradients, None, client.host.sizes(gradients))
         frames = [room[:size] for room, size in zip(self._frames[section.number], present, strict=True)]
-        return Way([None] * places, frames, present)
+        return EncodedPush([None] * places, frames, present)
 
     # --- what a codec leaves out -------------------------------------------------------------------------------------
 

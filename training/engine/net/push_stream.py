@@ -19,7 +19,7 @@ def has_lane(settings: Settings) -> bool:
     return settings.overlap and not settings.rule.waits
 
 
-class Lane:
+class PushStream:
     """One thread makes calls, in the order in which they were begun."""
 
     def __init__(self, channel: Channel) -> None:

@@ -14,11 +14,11 @@ from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Encoder
 from scalebook.training.engine.memory.region import ROW, WAIT
 from scalebook.training.engine.net.channel import Buffers, Channel
-from scalebook.training.engine.net.push_stream import Lane
+from scalebook.training.engine.net.push_stream import PushStream
 from scalebook.training.engine.net.raw_tensors import as_laid_out, bytes_of
 from scalebook.training.engine.store.coded_traffic import CodedPulls
-from scalebook.training.engine.store.hosts import Host, Outcome, Push, Way
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest, Shard
 from scalebook.training.engine.worker_clock import Steps
 
@@ -41,11 +41,11 @@ class RemoteHost(Host):
 
     def __init__(
         self,
-        section: Section,
+        section: OptimizerPartition,
         channel: Channel,
         worker: int,
         pulls: CodedPulls | None = None,
-        lane: Lane | None = None,
+        lane: PushStream | None = None,
     ) -> None:
         super().__init__(section)
         self._channel, self._worker = channel, worker
@@ -72,7 +72,7 @@ class RemoteHost(Host):
     pipelines = False
 
     @override
-    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
+    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> EncodedPush:
         self._land()
         return super().send(worker, seq, gradients, valid)
 
@@ -103,7 +103,7 @@ class RemoteHost(Host):
     def _ask(self, channel: Channel, told: tuple[Any, ...], body: Buffers) -> Any:
         return channel.call("push", *told, body=body, into=lambda reply: self._room(reply[4], self._coming))
 
-    def _fly(self, lane: Lane, told: tuple[Any, ...], body: Buffers) -> Any:
+    def _fly(self, lane: PushStream, told: tuple[Any, ...], body: Buffers) -> Any:
         """By the lane's thread."""
         reply = self._ask(lane.channel, told, body)
         lane.is_over |= Verdict(reply[0]) is Verdict.END
@@ -123,7 +123,7 @@ class RemoteHost(Host):
         self._known = Outcome(Verdict(verdict), staleness)
 
     @override
-    def receive(self, way: Way) -> list[Tensor | None]:
+    def receive(self, way: EncodedPush) -> list[Tensor | None]:
         """It is decoded where the shards are."""
         self._frames = way.frames
         return way.gradients

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scalebook.training.engine.coordination.worker_messages import Phase, PlateauStep
 from scalebook.training.engine.net.channel import Channel
-from scalebook.training.engine.net.push_stream import Lane
+from scalebook.training.engine.net.push_stream import PushStream
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.worker.cursor import Claim
@@ -23,7 +23,7 @@ class RemoteCursor:
     """A `DataCursor` for one worker, which asks for itself alone. Where pushes have a `lane`, what is done follows them
     there."""
 
-    def __init__(self, channel: Channel, workers: int, lane: Lane | None) -> None:
+    def __init__(self, channel: Channel, workers: int, lane: PushStream | None) -> None:
         self._call, self.workers, self._lane = channel.call, workers, lane
 
     def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
@@ -86,8 +86,9 @@ class RemoteSignals:
         return [PlateauStep(*step) for step in self._call("signals.plateau_steps", since)]
 
 
-class RemoteMeetings:
-    """`Meetings`. ValueError for a letter of more than LETTER bytes. Letters travel as they are, behind lengths."""
+class RemoteExchange:
+    """`MessageExchange`. ValueError for a letter of more than LETTER bytes. Letters travel as they are, behind
+    lengths."""
 
     def __init__(self, channel: Channel, workers: int) -> None:
         self._call, self._workers = channel.call, workers

@@ -55,7 +55,7 @@ class _Own:
         ]
 
 
-class OneModel:
+class ModelMultiplexer:
     """`optimizers` are over the model's parameters, before training, and lend every push their hyper-parameters.
 
     `buffers()`: the model's, since a forward pass may put another tensor in the place of one; each worker begins with
@@ -210,11 +210,11 @@ class OneModel:
                 group.update({key: value for key, value in now.items() if group.get(key) is was.get(key)})
 
 
-class BetweenTurns:
+class BetweenWorkers:
     """What the one model shows while no worker's gradient is due: the newest version, lent; or a copy of it, which may
     be written to: that of a snapshot."""
 
-    def __init__(self, workers: SimulatedWorkers, one_model: OneModel) -> None:
+    def __init__(self, workers: SimulatedWorkers, one_model: ModelMultiplexer) -> None:
         self._workers, self._one_model = workers, one_model
         self._put: dict[int, Tensor] = {}
         self._is_copy = False

@@ -10,13 +10,13 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import SharedRun
-from scalebook.training.engine.coordination.worker_messages import SharedMeetings, SharedSignals
+from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
 from scalebook.training.engine.memory.region import ARRIVALS, ROW, SAMPLES, SharedRows
-from scalebook.training.engine.sim.model_multiplexer import BetweenTurns, OneModel
+from scalebook.training.engine.sim.model_multiplexer import BetweenWorkers, ModelMultiplexer
 from scalebook.training.engine.sim.sim_clock import SimulatedClock
 from scalebook.training.engine.sim.sim_workers import SimulatedWorkers
 from scalebook.training.engine.store.rebuilt_optimizer import packed, parameters_of
-from scalebook.training.engine.store.state_view import Showing
+from scalebook.training.engine.store.state_view import StateSwap
 from scalebook.training.engine.store.table_optimizer import is_table, mark_tables
 from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.cursor import Cursor
@@ -24,9 +24,9 @@ from scalebook.training.engine.worker.shared_end import SharedEnd
 from scalebook.training.engine.worker.sparse_rows import RowReaders, sources_of
 from scalebook.training.engine.worker.worker_end import (
     LocalState,
-    Need,
+    MemoryNeed,
     Part,
-    Pushed,
+    PushResult,
     RandomStream,
     Residuals,
     Snapshot,
@@ -40,7 +40,7 @@ class SimulatedJoined:
     def __init__(
         self,
         workers: SimulatedWorkers,
-        one_model: OneModel,
+        one_model: ModelMultiplexer,
         optimizers: Sequence[Optimizer],
         notice: Callable[[], None],
         run: SharedRun,
@@ -52,7 +52,7 @@ class SimulatedJoined:
         self.last = 0
         """Whose turn it was last."""
         self._pending: bool | None = None  # handed over and not pushed: whether it is valid
-        self._between = BetweenTurns(workers, one_model)
+        self._between = BetweenWorkers(workers, one_model)
         self._has_started = self._has_begun = self._has_ended = False
         self._readers: RowReaders | None = None
         self._show_again(0)
@@ -112,7 +112,7 @@ class SimulatedJoined:
         """Nothing: who computes next has pulled when it began."""
 
     def turn(self) -> int | None:
-        """See `PlayingEnd`."""
+        """See `SimulationEnd`."""
         self.push_pending()
         self._between.settle("between two steps, since its last step, validation or checkpoint")
         if not self._has_begun:
@@ -238,7 +238,7 @@ class SimulatedClient:
     def __init__(self, joined: SimulatedJoined, number: int, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self._joined, self._number = joined, number
-        self._state = Showing(optimizer, self._read_state, lambda: tuple(joined.versions))
+        self._state = StateSwap(optimizer, self._read_state, lambda: tuple(joined.versions))
 
     @property
     def version(self) -> int:
@@ -254,18 +254,18 @@ class SimulatedClient:
             return self._joined.workers.joined[self._joined.due].clients[self._number].steps
         return max(joined.clients[self._number].steps for joined in self._joined.workers.joined.values())
 
-    def push(self, valid: bool = True) -> Pushed:
+    def push(self, valid: bool = True) -> PushResult:
         """Hand over; what becomes of it only `completed` can say."""
         self._joined.hand_over(valid)
-        return Pushed(self.version, applied=valid, staleness=0, is_last=False)
+        return PushResult(self.version, applied=valid, staleness=0, is_last=False)
 
-    def completed(self, pushed: Pushed) -> Pushed:
+    def completed(self, pushed: PushResult) -> PushResult:
         """A gradient that still travels, or waits for a round, counts as applied until it is known to be refused."""
         worker = self._joined.last
         self._joined.push_pending()
         outcome = self._joined.workers.pushed.get(worker, pushed)
         is_last = self._joined.client(self._number).host.section.admission.is_over()
-        return Pushed(self.version, outcome.applied, outcome.staleness, is_last, outcome.was_sent)
+        return PushResult(self.version, outcome.applied, outcome.staleness, is_last, outcome.was_sent)
 
     def groups(self) -> list[dict[str, Any]]:
         """With what steps have made of them by now; where workers step by themselves, those of worker 0."""
@@ -300,7 +300,7 @@ class SimulatedClient:
 
 
 class SimulatedEnd(SharedEnd):
-    """A `PlayingEnd`. To the run's shared parts (signals, meetings) it is worker 0."""
+    """A `SimulationEnd`. To the run's shared parts (signals, meetings) it is worker 0."""
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class SimulatedEnd(SharedEnd):
         deadline_s: float,
         cursor: Cursor,
         signals: SharedSignals,
-        meetings: SharedMeetings,
+        meetings: SharedExchange,
         rows: SharedRows,
     ) -> None:
         super().__init__(run, 0, deadline_s, cursor, signals, meetings, rows)
@@ -343,7 +343,7 @@ class SimulatedEnd(SharedEnd):
     def join(
         self,
         optimizers: Sequence[Optimizer],
-        announce: Callable[[Need], None] = lambda need: None,
+        announce: Callable[[MemoryNeed], None] = lambda need: None,
         model: Module | None = None,
     ) -> SimulatedJoined:
         assert self._work is not None, "play first"
@@ -354,7 +354,7 @@ class SimulatedEnd(SharedEnd):
             )
         if model is not None:
             mark_tables(model)
-        one_model = OneModel(optimizers, self._buffers, self._seed, self._streams)
+        one_model = ModelMultiplexer(optimizers, self._buffers, self._seed, self._streams)
 
         def begins(worker: int) -> None:
             if self.workers > 1:  # alone, its hyper-parameters are those of when it pushes, as in any Trainer

@@ -10,10 +10,10 @@ from torch import Tensor
 from scalebook.training.engine.codecs.coder import Coder, Spec
 from scalebook.training.engine.memory.device import Device, Image, Mark, Registered, landing
 from scalebook.training.engine.memory.layout import retyped
-from scalebook.training.engine.memory.region import SectionCounters
+from scalebook.training.engine.memory.region import PartitionCounters
 from scalebook.training.engine.rules.codecs import Codec
 from scalebook.training.engine.store.shard import Newest, Shard
-from scalebook.training.engine.store.store_layout import SectionPlan
+from scalebook.training.engine.store.store_layout import PartitionPlan
 
 
 class Carrier:
@@ -25,7 +25,7 @@ class Carrier:
 
     def __init__(
         self,
-        plan: SectionPlan,
+        plan: PartitionPlan,
         device: Device,
         parameters: Sequence[Tensor],
         lands: bool = True,
@@ -107,7 +107,7 @@ class CodedPushes:
     """
 
     def __init__(
-        self, section: int, plan: SectionPlan, memory: Tensor, counters: SectionCounters, codec: Codec
+        self, section: int, plan: PartitionPlan, memory: Tensor, counters: PartitionCounters, codec: Codec
     ) -> None:
         self._section, self._plan, self._counters = section, plan, counters
         self._memory = memory
@@ -208,7 +208,7 @@ class CodedPulls:
     is part of the next difference: errors feed back by themselves.
     """
 
-    def __init__(self, plan: SectionPlan, codec: Codec, worker: int, known: list[Tensor]) -> None:
+    def __init__(self, plan: PartitionPlan, codec: Codec, worker: int, known: list[Tensor]) -> None:
         self._plan, self._delta, self._worker, self.known = plan, not codec.whole, worker, known
         self._count = 0
         specs = [[Spec(field.shape, field.dtype) for field in shard.version.fields] for shard in plan.shards]

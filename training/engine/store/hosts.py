@@ -12,7 +12,7 @@ from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import METER, PUSHED, ROW, WAIT
 from scalebook.training.engine.rules.codecs import rounded_to, stays_finite
 from scalebook.training.engine.store.coded_traffic import Carrier
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.trace import Origin
 from scalebook.training.engine.worker_clock import Steps, Wait
@@ -46,7 +46,7 @@ class Push(NamedTuple):
         return Origin(self.worker, self.seq, base.version, base.buffer, self.pulled)
 
 
-class Way(NamedTuple):
+class EncodedPush(NamedTuple):
     """A gradient on its way. `frames`: by shard, None where it travels as it is. `sizes`: bytes by shard."""
 
     gradients: list[Tensor | None]
@@ -62,7 +62,8 @@ class Outcome(NamedTuple):
 
 
 class Host(ABC):
-    """One worker's way to the shards of one optimizer; every wait ends with a TimeoutError after `Section.deadline_s`.
+    """One worker's way to the shards of one optimizer; every wait ends with a TimeoutError after
+    `OptimizerPartition.deadline_s`.
 
     A push is applied at most once, even if a process dies in the middle of it. When `push` returns, the worker may
     write to the memory of its gradients again. Methods that may have to wait return steps, which the run's clock takes
@@ -74,7 +75,7 @@ class Host(ABC):
     pipelines: ClassVar[bool] = True
     """Whether it takes gradients from the device itself, a shard applied while the next is on its way."""
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: OptimizerPartition) -> None:
         self.section = section
         self._control, self._admission, self._shards = section.control, section.admission, section.shards
         self._rule, self._deadline_s = section.admission.rule, section.deadline_s
@@ -202,18 +203,18 @@ class Host(ABC):
             return sizes
         return [size + _of_rows(gradients, of) for size, of in zip(sizes, self._row_bytes, strict=True)]
 
-    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
+    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> EncodedPush:
         """Encode what is to be pushed, where it is encoded at all."""
         if self._coded is not None and not valid:  # only that it is there travels
-            return Way([None] * len(gradients), None, [0] * len(self._shards))
+            return EncodedPush([None] * len(gradients), None, [0] * len(self._shards))
         if self._carrier is None:
             gradients = self._brought(gradients)
         if self._coded is None:
-            return Way(gradients, None, self.sizes(gradients))
+            return EncodedPush(gradients, None, self.sizes(gradients))
         frames = self._coded.encode(worker, seq, gradients)
-        return Way(gradients, frames, [frame.numel() for frame in frames])
+        return EncodedPush(gradients, frames, [frame.numel() for frame in frames])
 
-    def receive(self, way: Way) -> list[Tensor | None]:
+    def receive(self, way: EncodedPush) -> list[Tensor | None]:
         """The gradients as they arrive; valid until the next call."""
         if self._coded is None or way.frames is None:
             return way.gradients
@@ -276,7 +277,7 @@ def _of_rows(gradients: Sequence[Tensor | None], tables: Sequence[tuple[int, int
 class InlineHost(Host):
     """No process in between: one pass over the parameters for each update, and no copy for SGD."""
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: OptimizerPartition) -> None:
         super().__init__(section)
         self._places = [shard.plan.parameters for shard in section.shards]
         self._gives_base = self._control.settings.gives_base
@@ -356,7 +357,7 @@ class ProcessHost(Host):
     A worker's replica is a version in shared memory, as under the inline host: a pull copies nothing.
     """
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: OptimizerPartition) -> None:
         super().__init__(section)
         self._overlap, self._serial = self._control.settings.overlap, self._control.settings.serial
 
@@ -431,6 +432,6 @@ class ProcessHost(Host):
         self._waited(worker, asked)
 
 
-def make_host(section: Section) -> Host:
+def make_host(section: OptimizerPartition) -> Host:
     """The host that the settings ask for."""
     return ProcessHost(section) if section.control.settings.has_servers else InlineHost(section)

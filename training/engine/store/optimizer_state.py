@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.engine.hyper import Groups
-from scalebook.training.engine.store.group_changes import GroupNote, Text, read, strangers, write
+from scalebook.training.engine.store.group_changes import GroupNote, NotedText, read, strangers, write
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.state_discovery import StateEntry, cut_out, filled
 from scalebook.training.engine.store.store_layout import ShardPlan
@@ -90,7 +90,7 @@ class StepNotes:
             for group, entries in zip(groups, self._since, strict=True)
         ]
         attributes = {name: own[name] for name in self._attributes if name in own}
-        text, room = write(Text(noted, strangers(self._optimizer), attributes)), self._rooms[buffer]
+        text, room = write(NotedText(noted, strangers(self._optimizer), attributes)), self._rooms[buffer]
         if len(text) + _LENGTH > len(room):
             raise outgrown(self._optimizer)
         room[: _LENGTH + len(text)] = len(text).to_bytes(_LENGTH, "little") + text
@@ -133,7 +133,7 @@ class Slot:
 
 
 @dataclass
-class Formed:
+class StructuredEntry:
     """A value of a parameter's state that is neither a tensor nor a number: its form, and the slots of its tensors."""
 
     parameter: Parameter
@@ -162,7 +162,9 @@ class SharedState:
             else:
                 holes.setdefault((entry.parameter, entry.name), []).append(slot)
         parameters = parameters_of(optimizer)
-        self._formed = [Formed(parameters[at], name, form, holes.get((at, name), [])) for at, name, form in plan.forms]
+        self._formed = [
+            StructuredEntry(parameters[at], name, form, holes.get((at, name), [])) for at, name, form in plan.forms
+        ]
         self._slots = [(parameters[number], slots) for number, slots in self.by_place.items()]
 
     def memory(self, which: int) -> Tensor:
@@ -207,7 +209,7 @@ class SharedState:
         for formed in self._formed:
             self._read_formed(formed, which, present)
 
-    def _read_formed(self, formed: Formed, which: int, present: Tensor) -> None:
+    def _read_formed(self, formed: StructuredEntry, which: int, present: Tensor) -> None:
         """A constant comes with the rest of its parameter's state."""
         if formed.slots and present[formed.slots[0].index]:
             self._optimizer.state[formed.parameter][formed.name] = filled(
@@ -236,7 +238,7 @@ class SharedState:
         for formed in self._formed:
             self._write_formed(formed, which, present)
 
-    def _write_formed(self, formed: Formed, which: int, present: Tensor) -> None:
+    def _write_formed(self, formed: StructuredEntry, which: int, present: Tensor) -> None:
         state = self._optimizer.state.get(formed.parameter, {})
         if (value := state.get(formed.name)) is None and formed.slots:
             return

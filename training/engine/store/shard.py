@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.engine.hyper import Groups
-from scalebook.training.engine.memory.lock import Held
+from scalebook.training.engine.memory.lock import HeldLock
 from scalebook.training.engine.memory.region import (
     AGE,
     APPLIED,
@@ -122,11 +122,11 @@ class Shard:
         row_memory: Tensor | None = None,
         forgets: bool = True,
     ) -> None:
-        """`forgets`: as `Section` has it."""
+        """`forgets`: as `OptimizerPartition` has it."""
         self.plan, self.counters = plan, counters
-        self.applying = Held(counters.apply_lock, deadline_s)
+        self.applying = HeldLock(counters.apply_lock, deadline_s)
         """The apply lock, under which alone `apply` may be called and the optimizer's state be read."""
-        self._versions = Held(
+        self._versions = HeldLock(
             counters.version_lock, deadline_s
         )  # for microseconds: nobody else takes a version, chooses, publishes
         self.flats = [plan.version_memory(memory, buffer) for buffer in range(plan.buffers)]

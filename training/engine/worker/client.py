@@ -12,17 +12,17 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
-from scalebook.training.engine.store.hosts import Host, Outcome, Push, Way
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.rebuilt_optimizer import has_modes, packed
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.trace import WorkerTrace
-from scalebook.training.engine.worker.group_view import ShownNotes
+from scalebook.training.engine.worker.group_view import GroupView
 from scalebook.training.engine.worker.replica import Replica
 from scalebook.training.engine.worker.run_state import RunState
 from scalebook.training.engine.worker.table_reads import TableReads
-from scalebook.training.engine.worker.worker_end import LocalState, Pushed, WrittenError
+from scalebook.training.engine.worker.worker_end import LocalState, PushResult, WrittenError
 from scalebook.training.engine.worker_clock import Steps
 
 
@@ -48,7 +48,7 @@ class OwnTime:
     Not where the worker was interrupted in between (a validation, a checkpoint, a rest).
     """
 
-    def __init__(self, worker: int, section: Section) -> None:
+    def __init__(self, worker: int, section: OptimizerPartition) -> None:
         self._control, self._worker, self._shards = section.control, worker, section.shards
         self._is_noted = section.number == 0 and section.times_workers
         self._last: float | None = None
@@ -151,7 +151,7 @@ class Client:
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare = COMPARED
         self.state = RunState(host, replica, optimizer)
-        self.notes = ShownNotes(host.section, optimizer)
+        self.notes = GroupView(host.section, optimizer)
         self.bases: list[Newest] = []
         self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
         self._clock, self._now = control.clock, control.clock.now
@@ -197,7 +197,7 @@ class Client:
     def _begin_anew_steps(self) -> Steps[None]:
         yield from self._pull_steps()
 
-    def push(self, valid: bool = True) -> Pushed:
+    def push(self, valid: bool = True) -> PushResult:
         """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
 
         `valid` False: the gradients are not to be applied (infinite under a loss scaler, say); the rule counts the push
@@ -205,11 +205,11 @@ class Client:
         """
         return self._clock.play(self.push_steps(valid))
 
-    def completed(self, pushed: Pushed) -> Pushed:
+    def completed(self, pushed: PushResult) -> PushResult:
         """The same: a process of its own has waited for all there is to know."""
         return pushed
 
-    def push_steps(self, valid: bool = True) -> Steps[Pushed]:
+    def push_steps(self, valid: bool = True) -> Steps[PushResult]:
         """The steps of `push`."""
         self.replica.await_gradients()  # that is computing, and not yet a part of the push
         started, waited = self._now(), self._waited()
@@ -225,7 +225,7 @@ class Client:
             gradients, valid, is_sent = self._sum.gradients, self._sum.valid, self._sum.is_full
         return (yield from self._send_steps(PendingPush(gradients, groups, valid, usable, started, waited, is_sent)))
 
-    def _send_steps(self, push: PendingPush) -> Steps[Pushed]:
+    def _send_steps(self, push: PendingPush) -> Steps[PushResult]:
         """Hand in what is to be sent, wait for the rule, and let the replica become what follows."""
         verdict, staleness = Verdict.ADMIT, 0
         if push.is_sent:
@@ -239,7 +239,7 @@ class Client:
         is_last = verdict is Verdict.END or self.host.is_over()
         self._communicated(push.started, push.waited)
         self._own.pushed()
-        return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
+        return PushResult(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
 
     def _arrive_steps(self, push: PendingPush) -> Steps[None]:
         """What the replica becomes after a push."""
@@ -389,7 +389,7 @@ class Client:
         yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
         return (yield from self.deliver(way, groups, valid))
 
-    def deliver(self, way: Way, groups: Groups, valid: bool) -> Steps[Outcome]:
+    def deliver(self, way: EncodedPush, groups: Groups, valid: bool) -> Steps[Outcome]:
         """The rest of `hand_in`, when it has travelled."""
         gradients = self.host.receive(way)
         self._seq += 1

@@ -16,22 +16,22 @@ from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import Control
 from scalebook.training.engine.store.hosts import Host
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.rebuilt_optimizer import step
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.worker.client import Client, PendingPush
 from scalebook.training.engine.worker.replica import Replica
-from scalebook.training.engine.worker.run_state import OwnState
-from scalebook.training.engine.worker.worker_end import LocalState, Pushed
+from scalebook.training.engine.worker.run_state import LocalStepState
+from scalebook.training.engine.worker.worker_end import LocalState, PushResult
 from scalebook.training.engine.worker_clock import Steps
 
 
-class OwnReplica(Replica):
+class LocalReplica(Replica):
     """In memory of its own. Its base are the versions held: those taken last, or `look`ed at since; where a codec
     carries them, what was decoded."""
 
-    def __init__(self, section: Section, parameters: Sequence[Parameter], worker: int) -> None:
+    def __init__(self, section: OptimizerPartition, parameters: Sequence[Parameter], worker: int) -> None:
         super().__init__(section, parameters, own=True, worker=worker)
         self._aside: list[Tensor] = []  # its own values, while it shows others
 
@@ -107,10 +107,10 @@ class LocalClient(Client):
     One that `keeps` its parameters pulls the newest beside them instead, and pushes the force between the two.
     """
 
-    def __init__(self, control: Control, worker: int, host: Host, replica: OwnReplica, optimizer: Optimizer) -> None:
+    def __init__(self, control: Control, worker: int, host: Host, replica: LocalReplica, optimizer: Optimizer) -> None:
         super().__init__(control, worker, host, replica, optimizer)
         self._mine = replica
-        self.state = OwnState(host, replica, optimizer)
+        self.state = LocalStepState(host, replica, optimizer)
         settings = control.settings
         self._local, self._own_clip = settings.local, settings.clip
         self._share = settings.local.pull(control.workers)
@@ -146,7 +146,7 @@ class LocalClient(Client):
             self._since = min(max(self._counters.since[worker] for worker in others), self._local.every - 1)
 
     @override
-    def push_steps(self, valid: bool = True) -> Steps[Pushed]:
+    def push_steps(self, valid: bool = True) -> Steps[PushResult]:
         self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
         self._count_gradient()
         self._step(valid)

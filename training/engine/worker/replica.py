@@ -7,19 +7,19 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from scalebook.training.engine.hyper import Groups
-from scalebook.training.engine.memory.cow_mapping import Lending
+from scalebook.training.engine.memory.cow_mapping import CowMapping
 from scalebook.training.engine.memory.device import Image, Registered, landing
 from scalebook.training.engine.store.coded_traffic import CodedPulls
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest, Shard
 from scalebook.training.engine.store.table_shard import Tables
 
 
-class LentTables:
+class SharedTables:
     """Of one optimizer in one worker. A table has no versions: what somebody computes with are rows as of the version
     held (`TableReads`)."""
 
-    def __init__(self, shards: Sequence[Shard], parameters: Sequence[Parameter], lending: Lending | None) -> None:
+    def __init__(self, shards: Sequence[Shard], parameters: Sequence[Parameter], lending: CowMapping | None) -> None:
         self._shards, self._parameters, self._lending = shards, parameters, lending
         self._place = {
             place: (shard, i) for shard in shards if shard.plan.tables for i, place in enumerate(shard.plan.parameters)
@@ -78,7 +78,7 @@ class Replica:
 
     `lent`: on a CPU the parameters are views into the versions that this worker holds, so that taking one copies
     nothing; the parameters change their storage with it, and what is written into them stays in this process
-    (`Lending`). Otherwise (on a GPU, and when the worker itself steps between two pulls) they lie in memory of their
+    (`CowMapping`). Otherwise (on a GPU, and when the worker itself steps between two pulls) they lie in memory of their
     own, and a take is a copy, which a device makes by itself (`memory/device.py`): a version is held until it is over.
 
     A parameter that does not require a gradient when training begins is the worker's own, as buffers are: nobody
@@ -87,10 +87,10 @@ class Replica:
 
     def __init__(
         self,
-        section: Section,
+        section: OptimizerPartition,
         parameters: Sequence[Parameter],
         own: bool,
-        lending: Lending | None = None,
+        lending: CowMapping | None = None,
         worker: int = 0,
         decodes: bool = True,
     ) -> None:
@@ -104,7 +104,7 @@ class Replica:
         self._place = {
             place: (s, i) for s, shard in enumerate(self._shards) for i, place in enumerate(shard.plan.parameters)
         }
-        self._tables = LentTables(self._shards, self.parameters, self._lending)
+        self._tables = SharedTables(self._shards, self.parameters, self._lending)
         self.tables = self._tables.places
         """Places of the sparse tables. Their parameters are always those of now, and read row by row."""
         self._sizes = [self._bytes_of(shard, frozenset()) for shard in self._shards]
@@ -355,7 +355,7 @@ class Replica:
         ends_at = plan.version_at(plan.buffers)
         return self._lending.versions(plan.version, range(plan.versions_at, ends_at, plan.version_bytes))
 
-    def _coded(self, section: Section, worker: int) -> CodedPulls | None:
+    def _coded(self, section: OptimizerPartition, worker: int) -> CodedPulls | None:
         settings = section.control.settings
         if not settings.pull_codec.codes:
             return None

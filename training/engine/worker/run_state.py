@@ -8,14 +8,14 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.engine.store.hosts import Host
-from scalebook.training.engine.store.state_view import Showing, copied
+from scalebook.training.engine.store.state_view import StateSwap, copied
 from scalebook.training.engine.worker.replica import Replica
 
 State = dict[Any, Any]
 """By place of the parameter; what belongs to none by its own key."""
 
 
-class RunState(Showing):
+class RunState(StateSwap):
     """The state that lies in the shards: of the last snapshot until the worker goes on, else of this moment."""
 
     def __init__(self, host: Host, replica: Replica, optimizer: Optimizer) -> None:
@@ -72,7 +72,7 @@ def _sorted(state: State) -> State:
     return dict(sorted(state.items(), key=lambda item: (not isinstance(item[0], int), item[0])))
 
 
-class OwnState(RunState):
+class LocalStepState(RunState):
     """Of a worker that makes steps of its own: its optimizer has a state, which it keeps."""
 
     @override

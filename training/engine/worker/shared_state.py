@@ -106,7 +106,7 @@ class Signals(Protocol):
         """All that were added, from number `since` on."""
 
 
-class Meetings(Protocol):
+class MessageExchange(Protocol):
     """Where workers exchange letters; each call blocks until all that must come are there."""
 
     def enter(self, phase: Phase) -> None:

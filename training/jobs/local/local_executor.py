@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import psutil
 
-from scalebook.training.jobs.devices import Machine, this_machine
-from scalebook.training.jobs.executor import Executor, Level, Taken
+from scalebook.training.jobs.devices import NodeDevices, this_machine
+from scalebook.training.jobs.executor import Executor, JobUsage, Level
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session, writes_to
 
 
@@ -47,7 +47,7 @@ class LocalExecutor(Executor[LocalHandle]):
         self._ours: set[tuple[LocalHandle, str]] = set()
         """Handles that have been found to mean a job, each with its folder."""
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[NodeDevices]:
         return [this_machine()]
 
     def alive(self, handle: LocalHandle) -> bool:
@@ -71,7 +71,7 @@ class LocalExecutor(Executor[LocalHandle]):
             self._family.pop(handle, None)
         return not left
 
-    def taken(self, handle: LocalHandle) -> Taken | None:
+    def taken(self, handle: LocalHandle) -> JobUsage | None:
         """By `/proc`: of memory the proportional set size (PSS), in which n processes have 1/n of a shared page."""
         cpu_s = memory = 0.0
         if not self.alive(handle):
@@ -81,7 +81,7 @@ class LocalExecutor(Executor[LocalHandle]):
                 member = psutil.Process(process.pid)
                 cpu_s += sum(member.cpu_times()[:4])  # its own, and of its children that have ended
                 memory += member.memory_full_info().pss
-        return Taken(cpu_s, memory / 1e6)
+        return JobUsage(cpu_s, memory / 1e6)
 
     def processes(self, handle: LocalHandle) -> list[int]:
         if not self.alive(handle):

@@ -125,7 +125,7 @@ def updates_estimated(trainer: Trainer, settings: Settings, processes: int, work
             loop.max_batches = own[0]
 
 
-class Following:
+class ScheduleFollower:
     """Of one worker, from the moment it has joined; `schedule` and `count` once its training begins. `workers`: of the
     run."""
 

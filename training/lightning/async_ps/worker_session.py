@@ -12,14 +12,14 @@ from torchmetrics.metric import jit_distributed_available
 from typing_extensions import override
 
 from scalebook.training.engine.memory.uncopied import Uncopied
-from scalebook.training.engine.worker.worker_end import JoinedEnd, Need, Phase, Pushed
-from scalebook.training.lightning.async_ps.applied_step import Pushing
+from scalebook.training.engine.worker.worker_end import JoinedEnd, MemoryNeed, Phase, PushResult
+from scalebook.training.lightning.async_ps.applied_step import PushingStep
 from scalebook.training.lightning.async_ps.collective_order import Stage
 from scalebook.training.lightning.async_ps.collectives import Collectives
 from scalebook.training.lightning.async_ps.refusals import announce_memory, refuse_model, refuse_optimizers
-from scalebook.training.lightning.async_ps.schedules import Following
+from scalebook.training.lightning.async_ps.schedules import ScheduleFollower
 from scalebook.training.lightning.async_ps.session import Session, State
-from scalebook.training.lightning.async_ps.snapshots import Resumed, Snapshots
+from scalebook.training.lightning.async_ps.snapshots import ResumePoint, Snapshots
 from scalebook.training.lightning.async_ps.worker_process import FinishedWorker, WorkerParts, WorkerProcess
 from scalebook.training.lightning.buffers import Buffers
 from scalebook.training.lightning.package import LightningModule, Trainer, TrainerStatus
@@ -99,12 +99,12 @@ class WorkerSession(WorkerProcess):
         self.joined = self._join(model, optimizers)
         self._share_buffers()
         self.joined.name_parameters(model.named_parameters())
-        self.following = Following(self.joined, self.trainer, self.rank, workers, self.end.signals)
+        self.following = ScheduleFollower(self.joined, self.trainer, self.rank, workers, self.end.signals)
         self.snapshots = Snapshots(
             parts, self.joined, self.buffers, self.following, self.wait_for_others, self.clock_state
         )
-        self.resumed = Resumed([0] * len(optimizers))
-        self._pushing = {id(client.optimizer): Pushing(client.optimizer, client) for client in self.joined.clients}
+        self.resumed = ResumePoint([0] * len(optimizers))
+        self._pushing = {id(client.optimizer): PushingStep(client.optimizer, client) for client in self.joined.clients}
         several = len(optimizers) > 1 and server.rule.synchronous
         self._meets_at_epochs = several or server.meets_after_epochs(workers)
         self.has_left = False
@@ -120,7 +120,7 @@ class WorkerSession(WorkerProcess):
     def _share_buffers(self) -> None:
         self.buffers.share(self.end.meetings)
 
-    def _announce(self, need: Need) -> None:
+    def _announce(self, need: MemoryNeed) -> None:
         """What a run of some size takes: memory, which may be refused."""
         announce_memory(need, self.device)
 
@@ -226,7 +226,7 @@ class WorkerSession(WorkerProcess):
         return self.rank
 
     @override
-    def stepped(self, optimizer: Optimizer) -> Pushed | None:
+    def stepped(self, optimizer: Optimizer) -> PushResult | None:
         if (pushing := self._pushing.get(id(optimizer))) is None:
             return None
         pushed = pushing.result()
@@ -243,7 +243,7 @@ class WorkerSession(WorkerProcess):
             self.data.pushed(trainer)
         return pushed
 
-    def _take_buffers(self, pushed: Pushed) -> None:
+    def _take_buffers(self, pushed: PushResult) -> None:
         if pushed.was_sent:
             self.buffers.take(self.rank, self.following.updates)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from scalebook.training.engine.memory.device import Device, Mark
 
 
-class Spent(NamedTuple):
+class StepSeconds(NamedTuple):
     """Seconds."""
 
     computing: float
@@ -47,12 +47,12 @@ class DeviceSteps:
         self._last = end
         self._read()
 
-    def taken(self, wait: bool = False) -> Spent:
+    def taken(self, wait: bool = False) -> StepSeconds:
         """Since the last call, by steps that are over. `wait`: for all that were begun."""
         if wait and self._last is not None:
             self._device.wait(self._last)
         self._read()
-        spent, self._computed, self._waited = Spent(self._computed, self._waited), 0.0, 0.0
+        spent, self._computed, self._waited = StepSeconds(self._computed, self._waited), 0.0, 0.0
         return spent
 
     def _read(self) -> None:

@@ -25,9 +25,9 @@ from scalebook.training.lightning.callbacks.computed_figures import (
     staleness,
 )
 from scalebook.training.lightning.callbacks.data_wait import DataClock
-from scalebook.training.lightning.callbacks.device_steps import DeviceSteps, Spent
+from scalebook.training.lightning.callbacks.device_steps import DeviceSteps, StepSeconds
 from scalebook.training.lightning.callbacks.metric_summary import MetricSummary, logged
-from scalebook.training.lightning.callbacks.step_counts import CountedHere
+from scalebook.training.lightning.callbacks.step_counts import LocalFigures
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Goal, told
@@ -115,11 +115,11 @@ class Measure(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.measured = figures_of(trainer) or CountedHere(trainer)
-        if self._restored and isinstance(self.measured, CountedHere):
+        self.measured = figures_of(trainer) or LocalFigures(trainer)
+        if self._restored and isinstance(self.measured, LocalFigures):
             self.measured.add_samples(self._restored["samples"] // trainer.world_size)
         device = device_of([*pl_module.parameters()])
-        if isinstance(self.measured, CountedHere) and not device.is_host:
+        if isinstance(self.measured, LocalFigures) and not device.is_host:
             self._on_device = DeviceSteps(device)
         self._window = Window(STEPS if self.measured.is_simulated else 0)
         self._idle_of_others = self._waited(trainer)
@@ -279,7 +279,7 @@ class Measure(Callback):
             spent = self._on_device.taken(wait=last)
         else:
             computing = max(0.0, self._busy - (waited - self._idle_of_others))
-            spent = Spent(computing, self.clock.seconds - self._data_told)
+            spent = StepSeconds(computing, self.clock.seconds - self._data_told)
         self.measured.add_time("compute", spent.computing)
         self.measured.add_time("data", spent.fetching)
         self.measured.note_memory(self._memory.peak(trainer.strategy.root_device, at_once=last))
@@ -287,7 +287,7 @@ class Measure(Callback):
 
     def _waited(self, trainer: Trainer) -> float:
         """Seconds that the strategy itself has measured inside this worker's batches."""
-        if self.measured is None or isinstance(self.measured, CountedHere):
+        if self.measured is None or isinstance(self.measured, LocalFigures):
             return 0.0
         times = self.measured.worker_times()
         mine = times[trainer.global_rank] if trainer.global_rank < len(times) else None
@@ -295,7 +295,7 @@ class Measure(Callback):
 
     def _training_seconds(self, now: float) -> float:
         """The clock against which throughput counts: it stands while all workers wait for a validation."""
-        return now - self._validation_s if isinstance(self.measured, CountedHere) else now
+        return now - self._validation_s if isinstance(self.measured, LocalFigures) else now
 
     def _own_metrics(self, trainer: Trainer, everything: bool = False) -> dict[str, float]:
         """What the model itself has logged of the last batch, under names that begin with `train/`; with `everything`

@@ -86,10 +86,10 @@ def origins_left(
 NO_LIMIT: Final = -1
 
 
-class PlayedWork:
+class SimulatedWork:
     """The `Work` of all workers: that of the loader that there is, which may be another one in every epoch."""
 
-    claims: "PlayedClaims | None" = None
+    claims: "SimulatedClaims | None" = None
 
     def take(self, worker: int) -> bool:
         return self.claims is not None and self.claims.take(worker)
@@ -110,7 +110,7 @@ class PlayedWork:
             self.claims.returns(worker)
 
 
-class PlayedClaims:
+class SimulatedClaims:
     """Stands where `Claims` does, and answers as their `Work`.
 
     A worker claims when it begins a gradient, and goes on into its own next epoch when nothing is left of this one, as
@@ -145,7 +145,7 @@ class PlayedClaims:
         self._epoch, self._batches, self._delivered = 0, 0, 0  # of the loop
         self._has_ended = False
 
-    def succeed(self, before: "PlayedClaims") -> None:
+    def succeed(self, before: "SimulatedClaims") -> None:
         """Take the place of those of an earlier loader: workers go on where they are."""
         self.plans, self._taken, self._epoch_of = before.plans, before._taken, before._epoch_of
 

@@ -25,9 +25,9 @@ from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
 from scalebook.training.engine.memory.uncopied import Uncopied
-from scalebook.training.engine.worker.worker_end import DataCursor, Meetings
+from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
 from scalebook.training.experiments.validation_interval import too_rare
-from scalebook.training.lightning.data.batch_claims import PlayedWork
+from scalebook.training.lightning.data.batch_claims import SimulatedWork
 from scalebook.training.lightning.data.shared_loader import POLL_S, SharedLoader
 from scalebook.training.lightning.package import (
     Callback,
@@ -54,7 +54,7 @@ class Stream:
     lost for the run.
     """
 
-    def __init__(self, loader: Iterable[Any], worker: int, workers: int, meetings: Meetings | None) -> None:
+    def __init__(self, loader: Iterable[Any], worker: int, workers: int, meetings: MessageExchange | None) -> None:
         self.loader, self._worker, self._workers, self._meetings = loader, worker, workers, meetings
         self._divides_itself = False
         self._begun: Iterator[Any] | None = None  # from its first batch on, which has been looked at
@@ -137,7 +137,7 @@ class SharedData(Uncopied):
         self,
         cursor: DataCursor,
         turns: bool,
-        meetings: Meetings | None = None,
+        meetings: MessageExchange | None = None,
         turn: Callable[[], int | None] | None = None,
         is_elastic: bool = False,
         meets: bool = False,
@@ -145,7 +145,7 @@ class SharedData(Uncopied):
         self.cursor, self.turns, self._turn, self._is_elastic = cursor, turns, turn, is_elastic
         self._meets = meets
         self.workers = cursor.workers if turn is None else 1
-        self.work = PlayedWork()
+        self.work = SimulatedWork()
         self._meetings = meetings
         self.worker, self._joined = 0, False  # not, in a server process
         self.deadline_s = 600.0

@@ -32,10 +32,10 @@ from scalebook.training.engine.served_run import (
     LEAVE_S,
     PULSE_S,
     ChannelLost,
-    Met,
     MonitorMailbox,
     Refused,
     RemoteMailbox,
+    StartSignal,
     run_name,
 )
 from scalebook.training.lightning.processes.forked import fork, holding_back_sigterm
@@ -79,7 +79,7 @@ class NodeMonitor(PeerMonitor):
     """Where a config has the deadline."""
 
     def __init__(
-        self, place: NodeRank, met: Met, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]
+        self, place: NodeRank, met: StartSignal, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]
     ) -> None:
         self.await_met = met.await_number
         """In a worker, by a deadline in seconds: until all machines have come. The number that the first says then."""

@@ -15,15 +15,22 @@ from typing import Any, Final
 
 from scalebook.training.lightning.processes.forked import Body, Role, WorkerTraceback
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
-from scalebook.training.lightning.processes.process_watch import Arrivals, Lost, Policy, ProcessWatch, Reaction, Waits
+from scalebook.training.lightning.processes.process_watch import (
+    Arrivals,
+    LostProcess,
+    Policy,
+    ProcessWatch,
+    Reaction,
+    Waits,
+)
 from scalebook.training.lightning.processes.threads import each_of
 
-__all__ = ["Lost", "Policy", "Reaction", "WorkerTraceback", "run_workers"]
+__all__ = ["LostProcess", "Policy", "Reaction", "WorkerTraceback", "run_workers"]
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 
 
-def always_end(_lost: Lost) -> Reaction:
+def always_end(_lost: LostProcess) -> Reaction:
     """The policy of a run that cannot do without any of its processes."""
     return Reaction.END
 

@@ -43,7 +43,7 @@ from scalebook.training.lightning.package import (
     move_data_to_device,
 )
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
-from scalebook.training.lightning.processes.processes import Lost, Reaction, run_workers
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 from scalebook.training.lightning.processes.threads import check_fork
 
 
@@ -184,7 +184,7 @@ class AroundFork:
         """In worker `worker`, after its work: whether its results are those of the Trainer that was asked here."""
         return worker == first
 
-    def lost(self, lost: Lost) -> Reaction:
+    def lost(self, lost: LostProcess) -> Reaction:
         """In the monitor, when a process has died."""
         return Reaction.END
 

@@ -24,13 +24,13 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.jobs.supervisor_handle import Keeper
-from scalebook.training.search.driver.driver_progress import Telling
+from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
+from scalebook.training.search.driver.driver_progress import SearchReporter
 from scalebook.training.search.driver.search_record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, side_by_side
 from scalebook.training.search.driver.trial_outcome import PRUNED, TrialEnd, judge, trial_end, value
 from scalebook.training.search.driver.trial_source import TrialSource
-from scalebook.training.search.search_folder import Driving, SearchFolder, SearchResult
+from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult
 from scalebook.training.search.study.own_values import quality
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study
@@ -55,14 +55,14 @@ class Driver:
         self.description = describe(folder.workspace)
         self.record = SearchRecord(folder)
         self.jobs = TrialJobs(folder, self.description)
-        self.telling = Telling(folder, self.record)
+        self.telling = SearchReporter(folder, self.record)
         self.running: dict[int, Trial] = {}
         self.records: list[TrialRecord] = []
         self._wrong: tuple[str, str] | None = None
         """Why no further trial is of use, and what to do, as the first trials have shown."""
         self._news = True
         """Whether a trial has ended since the last look at all of them."""
-        self._keeper = Keeper(folder.workspace)
+        self._keeper = SupervisorKeeper(folder.workspace)
         self._read_spec()
 
     def drive(self) -> SearchResult | None:
@@ -315,7 +315,7 @@ def drive(folder: SearchFolder) -> int:
             return 0
         result: SearchResult | None = None
         try:
-            folder.write(Driving(ProcessId.of(), time.time()))
+            folder.write(DriverProcess(ProcessId.of(), time.time()))
             driver = Driver(folder, leaving)
             result = driver.drive()
             if result is not None:

@@ -20,7 +20,7 @@ LEAST_LEFT: Final = 0.05
 """Of a mean trial: what one that has taken longer than that is thought to need still."""
 
 
-class Telling:
+class SearchReporter:
     """Writes `progress.json` every second while `progress` is called often."""
 
     def __init__(self, folder: SearchFolder, record: SearchRecord) -> None:

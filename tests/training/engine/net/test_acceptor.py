@@ -3,11 +3,11 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from scalebook.training.engine.net.acceptor import Lives
+from scalebook.training.engine.net.acceptor import GenerationCounter
 
 
 def test_who_asks_later_has_a_larger_one_in_whatever_thread_or_process() -> None:
-    lives = Lives()
+    lives = GenerationCounter()
     reader, writer = os.pipe()
     before = lives.give()
     children = []
@@ -29,7 +29,7 @@ def test_who_asks_later_has_a_larger_one_in_whatever_thread_or_process() -> None
 
 
 def test_one_that_was_given_may_begin_once_and_none_that_is_older() -> None:
-    lives = Lives()
+    lives = GenerationCounter()
     first, second, third = (lives.give() for _ in range(3))
     assert (lives.newest < first, lives.have_begun) == (True, False)
     assert [lives.may_begin(one) for one in (first - 1, first, third, third + 1)] == [False, True, True, False]
@@ -39,5 +39,5 @@ def test_one_that_was_given_may_begin_once_and_none_that_is_older() -> None:
 
 
 def test_those_of_another_launch_are_none_of_these() -> None:
-    one, other = Lives(), Lives()
+    one, other = GenerationCounter(), GenerationCounter()
     assert not other.may_begin(one.give())

@@ -10,7 +10,7 @@ from torch.optim import SGD, Optimizer
 from scalebook.training.engine import Settings, SharedRun, WrittenError
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution
 from scalebook.training.engine.rules.update_rules import Bounded, Rule, Sync
-from scalebook.training.engine.sim import OneModel, SimulatedClock, SimulatedWorkers
+from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
 from tests.training.engine.sim.works import Asked
 
 SEED = 9
@@ -62,7 +62,7 @@ def trained(
 def with_one_model(rule: Rule, deaths: tuple[Death, ...] = ()) -> Tensor:
     model = made()
     optimizer = optimizer_of(model)
-    one = OneModel([optimizer], lambda: list(model.buffers()), SEED)
+    one = ModelMultiplexer([optimizer], lambda: list(model.buffers()), SEED)
 
     def compute(worker: int, number: int) -> None:
         one.show(worker)
@@ -112,7 +112,7 @@ def test_a_worker_that_returns_begins_anew() -> None:
 def test_what_is_written_into_the_model_is_an_error(through_data: bool) -> None:
     model = made()
     optimizer = optimizer_of(model)
-    one = OneModel([optimizer], lambda: list(model.buffers()))
+    one = ModelMultiplexer([optimizer], lambda: list(model.buffers()))
 
     def compute(worker: int, number: int) -> None:
         one.show(worker)
@@ -133,7 +133,7 @@ def test_what_is_written_into_the_model_is_an_error(through_data: bool) -> None:
 def test_a_group_that_is_added_is_an_error() -> None:
     model = made()
     optimizer = optimizer_of(model)
-    one = OneModel([optimizer], lambda: list(model.buffers()))
+    one = ModelMultiplexer([optimizer], lambda: list(model.buffers()))
 
     def compute(worker: int, number: int) -> None:
         one.show(worker)
@@ -147,7 +147,7 @@ def test_a_group_that_is_added_is_an_error() -> None:
 
 def test_no_worker_has_parameters_of_its_own() -> None:
     model = made()
-    one = OneModel([optimizer_of(model)])
+    one = ModelMultiplexer([optimizer_of(model)])
     clock = SimulatedClock(ClockSettings(1.0), workers=8)
     run = SharedRun(8, Settings(), clock)
     workers = SimulatedWorkers(run, clock, one.make, Asked(lambda worker: True))

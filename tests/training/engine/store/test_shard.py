@@ -14,7 +14,7 @@ from scalebook.training.engine import Settings
 from scalebook.training.engine.memory.region import DUPLICATES, METER, Control
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.shard import Shard
-from scalebook.training.engine.store.store_layout import SectionPlan, digest, plan_section
+from scalebook.training.engine.store.store_layout import PartitionPlan, digest, plan_section
 from scalebook.training.engine.trace import Origin
 from scalebook.training.zoo.optimizers import LAMB, LARS
 from tests.training.engine.custom_optimizers import (
@@ -335,7 +335,7 @@ def test_state_that_changes_its_type_during_the_run_is_named() -> None:
 def test_plans_differ_when_models_or_settings_differ() -> None:
     def number(name: str, shards: int = 1) -> int:
         settings = Settings(shards=shards)
-        plan: SectionPlan = plan_section(OPTIMIZERS[name](parameters()), settings, 2)
+        plan: PartitionPlan = plan_section(OPTIMIZERS[name](parameters()), settings, 2)
         return digest([plan], settings)
 
     assert number("SGD") == number("SGD")

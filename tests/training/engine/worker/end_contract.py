@@ -19,7 +19,15 @@ from scalebook.training.engine.rules.damping import DropAbove, Inverse
 from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Bounded, Sync
-from scalebook.training.engine.worker.worker_end import Claim, Need, Phase, PlateauStep, Pushed, WorkerEnd, WrittenError
+from scalebook.training.engine.worker.worker_end import (
+    Claim,
+    MemoryNeed,
+    Phase,
+    PlateauStep,
+    PushResult,
+    WorkerEnd,
+    WrittenError,
+)
 from tests.training.engine.custom_optimizers import CountsInGroups
 from tests.training.engine.worker.peers import DEADLINE_S, Make, Peer, adam, counting, together
 
@@ -68,7 +76,7 @@ class EndContract(ABC):
     def test_a_push_is_an_update_that_others_see_when_they_pull(self) -> None:
         with self.run(2) as (launch, (first, second)):
             assert (first.end.worker, second.end.worker, second.end.workers) == (0, 1, 2)
-            assert first.push() == Pushed(version=1, applied=True, staleness=0, is_last=False)
+            assert first.push() == PushResult(version=1, applied=True, staleness=0, is_last=False)
             assert (first.values(), second.values(), second.joined.versions) == ({-1.0}, {0.0}, [0])
             second.joined.pull()
             assert (second.values(), second.joined.versions) == ({-1.0}, [1])
@@ -102,14 +110,14 @@ class EndContract(ABC):
     def test_a_dropped_push_is_said_to_be_one_and_counted(self) -> None:
         with self.run(2, damping=DropAbove(0)) as (launch, (first, second)):
             first.push()
-            assert second.push() == Pushed(version=1, applied=False, staleness=1, is_last=False)
+            assert second.push() == PushResult(version=1, applied=False, staleness=1, is_last=False)
             assert [(row.applied, row.dropped) for row in launch.figures.pushes() if row.shard == 0] == [(1, 0), (0, 1)]
 
     def test_the_last_push_of_a_budget_says_so_and_the_run_is_over(self) -> None:
         with self.run(2, max_updates=2) as (launch, (first, second)):
             assert not first.push().is_last
             assert not first.end.is_over()
-            assert second.push() == Pushed(version=2, applied=True, staleness=1, is_last=True)
+            assert second.push() == PushResult(version=2, applied=True, staleness=1, is_last=True)
             assert first.end.is_over()
             assert not first.push().applied
             assert launch.figures.counts().updates == 2
@@ -281,7 +289,7 @@ class EndContract(ABC):
     # --- joining, dying, coming back -------------------------------------------------------------------------------
 
     def test_worker_0_announces_what_the_run_needs_before_it_takes_it(self) -> None:
-        needs: list[Need] = []
+        needs: list[MemoryNeed] = []
         launch = Launch(1, Settings(**self.settings))
         with self.launched(launch, counting) as end_of:
             parameters = [Parameter(torch.zeros(3)), Parameter(torch.zeros(2, 2))]

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.engine.worker.worker_end import Claim
-from scalebook.training.lightning.data.batch_claims import PlayedClaims
+from scalebook.training.lightning.data.batch_claims import SimulatedClaims
 from scalebook.training.lightning.data.epoch_order import EpochOrder
 
 
@@ -25,13 +25,13 @@ class Counting(Cursor):
         return super().outstanding(besides)
 
 
-def claims(cursor: Cursor, epochs: int = 1) -> PlayedClaims:
+def claims(cursor: Cursor, epochs: int = 1) -> SimulatedClaims:
     order = EpochOrder(DataLoader(TensorDataset(torch.zeros(1))), alone=False)  # never asked: nothing is loaded
 
     def turn() -> int | None:
         raise AssertionError("nothing is loaded")
 
-    return PlayedClaims(cursor, True, True, order, turn, lambda epoch: cursor.workers, lambda: epochs, lambda: False)
+    return SimulatedClaims(cursor, True, True, order, turn, lambda epoch: cursor.workers, lambda: epochs, lambda: False)
 
 
 def test_who_waits_for_others_asks_the_cursor_once_however_often_it_is_asked() -> None:
