@@ -113,7 +113,7 @@ def play(
 
     try:
         players = SimulatedWorkers(run, now, make, EndlessWork())
-        players.begin()
+        players.begin_all()
         (shard,) = players.sections[0].shards
         stale, at = list[tuple[int, int]](), list[float]()
         for _ in range(gradients):

@@ -73,7 +73,7 @@ def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reac
     clock = SimulatedClock(TIMING, WORKERS, seed=seed)
     shared = SharedRun(WORKERS, Settings(rule, local=local), clock)
     players = SimulatedWorkers(shared, clock, one_model.make, EndlessWork())
-    players.begin()
+    players.begin_all()
     looks: list[tuple[float, float, float]] = []
     losses: list[float] = []
     try:
@@ -83,7 +83,7 @@ def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reac
                 break
             worker = players.next()
             assert worker is not None, "there is always another batch"
-            one_model.show(worker)
+            one_model.switch_to(worker)
             gradient(model, batch(seed, epoch, place))
             one_model.hand_over(worker)
             players.push()

@@ -142,12 +142,12 @@ def virtual(workers: int, rule: str) -> Iterator[Virtual]:
     clock, settings = CountingClock(TIMING, workers), Settings(RULES[rule]())
     run = SharedRun(workers, settings, clock)
     all_of_them = SimulatedWorkers(run, clock, one_model.make, EndlessWork())
-    all_of_them.begin()
+    all_of_them.begin_all()
 
     def step() -> None:
         worker = all_of_them.next()
         assert worker is not None
-        one_model.show(worker)
+        one_model.switch_to(worker)
         gradient()
         one_model.hand_over(worker)
         all_of_them.push()

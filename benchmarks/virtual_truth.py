@@ -147,16 +147,16 @@ def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float
     one = ModelMultiplexer([SGD(model.parameters(), lr=LEARNING_RATE)])
     players = SimulatedWorkers(run, clock, one.make, EndlessWork(), gradient_s=gradient_s)
     numbers, losses = {worker: worker for worker in range(workers)}, []
-    players.begin()
+    players.begin_all()
     while (worker := players.next()) is not None and clock.now() < seconds:
-        one.show(worker)
+        one.switch_to(worker)
         losses.append(computed(model, seed, numbers[worker]))
         numbers[worker] += workers
         one.hand_over(worker)
         players.push()
     updates = players.sections[0].shards[0].version / clock.now()
     found = _seen(run, updates, losses)
-    players.end()
+    players.end_all()
     players.detach()
     run.close()
     return found

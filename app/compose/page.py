@@ -309,7 +309,7 @@ def finish(
 
     stored = write(_opened() or notebooks.read(choice.path), put, said="" if intent == "run" else f"Saved {name}.")
     if stored is None:
-        state.clicks().settle(key, done=False)
+        state.clicks().mark_handled(key, done=False)
         return
     jobs = []
     if intent == "run":
@@ -323,7 +323,7 @@ def finish(
             cell=name,
             recorded=claim_locks.tags(stored.notebook, name, description),
         )
-    state.clicks().settle(key)
+    state.clicks().mark_handled(key)
     drafts.discard(workspace, SavedDraft, *draft.source)
     state.reset_draft(("", ""), {}, "", 1)
     if jobs:

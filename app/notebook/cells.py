@@ -69,13 +69,13 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     offer_turn([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
-        state.clicks().settle(clicked, done=_run_one(stored, cell))
+        state.clicks().mark_handled(clicked, done=_run_one(stored, cell))
     elif intent == "stop":
         asked = runs.stop_seeds(seeds)
-        state.clicks().settle(clicked)
+        state.clicks().mark_handled(clicked)
         state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
     elif intent in ("edit", "search", "plan", "duplicate", "simulate"):
-        state.clicks().settle(clicked)
+        state.clicks().mark_handled(clicked)
         _leave(intent, stored.path.stem, cell, load.workers)
     elif intent == "delete":
         dialogs.confirm_delete(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
@@ -83,7 +83,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         ask_comparison([comparisons.new_comparison(stored, description, [cell.name], index + 1, recorded(stored))])
     elif intent is not None:
         notes.place(intent, stored, index)
-        state.clicks().settle(clicked)
+        state.clicks().mark_handled(clicked)
     if intent is not None:
         st.rerun()
 
@@ -174,7 +174,7 @@ def _run(stored: Stored, only_stale: bool) -> None:
             submitted += _submit(stored, cell, only_stale)
         except ConfigError as error:
             refusals.append(f"{cell.name} did not start: {error}")
-    state.clicks().settle(STALE if only_stale else ALL, done=bool(submitted))
+    state.clicks().mark_handled(STALE if only_stale else ALL, done=bool(submitted))
     words = [f"Submitted {plural(submitted, 'run')}.", *refusals]
     state.say("  \n".join(words), ":material/error:" if refusals else ":material/play_arrow:")
     st.rerun()
@@ -211,7 +211,7 @@ def _stop(stored: Stored) -> None:
     for search in live:
         search_requests.stop(search.folder)
     words += ["1 search" if len(live) == 1 else f"{len(live)} searches"] if live else []
-    state.clicks().settle(STOP)
+    state.clicks().mark_handled(STOP)
     state.say(f"Asked {' and '.join(words) or 'nothing'} to stop.", ":material/stop:")
     st.rerun()
 

@@ -153,7 +153,7 @@ def _add_examples() -> None:
         state.say(str(error), ":material/error:")
     else:
         state.say(f"Added {plural(sum(copied.values()), 'notebook')}.")
-    state.clicks().settle(ADD, done=False)
+    state.clicks().mark_handled(ADD, done=False)
     st.switch_page(NOTEBOOK.script)
 
 

@@ -120,7 +120,7 @@ def _standing(asked: QuestionFolder, config: Mapping[str, Any] | None, name: str
             _start(asked, config, anew=True)
         if not idle and press_button("Stop", STOP, icon=":material/stop:"):
             asked.stop()
-            state.clicks().settle(STOP)
+            state.clicks().mark_handled(STOP)
             st.rerun()
     if progress is not None:
         st.progress(min(1.0, progress.done / (progress.whole or 1)), text=progress.words)
@@ -145,7 +145,7 @@ def _start(asked: QuestionFolder, config: Mapping[str, Any] | None, *, anew: boo
             asked.start()
     except ConfigError as error:
         state.say(str(error), ":material/error:")
-    state.clicks().settle(key)
+    state.clicks().mark_handled(key)
     st.rerun()
 
 

@@ -142,7 +142,7 @@ class ListView:
     columns: Sequence[str]
     """Metrics, and parameters (`params.lr`), that have a column of their own."""
 
-    def said(self) -> str:
+    def filter_words(self) -> str:
         """What narrows it, in words; "" where nothing does."""
         query = self.query
         chosen = {**query.facets, "tag": query.tags, "name": [query.find] if query.find else [], **query.values}

@@ -300,7 +300,7 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
     key = widgets.KEYS[intent]
     stored = write(_opened(), put, said="" if intent == "start" else f"Saved {name}.")
     if stored is None:
-        state.clicks().settle(key, done=False)
+        state.clicks().mark_handled(key, done=False)
         return  # the page says why
     state.remember(OPENED, stored)
     folder = None
@@ -312,10 +312,10 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
                 description=description, recorded=claim_locks.tags(stored.notebook, name, description),
             )  # fmt: skip
         except ConfigError as error:
-            state.clicks().settle(key, done=False)
+            state.clicks().mark_handled(key, done=False)
             st.error(str(error), icon=":material/error:")
             return
-    state.clicks().settle(key)
+    state.clicks().mark_handled(key)
     _discard(draft)
     state.reset_search_draft(("", "", ""), {}, "")
     if folder is None:

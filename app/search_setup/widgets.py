@@ -408,7 +408,7 @@ def plan_buttons(blocked: bool, shown: str) -> Intent | None:
         )  # fmt: skip
     intent: Intent | None = "start" if start else "save" if save else None
     if intent and blocked:
-        state.clicks().settle(KEYS[intent], done=False)
+        state.clicks().mark_handled(KEYS[intent], done=False)
         state.say(f"Not {'started' if start else 'saved'}: fix what is marked in red first.", ":material/error:")
         return None
     return intent

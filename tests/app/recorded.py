@@ -74,7 +74,7 @@ def record(
         return job
     client.log_batch(run, metrics=_metrics(points, level, workers, metric))
     if state == "running":
-        job.write(JobStart(LocalHandle.own(), time.time()))
+        job.write(JobStart(LocalHandle.of_this_process(), time.time()))
         write_pushes(job.path, points, workers)
     else:
         _end(client, run, job, state)

@@ -168,7 +168,7 @@ def workspace(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(tmp_path))
     monkeypatch.setattr(Starter, "prepare", lambda self, fresh: False)
     monkeypatch.setattr(SearchDrivers, "_drive", lambda self, folder: None)
-    monkeypatch.setattr(LostJobRecorder, "turn", lambda self: None)
+    monkeypatch.setattr(LostJobRecorder, "poll", lambda self: None)
     monkeypatch.setattr(catalogue, "content_hash", lambda workspace: "0" * 16)
     done = subprocess.CompletedProcess([], 0, description().to_json(), "")
     monkeypatch.setattr(subprocess, "run", lambda *told, **more: done)
@@ -248,8 +248,8 @@ def everything_else(workspace: Workspace) -> None:
     states = {one.id: one.state() for one in job_requests.all_jobs(workspace)}
     assert (states[WELL], states[ALIVE]) == ("waiting", "running")
     turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
-    turns.turn()
-    turns.turn()
+    turns.run_once()
+    turns.run_once()
     assert WELL in turns.open
     assert ALIVE in turns.watches
     found = status(workspace)
@@ -307,7 +307,7 @@ def test_a_record_of_a_newer_version_is_said_to_be_newer_and_left_alone(workspac
     why = "was written by a newer Scalebook (records of version 9; this one reads 1)"
     assert str(error) == f"{path}: {why}. Use that version here."
     turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
-    turns.turn()
+    turns.run_once()
     assert hurt.state() == "failed"
     assert not (hurt.path / "result.json").exists()
     assert path.read_text(encoding="utf-8") == newer
@@ -318,7 +318,7 @@ def test_a_job_whose_owner_cannot_be_read_is_closed_for_it(workspace: Workspace)
     (hurt.path / "result.json").unlink()
     (hurt.path / "process.json").write_bytes(b"\0" * 200)
     turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
-    turns.turn()
+    turns.run_once()
     result = records.load(hurt.path / "result.json", Result)
     assert result is not None
     assert "process.json is broken (no JSON" in result.cause
@@ -332,9 +332,9 @@ def test_a_job_is_met_once_its_request_is_mended(workspace: Workspace) -> None:
     path.write_bytes(content[:50])
     forget()
     turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
-    turns.turn()
+    turns.run_once()
     assert WELL not in turns.open
     path.write_bytes(content)
     turns._looked_around -= 10
-    turns.turn()
+    turns.run_once()
     assert WELL in turns.open

@@ -99,15 +99,15 @@ class Stepping(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self.steps is None:
             self.steps = DeviceSteps(device_of([*pl_module.parameters()]))
-        self.steps.begin(0.0)
+        self.steps.begin_step(0.0)
 
     def on_train_batch_end(self, *_: Any) -> None:
         assert self.steps is not None
-        self.steps.end()
+        self.steps.end_step()
 
     def on_train_end(self, *_: Any) -> None:
         assert self.steps is not None
-        self.seconds = self.steps.taken(wait=True).computing
+        self.seconds = self.steps.pop_seconds(wait=True).computing
 
 
 def steps_of_one_process_are_timed_so(machine: Machine, folder: Path) -> str:

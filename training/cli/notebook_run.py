@@ -84,14 +84,14 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
             return _interrupted(workspace, jobs, board)
     states = [job.state() for job in jobs]
     finished = states.count("finished")
-    board.say(f"\n{finished} of {len(jobs)} runs finished in {duration(time.monotonic() - begun)}.")
+    board.print_line(f"\n{finished} of {len(jobs)} runs finished in {duration(time.monotonic() - begun)}.")
     if not moved:
-        board.say(f"Nothing happened for {duration(SILENCE_S)}; `scalebook jobs list` shows what still waits.")
+        board.print_line(f"Nothing happened for {duration(SILENCE_S)}; `scalebook jobs list` shows what still waits.")
     for job, state in zip(jobs, states, strict=True):
         if state != "finished":
-            board.say(_explained(job, state))
+            board.print_line(_explained(job, state))
     if unrecorded := wait_for_record(workspace, [job.id for job in jobs if job.state() in ENDED]):
-        board.say(f"MLflow has not yet recorded the end of {_runs(unrecorded)}; the results below lack it.")
+        board.print_line(f"MLflow has not yet recorded the end of {_runs(unrecorded)}; the results below lack it.")
     _compare(wanted, workspace, description, out)
     return 0 if finished == len(jobs) else 1
 
@@ -143,12 +143,12 @@ def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> 
         if now - asked >= REASONS_EVERY_S:
             asked = now
             reasons = waiting_reasons(workspace) if "waiting" in states.values() else {}
-        board.show(states, reasons)
+        board.draw(states, reasons)
         if all(state in ENDED for state in states.values()):
             return True
-        keeper.look()
+        keeper.has_changed()
         if news := keeper.news():
-            board.say(f"scalebook: {news}")
+            board.print_line(f"scalebook: {news}")
         signs = (states, [progress.time for job in jobs if (progress := job.progress())])
         if signs != seen:
             seen, moved = signs, now
@@ -177,21 +177,21 @@ def _is_going(reader: RunReader, run_id: str) -> bool:
 
 def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> int:
     going = [job for job in jobs if job.state() not in ENDED]
-    board.say(f"\nInterrupted: stopping {_runs(len(going))} (press again to leave that to the supervisor).")
+    board.print_line(f"\nInterrupted: stopping {_runs(len(going))} (press again to leave that to the supervisor).")
     for job in going:
         job_requests.stop(job)
     if silent := silence(workspace):
-        board.say(f"scalebook: {silent}")
+        board.print_line(f"scalebook: {silent}")
     deadline = time.monotonic() + STOP_DEADLINE_S
     try:
         while time.monotonic() < deadline and any(job.state() not in ENDED for job in going):
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
-        board.say("The supervisor stops the rest.")
+        board.print_line("The supervisor stops the rest.")
         return INTERRUPTED
     ended = sum(job.state() in ENDED for job in going)
     late = "" if ended == len(going) else f" {_runs(len(going) - ended)} did not end within {STOP_DEADLINE_S:g} s."
-    board.say(f"Stopped {_runs(ended)}.{late}")
+    board.print_line(f"Stopped {_runs(ended)}.{late}")
     return INTERRUPTED
 
 

@@ -99,7 +99,7 @@ def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> 
     try:
         records.put(job.config, yaml.dump(dict(config)).encode())
         job.write(JobRequest(folder.name, time.time(), "", "", config["seed_everything"], workers))
-        job.write(JobStart(LocalHandle.own(leads_session=False), time.time(), inline=True))
+        job.write(JobStart(LocalHandle.of_this_process(leads_session=False), time.time(), inline=True))
         result, code = _outcome(job)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -242,7 +242,7 @@ def _watch(folder: SearchFolder, out: TextIO) -> bool:
     keeper = SupervisorKeeper(folder.workspace)
     while folder.state() not in ENDED:
         now = time.monotonic()
-        keeper.look()
+        keeper.has_changed()
         if news := keeper.news():
             say(out, ("\n" if live else "") + f"scalebook: {news}")
         progress = folder.progress()

@@ -115,7 +115,7 @@ class Agent:
             "state": self.launcher.state, "problem": self._problem, "jobs": list(self.jobs),
         }  # fmt: skip
 
-    def meet(self, run: str, address: str) -> Rendezvous:
+    def rendezvous_of(self, run: str, address: str) -> Rendezvous:
         """Where the machines of a run meet whose first this is, at its `address`."""
         return self.meetings.of(run, address)
 
@@ -163,7 +163,7 @@ class Agent:
                 self._changed.wait(PAUSE_S)
 
     def forget(self, job: str) -> None:
-        self.meetings.leave(job)  # at once: who asks next meets elsewhere
+        self.meetings.release(job)  # at once: who asks next meets elsewhere
         self._todo.put(lambda: self._forget(job))
 
     # In the agent's own thread
@@ -171,7 +171,7 @@ class Agent:
     def _serve(self) -> None:
         measured = 0.0
         while True:
-            self.children.look()
+            self.children.reap()
             while not self._todo.empty():
                 self._todo.get()()
             on_way = any(job.handle is None and not job.ended for job in list(self.jobs.values()))
@@ -245,7 +245,7 @@ class Agent:
     def _measure(self) -> None:
         for job in self.jobs.values():
             if job.handle is not None and not job.ended:
-                job.taken = self.local.taken(job.handle)
+                job.taken = self.local.usage(job.handle)
                 job.version += 1
 
     def _obey(self, name: str, what: str, words: str) -> None:

@@ -114,12 +114,12 @@ class NodeWorker:
         ready, _ = ray.wait([self._asked], timeout=TURN_S)
         if ready:
             asked, self._asked = self._asked, None
-            link.hear(*ray.get(asked))
+            link.receive_answer(*ray.get(asked))
             self.words = ""
         elif time.monotonic() - self._asked_at > SILENT_S:
             self.words = NO_ANSWER
             link.give_back()
-        link.settle_all()
+        link.finish_all_ended()
         self._look_for_data(self.machine)
         if self.leaving and link.clear_ended():
             self.over = True
@@ -151,7 +151,7 @@ class NodeWorker:
         within_s = CALL_S if method == "put" else SILENT_S
         return self.courier.ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
 
-    def end(self) -> None:
+    def stop_agent(self) -> None:
         """Its agent, when no job is left."""
         if self._actor is not None and self.words != "is lost":
             try:
@@ -167,7 +167,7 @@ class ClusterDaemon:
     def __init__(self, workspace: Workspace, runner: str | None, preload: Sequence[str] | None) -> None:
         self.workspace, self.runner, self.preload = workspace, runner, preload
         self.desk = ClusterSpool(workspace).create()
-        self.recording, self.gathering = MlflowRelay(), Gathering(self.meet)
+        self.recording, self.gathering = MlflowRelay(), Gathering(self.rendezvous_of)
         self.ray: Any = None
         self.places: dict[str, NodeWorker] = {}
         self._me = ProcessId.of()
@@ -210,13 +210,13 @@ class ClusterDaemon:
         )  # fmt: skip
         return made.remote(key, name, cores, self.runner, self.preload)
 
-    def meet(self, run: str, first: str) -> Rendezvous | None:
+    def rendezvous_of(self, run: str, first: str) -> Rendezvous | None:
         """Where the machines of a run meet; None while its first machine does not answer. From any thread."""
         place = next((place for place in list(self.places.values()) if place.name == first and place.link), None)
         if place is None:
             return None
         try:
-            made: Rendezvous = place.call("meet", run, place.address)
+            made: Rendezvous = place.call("rendezvous_of", run, place.address)
         except self.ray.exceptions.RayError as error:
             print(f"scalebook: {first} cannot be asked where run {run} meets: {error}", flush=True)
             return None
@@ -255,7 +255,7 @@ class ClusterDaemon:
                 comes_to_nothing(self.desk, order.job, order.parts)
         known = {order.job for order in orders}
         known |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
-        for name, what in self.desk.asked():
+        for name, what in self.desk.pending_requests():
             if what == "withdraw" and name not in known:
                 comes_to_nothing(self.desk, name)
                 self.desk.passed_on(name, what)
@@ -310,7 +310,7 @@ class ClusterDaemon:
         for place in self.places.values():
             place.thread.join(max(0.1, deadline - time.monotonic()))
             place.over = True
-            place.end()
+            place.stop_agent()
         self.recording.close()
         self.ray.shutdown()
 

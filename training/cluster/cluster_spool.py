@@ -136,13 +136,13 @@ class ClusterSpool:
         """The orders of a job and of its parts."""
         for order in self.ordered():
             if run_of(order.job) == job:
-                self.done(order.job)
+                self.order_done(order.job)
 
-    def done(self, job: str) -> None:
+    def order_done(self, job: str) -> None:
         """Of an order that has been followed, or is not wanted any more."""
         (self.orders / f"{job}.json").unlink(missing_ok=True)
 
-    def asked(self) -> list[tuple[str, str]]:
+    def pending_requests(self) -> list[tuple[str, str]]:
         """Job and what is asked of it, for all that has not been passed on."""
         return [(job, ask) for name in _names(self.asks) for job, _, ask in [name.partition(".")]]
 

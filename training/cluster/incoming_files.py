@@ -107,7 +107,7 @@ class IncomingFiles:
         growing = {path: ("", size_of(self.folder / path)) for path in self._grown()}
         return {**self._has, **growing}
 
-    def take(self, piece: FilePiece) -> None:
+    def write_piece(self, piece: FilePiece) -> None:
         """ValueError for a path that may not be. A piece that does not fit is dropped: it is asked for again."""
         target = self._place(piece.path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ class IncomingFiles:
             os.utime(beside, ns=(changed, changed))
             beside.replace(target.with_name(".result") if piece.path == RESULT else target)
 
-    def keep(self, paths: list[str]) -> None:
+    def prune(self, paths: list[str]) -> None:
         """Remove what was brought and is not there any more: checkpoints that a better one has replaced."""
         for path in [path for path in self._has if path not in paths and path != RESULT]:
             del self._has[path]

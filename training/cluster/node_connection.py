@@ -96,11 +96,11 @@ class AgentLink:
             self.call("start", told, [paths[digest].read_bytes() for digest in told.files.values()])
             self.jobs[order.job] = _Remote(folder, IncomingFiles(folder.path), RemoteState(), parts=order.parts)
             self.recording.watch(folder)
-        self.desk.done(order.job)
+        self.desk.order_done(order.job)
 
     def pass_on(self) -> None:
         """What is asked of jobs: by the desk, and by the file `stop` in a folder."""
-        for name, what in self.desk.asked():
+        for name, what in self.desk.pending_requests():
             if name in self.jobs:
                 if what != "withdraw":
                     self.call("ask", name, what)
@@ -117,7 +117,7 @@ class AgentLink:
         known = {name: remote.brought.has() for name, remote in self.jobs.items() if not remote.shared}
         return known, dict(self._seen)
 
-    def hear(self, versions: dict[str, int], news: list[JobNews]) -> None:
+    def receive_answer(self, versions: dict[str, int], news: list[JobNews]) -> None:
         """What it answered."""
         self._seen |= versions
         for one in news:
@@ -132,18 +132,18 @@ class AgentLink:
         if news.begun and not remote.permitted:
             self._answer(remote, news)
         if remote.refused:
-            self.settle(remote)
+            self.finish_ended(remote)
             return
         if not news.shared:
             for piece in news.pieces:
-                remote.brought.take(piece)
+                remote.brought.write_piece(piece)
             if news.paths:
-                remote.brought.keep(news.paths)
+                remote.brought.prune(news.paths)
         state = remote.state
         if news.taken is not None and not news.ended:
             state = replace(state, cpu_s=news.taken.cpu_s, memory_mb=news.taken.memory_mb)
         self._say(remote, state)
-        self.settle(remote)
+        self.finish_ended(remote)
 
     def _answer(self, remote: _Remote, news: JobNews) -> None:
         """The process of a job asks whether it may begin: if it is the one that the folder names, or is the first."""
@@ -191,7 +191,7 @@ class AgentLink:
         together = [order.job, *order.parts] if is_part(order.job) else order.parts
         return is_over or any(came_to_nothing(self.desk.folder_of(name)) for name in together)
 
-    def settle(self, remote: _Remote) -> None:
+    def finish_ended(self, remote: _Remote) -> None:
         """Say that a job has ended as soon as all of it is here, and that nothing of it is left there."""
         news = remote.news
         if remote.refused:
@@ -205,7 +205,7 @@ class AgentLink:
         cleared = news.cleared or remote.state.handle is None
         if remote.state.alive or remote.state.handle is None:
             remote.ending_since = remote.ending_since or time.monotonic()
-            if not self.recording.done(remote.folder):
+            if not self.recording.is_complete(remote.folder):
                 if time.monotonic() - remote.ending_since < RECORD_S:
                     return
                 remote.folder.unrecorded.touch()
@@ -216,14 +216,14 @@ class AgentLink:
             self._say(remote, replace(remote.state, alive=False, cleared=True))
             self.call("forget", news.job)
             self._drop(remote)
-            if self.recording.done(remote.folder):
+            if self.recording.is_complete(remote.folder):
                 shutil.rmtree(remote.folder.path / names.SPOOL, ignore_errors=True)
 
-    def settle_all(self) -> None:
+    def finish_all_ended(self) -> None:
         for remote in list(self.jobs.values()):
             if remote.news is not None and remote.news.begun and not remote.permitted:
                 self._answer(remote, remote.news)
-            self.settle(remote)
+            self.finish_ended(remote)
 
     def clear_ended(self) -> bool:
         """Nobody watches any more: clear away what jobs that have ended have left. False while any runs."""
@@ -270,7 +270,7 @@ class AgentLink:
             remote.state = state
 
     def _drop(self, remote: _Remote) -> None:
-        self.recording.leave(remote.folder)
+        self.recording.forget_job(remote.folder)
         self.gathering.asked.discard(remote.folder.id)
         self.jobs.pop(remote.folder.id, None)
         self._seen.pop(remote.folder.id, None)
@@ -284,7 +284,7 @@ def comes_to_nothing(desk: ClusterSpool, name: str, parts: Sequence[str] = ()) -
             state = state_of(folder)
             if state is None or state.handle is None or (state.code is not None and not is_part(one)):
                 tell(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
-        desk.done(one)
+        desk.order_done(one)
 
 
 def give_up(folder: JobFolder, state: RemoteState, why: str) -> None:

@@ -76,13 +76,13 @@ class RayExecutor(Executor[RayHandle]):
             ask(Path(handle.folder), "clear")
         return all([is_gone, *(_cleared(part, Path(handle.folder)) for part in self._parts(handle))])
 
-    def taken(self, handle: RayHandle) -> JobUsage | None:
+    def usage(self, handle: RayHandle) -> JobUsage | None:
         states = [self._state(handle), *map(state_of, self._parts(handle))]
         told = [state for state in states if state is not None and state.alive]
         cpu_s, memory_mb = (sum(getattr(state, what) for state in told) for what in ("cpu_s", "memory_mb"))
         return JobUsage(cpu_s, memory_mb) if cpu_s and self.alive(handle) else None
 
-    def doomed(self, handle: RayHandle) -> str:
+    def failure_reason(self, handle: RayHandle) -> str:
         ended = [part for part in self._parts(handle) if (state := state_of(part)) is not None and not state.alive]
         told = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
         return _end_of(told[0]) if told else ""
@@ -106,7 +106,7 @@ class RayExecutor(Executor[RayHandle]):
             if state_of(part) is None and time.time() - one.ordered > BEGINS_S:
                 ask(part, "withdraw")
 
-    def shown(self, handle: RayHandle) -> str:
+    def describe(self, handle: RayHandle) -> str:
         state = self._state(handle)
         lost = f", {state.lost}" if state is not None and state.lost else ""
         return f"pid {handle.process.pid} on {handle.machine}{lost}"

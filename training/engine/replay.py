@@ -145,7 +145,7 @@ class _Replay:
         if coded is not None and self._pushes[key][0]:
             decoded = coded.decode(coded.encode(key.worker, key.seq, gradients))
             gradients = [None if gradient is None else gradient.clone() for gradient in decoded]
-            coded.keep(key.worker, key.seq)
+            coded.store_residual(key.worker, key.seq)
         self._gradients[key] = gradients
         return True
 

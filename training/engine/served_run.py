@@ -73,7 +73,7 @@ class ServerEndpoint(MonitorMailbox):
 
     def why(self, worker: int) -> str:
         """Why the stand-in of this worker has ended, if it noted that; once."""
-        return self._notes.take(worker)
+        return self._notes.pop(worker)
 
     def await_again(self, worker: int) -> None:
         """A worker has died, and a new life of it may come."""
@@ -83,7 +83,7 @@ class ServerEndpoint(MonitorMailbox):
         """Whether it was to come again, and has not."""
         return self._awaited.get(worker) == self._posts[worker].lives.newest
 
-    def take(self, worker: int) -> None:
+    def mark_served(self, worker: int) -> None:
         """Somebody begins to stand in for this worker, who may connect from now on."""
         self._taken[worker] = 1
 
@@ -114,7 +114,7 @@ class ServerEndpoint(MonitorMailbox):
             turn_away(hello)
         lives = self._posts[hello.worker].lives
         if hello.use == "number":
-            return lives.give()
+            return lives.next_generation()
         if not lives.may_begin(hello.incarnation):
             turn_away(hello)
         with suppress(BlockingIOError):  # it will knock again

@@ -36,7 +36,7 @@ def in_foreground(workspace: Workspace, request: JobRequest) -> Iterator[JobStar
     try:
         with noting(workspace):
             lent = lent_at_once(request, this_machine(), noted(workspace))
-            me = LocalHandle.own(leads_session=False)
+            me = LocalHandle.of_this_process(leads_session=False)
             yield JobStart(me, time.time(), lent.cores, lent.gpus, inline=True)
     except TakenError as error:
         raise ConfigError("fit", f"cannot begin: {error}", "Stop that run, or try again.") from error

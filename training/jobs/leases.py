@@ -270,7 +270,7 @@ class DurationEstimates:
     def __init__(self) -> None:
         self._longest: dict[tuple[str, int], float] = {}
 
-    def note(self, job: JobFolder) -> None:
+    def add(self, job: JobFolder) -> None:
         """Take in one that has ended. A resumed one tells nothing: it began in the middle."""
         request, result, started = job.request(), job.result(), job.started()
         if not request.config_hash or request.resumed_from or result is None or started is None:

@@ -61,7 +61,7 @@ class Usage:
 
 
 class UsageMeter:
-    """Samples one job. Call `look` often; it measures when that is due."""
+    """Samples one job. Call `sample` often; it measures when that is due."""
 
     def __init__(self, job: JobFolder, started: JobStart) -> None:
         self.job, self.started = job, started
@@ -69,12 +69,12 @@ class UsageMeter:
         self._before: tuple[float, float] | None = None
         """CPU seconds so far, and when."""
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """`now` is time.monotonic(), s. OSError where the file cannot be written."""
         if now < self._due:
             return
         self._due = now + max(EVERY_S, (now - self._began) / 1000)
-        taken = self.started.executor.taken(self.started.handle)
+        taken = self.started.executor.usage(self.started.handle)
         if taken is None or not taken.memory_mb:  # it ends just now
             return
         before, self._before = self._before, (taken.cpu_s, now)

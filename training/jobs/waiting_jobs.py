@@ -65,7 +65,7 @@ def _expected(waiting: Sequence[JobRequest], jobs: Sequence[JobFolder]) -> dict[
     asked, lasting = {request.config_hash for request in waiting}, DurationEstimates()
     for job in jobs:
         if job.request().config_hash in asked:
-            lasting.note(job)
+            lasting.add(job)
     return lasting.of(waiting)
 
 

@@ -90,14 +90,14 @@ class Changes:
         self._digests: dict[int, int] = {}
         self._looks = 0
 
-    def note(self) -> None:
+    def begin_watching(self) -> None:
         """What changes from now on counts: at the start, and after a validation, which may have buffers of its own."""
         for number, buffer in self._unchanged.items():
             mark = _mark(buffer.now)
             if not self._same(number, mark):
                 self._marks[number], self._digests[number] = mark, digest(buffer.now)
 
-    def look(self) -> list[int]:
+    def pop_changed(self) -> list[int]:
         """The numbers of those that have changed since, each said once."""
         self._looks += 1
         thorough = self._looks & (self._looks - 1) == 0
@@ -227,24 +227,24 @@ class BufferRows:
         since = self.since[worker, run.numbers]
         return bool(since.min() > 0) and bool(since.max() <= self.labels[worker, place])
 
-    def show(self, place: int, runs: Sequence[BufferRange]) -> None:
+    def publish_head(self, place: int, runs: Sequence[BufferRange]) -> None:
         """Let the workers of other machines see the head of this worker's row, and these of its values."""
-        self._memory.show([*(self._span(place, run) for run in runs), (0, self._head_bytes)])
+        self._memory.publish([*(self._span(place, run) for run in runs), (0, self._head_bytes)])
 
-    def look(self) -> None:
+    def fetch_heads(self) -> None:
         """See all heads as they are now."""
-        self._memory.look([(worker, 0, self._head_bytes) for worker in range(self._workers)])
+        self._memory.fetch([(worker, 0, self._head_bytes) for worker in range(self._workers)])
 
-    def look_at(self, run: BufferRange, shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def readable_places(self, run: BufferRange, shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Of these workers' places those where the run's values count, which can be read now."""
         there = [(worker, place) for worker, place in shown if self.counts(worker, place, run)]
         if there:
-            self._memory.look([(worker, *self._span(place, run)) for worker, place in there])
+            self._memory.fetch([(worker, *self._span(place, run)) for worker, place in there])
         return there
 
     def fetch(self, run: BufferRange, worker: int, place: int) -> Tensor:
         """The values there, whether they count or not."""
-        self._memory.look([(worker, *self._span(place, run))])
+        self._memory.fetch([(worker, *self._span(place, run))])
         return self.values(worker, place, run)
 
     def _span(self, place: int, run: BufferRange) -> tuple[int, int]:

@@ -32,8 +32,8 @@ class Buffers:
     """The buffers of one worker's model, or of all workers that one process plays, and what others show of theirs.
 
     Parameters are shared, buffers are not: a worker's forward pass changes its own. Before each push a worker shows
-    what its buffers are (`publish`), and before its next gradient it goes on as the policy says (`take`). Only what
-    training changes takes part, found while it trains (`Changes`). The policies:
+    what its buffers are (`publish`), and before its next gradient it goes on as the policy says (`apply_policy`). Only
+    what training changes takes part, found while it trains (`Changes`). The policies:
 
     - `averaged`: it goes on from the mean of its own and of what others have shown since it looked last. So nobody runs
       away, and a slow worker, or one that has ended, holds nobody back. Workers but the first begin with what is shown
@@ -92,7 +92,7 @@ class Buffers:
 
     def _begin_as_worker_0(self, meetings: MessageExchange, rows: BufferRows) -> None:
         own = struct.pack(f"{len(self._all)}I", *(digest(one.now) for one in self._all))
-        letters = list(meetings.before(own, "the first buffers").values())
+        letters = list(meetings.gather_before_training(own, "the first buffers").values())
         if any(len(letter) != len(own) for letter in letters):
             raise ValueError(
                 "model: workers have created different numbers of buffers. Create the same model in every worker, "
@@ -105,9 +105,9 @@ class Buffers:
             for run in runs:
                 rows.values(0, 0, run).copy_(self._flat(run))
             rows.given[0, differ] = 1
-            rows.show(0, runs)
-        meetings.before(b"", "worker 0's first buffers")
-        rows.look()
+            rows.publish_head(0, runs)
+        meetings.gather_before_training(b"", "worker 0's first buffers")
+        rows.fetch_heads()
         if self._worker > 0 and differ and rows.given[0, differ].all():
             for run in runs:
                 self._put(run, rows.fetch(run, 0, 0))
@@ -120,14 +120,14 @@ class Buffers:
             return
         self._adopt()
         for run in self._runs:
-            for worker, there in self._rows.look_at(run, [(self._worker, place)]):
+            for worker, there in self._rows.readable_places(run, [(self._worker, place)]):
                 self._put(run, self._rows.values(worker, there, run))
                 self._common.setdefault(worker, set()).update(run.numbers)
 
-    def note(self) -> None:
+    def begin_watching(self) -> None:
         """What changes from now on is training's doing: when it starts, and when it goes on after a validation."""
         if self._rows is not None:
-            self._changes.note()
+            self._changes.begin_watching()
 
     def freeze(self) -> None:
         """Under the policy `frozen`, after `model.train()`: normalisation layers behave as in evaluation."""
@@ -157,9 +157,9 @@ class Buffers:
         if worker not in self._flagged:
             self._flag(worker, version + 1)
         self._rows.labels[worker, place] = version + 1
-        self._rows.show(place, self._runs)
+        self._rows.publish_head(place, self._runs)
 
-    def take(self, worker: int, version: int, into: list[Tensor] | None = None) -> None:
+    def apply_policy(self, worker: int, version: int, into: list[Tensor] | None = None) -> None:
         """Go on as the policy says, of what others have shown; `version`: what this worker has pulled.
 
         `into`: the worker's, where they are not what the model has now.
@@ -170,7 +170,7 @@ class Buffers:
         common = any(run.fate in (BufferFate.MEAN, BufferFate.FIRST) for run in self._runs)
         if not common and self._looks & (self._looks - 1):  # now and then: others may have changed what this has not
             return
-        self._rows.look()
+        self._rows.fetch_heads()
         self._adopt()
         most = version if self._synchronous else None
         seen = self._seen.setdefault(worker, [0] * self._workers)
@@ -183,7 +183,7 @@ class Buffers:
         latest = [int(self._rows.labels[one, shown[one]]) if one in shown else 0 for one in range(self._workers)]
         for run in self._runs:
             if run.fate is BufferFate.FIRST and worker > 0 and 0 in shown:
-                for first, place in self._rows.look_at(run, [(0, shown[0])]):
+                for first, place in self._rows.readable_places(run, [(0, shown[0])]):
                     self._put(run, self._rows.values(first, place, run), into)
             elif run.fate is BufferFate.MEAN:
                 self._take_mean(run, worker, new, into)
@@ -191,7 +191,7 @@ class Buffers:
 
     def _take_mean(self, run: BufferRange, worker: int, new: list[tuple[int, int]], into: list[Tensor] | None) -> None:
         assert self._rows is not None
-        parts = {one: self._rows.values(one, place, run) for one, place in self._rows.look_at(run, new)}
+        parts = {one: self._rows.values(one, place, run) for one, place in self._rows.readable_places(run, new)}
         if not parts:
             return
         common = self._common.setdefault(worker, set())
@@ -242,17 +242,17 @@ class Buffers:
         runs = [run for run in self._runs if which(run)]
         if self._rows is None or not runs:
             return
-        self._rows.look()
+        self._rows.fetch_heads()
         places = [(worker, place) for worker in living if (place := self._rows.newest(worker)) is not None]
         for run in runs:
-            if there := self._rows.look_at(run, places):
+            if there := self._rows.readable_places(run, places):
                 yield run, [self._rows.values(worker, place, run) for worker, place in there]
 
     # --- who takes part, and how -----------------------------------------------------------------------------------
 
     def _find(self) -> None:
         """Let those take part that training has changed; say once which, and what becomes of them."""
-        found = {number for number in self._changes.look() if self._takes_part(self._all[number])}
+        found = {number for number in self._changes.pop_changed() if self._takes_part(self._all[number])}
         looked_at = [number for run in self._runs if run.fate is not BufferFate.VALIDATED for number in run.numbers]
         odd = {number for number in found.union(looked_at) if not self._all[number].has_its_layout}
         for number in odd:

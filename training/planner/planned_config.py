@@ -49,7 +49,7 @@ class PlannedConfig:
     """Of a `ddp` config, how its gradients travel."""
 
     @property
-    def own(self) -> Rule | AllReduce:
+    def aggregation(self) -> Rule | AllReduce:
         """What becomes of its gradients."""
         return self.reduces or self.settings.rule
 

@@ -113,7 +113,7 @@ class _Words(io.StringIO):
     @override
     def write(self, text: str, /) -> int:
         if words := text.strip().removeprefix("scalebook: "):
-            self._asked.tell(0, 0, words)
+            self._asked.write_progress(0, 0, words)
         return len(text)
 
 
@@ -125,7 +125,7 @@ class _Seldom:
 
     def __call__(self, done: int, whole: int, words: str) -> None:
         if (now := time.monotonic()) >= self._next:
-            self._asked.tell(done, whole, words)
+            self._asked.write_progress(done, whole, words)
             self._next = now + EVERY_S
 
 

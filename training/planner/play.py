@@ -101,10 +101,10 @@ WARM_UP: Final = 0.5
 class EndlessWork:
     """A `Work`: there is always another batch."""
 
-    def take(self, worker: int) -> bool:
+    def claim_batch(self, worker: int) -> bool:
         return True
 
-    def done(self, worker: int) -> None:
+    def mark_pushed(self, worker: int) -> None:
         """Nothing."""
 
     def may_come_back(self, worker: int) -> bool:
@@ -292,7 +292,7 @@ def play(
             run, now, make, EndlessWork(), gradient_s=begun.gradient_s if begun else None, watch=watch
         )
         watch.players = players
-        players.begin()
+        players.begin_all()
         _step(players, _before(counted, workers, rule, local))
         before = _read(run, now, queue)
         watch.counts = True

@@ -192,7 +192,7 @@ class QuestionFolder:
 
     # --- of the process ----------------------------------------------------------------------------------------------
 
-    def tell(self, done: int, whole: int, words: str) -> None:
+    def write_progress(self, done: int, whole: int, words: str) -> None:
         records.save(self.folder / "progress.json", PlanProgress(done, whole, words))
 
     def fail(self, error: ConfigError) -> None:

@@ -15,7 +15,7 @@ DRIVER: Final = "scalebook.training.search.driver.driver_loop"
 
 
 class SearchDrivers:
-    """Starts a driver for every search that wants one. Call `turn` often; it looks once a second, or when told.
+    """Starts a driver for every search that wants one. Call `poll` often; it looks once a second, or when told.
 
     Nothing is started, and no death counted, while a disk is full.
     """
@@ -33,7 +33,7 @@ class SearchDrivers:
         """Drivers of ours that there was no room to write down."""
         self._full = False
 
-    def turn(self, full: str = "") -> None:
+    def poll(self, full: str = "") -> None:
         """`full` says that the disk is."""
         now, stamp = time.monotonic(), self.workspace.studies.stat().st_mtime
         if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:

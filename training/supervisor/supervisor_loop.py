@@ -75,25 +75,25 @@ class SupervisorLoop:
         self._stamp = self._noted = self._held_until = 0.0
         self._said: Status | None = None
         self._me = ProcessId.of()
-        self._guarded("the note", self.note)
+        self._guarded("the note", self.publish_status)
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Takes `poll_s` when nothing happens."""
         began = time.monotonic()
         if not self._guarded("the warm process", self._listen):
             time.sleep(self.limits.poll_s)
         self.lock.beat()
-        self.children.look()
+        self.children.reap()
         self._look_for_room(began)
-        self._guarded("the searches", partial(self.drivers.turn, self._full))
+        self._guarded("the searches", partial(self.drivers.poll, self._full))
         self._guarded("the jobs", self._discover)
         for name in list(self._results):
             self._guarded(name, partial(self._write_end, name))
         self._watch()
         self._guarded("the start of jobs", self._start)
-        self._guarded("the records", self.recorder.turn)
-        self._guarded("notifications", self.notifier.turn)
-        self._guarded("the note", self.note)
+        self._guarded("the records", self.recorder.poll)
+        self._guarded("notifications", self.notifier.poll)
+        self._guarded("the note", self.publish_status)
 
     def _guarded(self, what: str, act: Callable[[], Any]) -> bool:
         """Do it; what goes wrong is said once, and it is done again at the next turn. False where it went wrong."""
@@ -126,7 +126,7 @@ class SupervisorLoop:
             self._busy = time.monotonic()
         return time.monotonic() - self._busy > self.limits.linger_s
 
-    def note(self) -> None:
+    def publish_status(self) -> None:
         """Tell the others how things stand, when that has changed, or something else lies in its place."""
         status = Status(self._me, self.starter.state, self._full or self.starter.problem)
         now = time.monotonic()
@@ -135,7 +135,7 @@ class SupervisorLoop:
         self._noted = now
         if status != self._said or noted(self.workspace) != status:
             self._said = None
-            self.lock.note(status)
+            self.lock.write_status(status)
             self._said = status
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class SupervisorLoop:
         elif not (job.path / "result.json").exists():
             self._broken(job, result)
         else:
-            self.lasting.note(job)
+            self.lasting.add(job)
 
     def _see(self, job: JobFolder) -> None:
         """A job without a watch: does it run by now, or is it not wanted any more?"""
@@ -221,10 +221,10 @@ class SupervisorLoop:
             if name not in self._results:
                 self._guarded(name, partial(self._look_at, name, watch, now))
             if not self._full:
-                self._guarded(f"what {name} takes", partial(watch.meter.look, now))
+                self._guarded(f"what {name} takes", partial(watch.meter.sample, now))
 
     def _look_at(self, name: str, watch: JobWatch, now: float) -> None:
-        watch.look(now)
+        watch.poll(now)
         if not watch.over:
             return
         assert watch.died is not None
@@ -294,7 +294,7 @@ class SupervisorLoop:
         self._forget(job)
 
     def _forget(self, job: JobFolder) -> None:
-        for hear in (self.lasting.note, self.notifier.job_ended) if job.path.exists() else ():
+        for hear in (self.lasting.add, self.notifier.job_ended) if job.path.exists() else ():
             self._guarded(job.id, partial(hear, job))
         for memory in (self.open, self.watches, self._codes, self._memory_kills, self._results, self._said_of):
             memory.pop(job.id, None)

@@ -48,7 +48,7 @@ def supervise(
         turns = SupervisorLoop(lock, limits, chosen(workspace), runner, preload, driver)
         try:
             while not leaving.is_set() and not turns.idle():
-                turns.turn()
+                turns.run_once()
         finally:
             turns.close()
             lock.release()

@@ -67,7 +67,7 @@ def test_a_run_that_was_stopped_before_it_began_took_no_time(workspace: Workspac
 
 def test_a_run_took_the_time_of_its_process(tmp_path: Path) -> None:
     job = JobFolder(tmp_path)
-    job.write(JobStart(LocalHandle.own(), 100.0))
+    job.write(JobStart(LocalHandle.of_this_process(), 100.0))
     bare = RunRecord("0123456789", "by hand", "0", "FINISHED", 90.0, 131.0)
     ended = runs.RunView(bare, "finished", result=Result("finished", 130.0), job=job)
     assert (ended.began, ended.seconds) == (100.0, 30.0)

@@ -161,7 +161,7 @@ def test_an_address_says_all_of_a_view(tmp_path: Path) -> None:
     }  # fmt: skip
     assert known_keys(view.parameters) == view.parameters
     assert ListView(RunQuery(), "", []).address() == {}
-    assert VIEW.said() == (
+    assert VIEW.filter_words() == (
         "state failed, model MLP, rate 0.1 or 0.2, tag good or kind=big, name a b, params.kind relu or gelu & co, "
         "val loss at most 0.5, params.width 1e-07 to 64"
     )

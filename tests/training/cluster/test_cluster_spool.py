@@ -35,14 +35,18 @@ def test_a_job_elsewhere_is_what_its_courier_last_said(bench: Bench) -> None:
     assert job.claim(JobStart(handle, 1.0, [0], machine="b"))
     assert (job.started(), job.state()) == (JobStart(handle, 1.0, [0], machine="b"), "failed")
     tell(job.path, RemoteState(handle, alive=True, cpu_s=2.0, memory_mb=3.0))
-    assert (job.state(), executor.taken(handle), executor.shown(handle)) == ("running", (2.0, 3.0), "pid 7 on b")
+    assert (job.state(), executor.usage(handle), executor.describe(handle)) == ("running", (2.0, 3.0), "pid 7 on b")
     executor.stop(handle, "kill")
     assert not executor.clear(handle)
-    assert sorted(desk.asked()) == [(job.id, "clear"), (job.id, "kill")]
+    assert sorted(desk.pending_requests()) == [(job.id, "clear"), (job.id, "kill")]
     other = replace(handle, agent="a later one")
-    assert (executor.alive(other), executor.clear(other), executor.taken(other)) == (False, True, None)
+    assert (executor.alive(other), executor.clear(other), executor.usage(other)) == (False, True, None)
     tell(job.path, RemoteState(handle, cleared=True, lost="lost with b"))
-    assert (job.state(), executor.clear(handle), executor.shown(handle)) == ("failed", True, "pid 7 on b, lost with b")
+    assert (job.state(), executor.clear(handle), executor.describe(handle)) == (
+        "failed",
+        True,
+        "pid 7 on b, lost with b",
+    )
 
 
 def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(
@@ -70,17 +74,21 @@ def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(
     assert capsys.readouterr().out == "first\nb| one\nb| two\n"
     for folder, handle in ((job.path, mine), (part, theirs)):
         tell(folder, RemoteState(handle, alive=True, cpu_s=2.0, memory_mb=3.0))
-    assert executor.taken(mine) == (4.0, 6.0)
+    assert executor.usage(mine) == (4.0, 6.0)
     executor.stop(mine, "terminate")
-    assert desk.asked() == [(job.id, "terminate")]
+    assert desk.pending_requests() == [(job.id, "terminate")]
     executor.stop(mine, "kill")
-    assert sorted(desk.asked()) == [(job.id, "kill"), (job.id, "terminate"), (name, "kill")]
+    assert sorted(desk.pending_requests()) == [(job.id, "kill"), (job.id, "terminate"), (name, "kill")]
     tell(job.path, RemoteState(mine, cleared=True))
     assert not executor.clear(mine)
     tell(part, RemoteState(theirs, lost="lost with b"))
-    assert (executor.clear(mine), (name, "clear") in desk.asked(), executor.doomed(mine)) == (False, True, "")
+    assert (executor.clear(mine), (name, "clear") in desk.pending_requests(), executor.failure_reason(mine)) == (
+        False,
+        True,
+        "",
+    )
     os.utime(part / REMOTE, (1, 1))
-    assert executor.doomed(mine) == "its part on b has ended before training began: lost with b"
+    assert executor.failure_reason(mine) == "its part on b has ended before training began: lost with b"
     tell(part, RemoteState(theirs, cleared=True))
     assert executor.clear(mine)
 
@@ -96,10 +104,10 @@ def test_a_run_has_one_port_and_one_key_that_nothing_shows(tmp_path: Path) -> No
     assert where.key not in told.values()
     assert (told["NODE_RANK"], told["MASTER_PORT"]) == ("1", str(where.port))
     assert repr(Secret.read(tmp_path / "key")) == "Secret()"  # which refuses one that others may read
-    kept.leave("run")
+    kept.release("run")
     assert kept.of("run", "127.0.0.1").key != where.key
     for run in ("run", "another"):
-        kept.leave(run)
+        kept.release(run)
 
 
 def test_machines_are_those_that_a_living_courier_names(bench: Bench) -> None:

@@ -99,10 +99,10 @@ def play(settings: Settings, timing: ClockSettings) -> list[Tensor]:
     adam = optimizer(made)
     one, seqs = ModelMultiplexer([adam]), dict.fromkeys(range(WORKERS), 0)
     workers = SimulatedWorkers(run, clock, one.make, Asked(lambda worker: seqs[worker] < PUSHES))
-    workers.begin()
+    workers.begin_all()
     while (worker := workers.next()) is not None:
         seqs[worker] += 1
-        one.show(worker)
+        one.switch_to(worker)
         compute(made, worker, seqs[worker])
         adam.param_groups[0]["lr"] = 0.02 / seqs[worker]
         one.hand_over(worker)

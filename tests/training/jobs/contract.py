@@ -36,7 +36,7 @@ class Launching:
         return self.launcher.prepare(fresh=True)
 
     def listen(self) -> list[Event]:
-        self.children.look()
+        self.children.reap()
         self.events += self.launcher.events(0.02)
         return self.events
 
@@ -103,7 +103,7 @@ class ExecutorContract:
         machine = executor.machines()[-1]
         assert (started.cores, started.gpus, started.machine) == (machine.cores[-1:], [], machine.name)
         assert started.handle.executor == executor.name
-        assert (started.alive(), job.state(), executor.doomed(started.handle)) == (True, "running", "")
+        assert (started.alive(), job.state(), executor.failure_reason(started.handle)) == (True, "running", "")
         assert launching.until_told(job) == 0
         assert not executor.alive(started.handle)
         wait_for(lambda: executor.clear(started.handle), "its files")
@@ -166,7 +166,7 @@ class ExecutorContract:
 
     def test_a_job_that_somebody_has_claimed_is_left_alone(self, launching: Launching, bench: Bench) -> None:
         job = bench.job(seconds=0.2)
-        mine = JobStart(LocalHandle.own(leads_session=False), 1.0, inline=True)
+        mine = JobStart(LocalHandle.of_this_process(leads_session=False), 1.0, inline=True)
         assert job.claim(mine)
         wait_for(launching.ready, "the launcher")
         assert launching.launcher.start(job, Lease(job.id, "", sorted(os.sched_getaffinity(0))[:1]))
@@ -198,7 +198,7 @@ class ExecutorContract:
         executor.stop(other, "kill")
         assert executor.clear(other)
         assert executor.alive(started.handle)
-        assert str(process.pid) in executor.shown(started.handle)
+        assert str(process.pid) in executor.describe(started.handle)
 
 
 def child_of(job: JobFolder) -> psutil.Process | None:

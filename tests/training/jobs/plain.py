@@ -53,7 +53,7 @@ class PlainExecutor(Executor[LocalHandle]):
                 os.kill(process.pid, signal.SIGKILL)
         return False
 
-    def shown(self, handle: LocalHandle) -> str:
+    def describe(self, handle: LocalHandle) -> str:
         return f"process {handle.process.pid}"
 
 
@@ -86,8 +86,8 @@ class PlainLauncher(Launcher):
 
     def events(self, wait_s: float) -> list[Event]:
         time.sleep(wait_s)
-        self.children.look()
-        codes = {name: self.children.take(pid) for name, pid in self._pids.items()}
+        self.children.reap()
+        codes = {name: self.children.pop_exit_code(pid) for name, pid in self._pids.items()}
         found: list[Event] = [ProcessEnded(name, code) for name, code in codes.items() if code is not None]
         self._pids = {name: pid for name, pid in self._pids.items() if codes[name] is None}
         return found

@@ -76,12 +76,12 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
         SupervisorLock(workspace), JobLimits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Cores(0), "none", ()
     )
     monkeypatch.setattr(turns.starter, "prepare", lambda fresh: False)
-    turns.turn()
+    turns.run_once()
     step(seconds)
     assert psutil.Process(child.pid).create_time() != pytest.approx(started_at(child.pid), abs=20)
     for _ in range(5):
         turns.watches[running.id]._checked = 0.0  # look for signs of life now
-        turns.turn()
+        turns.run_once()
     assert (running.state(), next_one.state()) == ("running", "waiting")
     assert turns.watches[running.id].signals == []
     assert (
@@ -107,9 +107,9 @@ def test_grace_is_from_when_the_stop_was_seen(tmp_path: Path, child: ProcessId, 
     job.ask_to_stop("why")
     os.utime(job.stop_file, (time.time() + seconds,) * 2)  # as files look after a step
     for now in (100.0, 104.9):
-        watch.look(now)
+        watch.poll(now)
         assert watch.signals == []
-    watch.look(105.1)
+    watch.poll(105.1)
     assert watch.signals == ["SIGTERM"]
 
 
@@ -122,10 +122,10 @@ def test_stuck_is_who_changes_nothing_for_so_long(tmp_path: Path, child: Process
     for now in range(2, 100, 2):
         job.write(Progress(0.0, "training", now))
         os.utime(job.path / "progress.json", (now, now))  # 1970: by the file's time it has long been dead
-        watch.look(float(now))
+        watch.poll(float(now))
         assert watch.timed_out == ""
     for later in (103.0, 106.0, 108.5):
-        watch.look(later)
+        watch.poll(later)
     assert watch.timed_out == "no sign of life for 10 s; it was training, after 98 updates"
 
 

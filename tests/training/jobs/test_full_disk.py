@@ -79,7 +79,7 @@ def supervising(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callab
         limits = JobLimits(poll_s=0.0, retry_s=0.1)
         made = SupervisorLoop(SupervisorLock(workspace), limits, Cores(0), "none", ())
         monkeypatch.setattr(made.starter, "prepare", lambda fresh: True)
-        monkeypatch.setattr(made.recorder, "turn", lambda: None)
+        monkeypatch.setattr(made.recorder, "poll", lambda: None)
         return made
 
     return make
@@ -93,12 +93,12 @@ def test_the_end_of_a_job_is_written_when_there_is_room_and_names_the_disk(
     disk.puts = puts
     mine = supervising()
     for _ in range(5):
-        mine.turn()
+        mine.run_once()
     if puts < 2:  # the note and the result
         assert dead.result() is None
         assert dead.id in mine.open
     disk.puts = float("inf")
-    mine.turn()
+    mine.run_once()
     result = dead.result()
     assert result is not None
     assert result.failure == ("disk full" if puts == 0 else result.failure)
@@ -117,8 +117,8 @@ def test_what_a_run_could_not_tell_mlflow_itself_is_told_for_it(
     mine._codes[ended.id] = 1
     ended.write(Result("failed", 1.0, FailureClass.DISK_FULL.value, "OSError: no room"))
     ended.unrecorded.touch()
-    mine.turn()
-    mine.turn()
+    mine.run_once()
+    mine.run_once()
     assert mine.open == {}
     assert mine.recorder.pending == {ended.unrecorded}
 
@@ -131,14 +131,14 @@ def test_nothing_is_started_without_room(
     monkeypatch.setattr(mine.starter, "order", lambda job, start: ordered.append(job.id))
     disk.puts = 0
     mine._looked_around -= 10
-    mine.turn()
-    mine.turn()
+    mine.run_once()
+    mine.run_once()
     assert ordered == []
     with SupervisorHeld(workspace):
         assert waiting_jobs.waiting_reasons(workspace) == {waits.id: f"waits for disk space: {FULL}"}
     disk.puts = float("inf")
-    mine.turn()
-    mine.turn()
+    mine.run_once()
+    mine.run_once()
     assert ordered == [waits.id] * len(ordered)
     assert ordered
 
@@ -249,10 +249,10 @@ def test_drivers_are_neither_started_nor_given_up_without_room(
         return os.getpid()
 
     monkeypatch.setattr(os, "posix_spawn", spawn)
-    drivers.turn(FULL)
+    drivers.poll(FULL)
     assert (started, drivers.open) == ([], {"s"})
     drivers._looked = 0.0
-    drivers.turn()
+    drivers.poll()
     assert started == ["s"]
     assert search.result() is None
 

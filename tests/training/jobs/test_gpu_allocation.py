@@ -63,7 +63,9 @@ def of_the_queue(bench: Bench, gpu: str, share: float = 1.0) -> Body:
 
     def take() -> list[str]:
         with suppress(gpu_allocation.TakenError):
-            assert gpu_allocation.claim(bench.workspace, job, JobStart(LocalHandle.own(), time.time(), [0], [gpu]))
+            assert gpu_allocation.claim(
+                bench.workspace, job, JobStart(LocalHandle.of_this_process(), time.time(), [0], [gpu])
+            )
             return [gpu]
         return []
 
@@ -187,7 +189,7 @@ def on_a_cpu(bench: Bench) -> Body:
     def take() -> list[str]:
         return (
             ["began"]
-            if gpu_allocation.claim(bench.workspace, job, JobStart(LocalHandle.own(), time.time(), [0]))
+            if gpu_allocation.claim(bench.workspace, job, JobStart(LocalHandle.of_this_process(), time.time(), [0]))
             else []
         )
 

@@ -128,14 +128,14 @@ def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> N
 def test_a_process_that_comes_when_its_job_was_given_up_does_not_run_it(bench: Bench) -> None:
     job = bench.job()
     job.write(Result("failed", time.time(), "unknown", "no process of it appeared"))
-    assert not job.claim(JobStart(LocalHandle.own(), time.time(), []))
+    assert not job.claim(JobStart(LocalHandle.of_this_process(), time.time(), []))
     assert not job.claimed()
     assert job.state() == "failed"
 
 
 def test_a_job_claimed_by_another_process_is_not_run_twice(bench: Bench) -> None:
     job = bench.job(seconds=0.2)
-    mine = JobStart(LocalHandle.own(), time.time(), [], inline=True)
+    mine = JobStart(LocalHandle.of_this_process(), time.time(), [], inline=True)
     assert job.claim(mine)
     assert not job.claim(replace(mine, started=0.0))
     assert job.started() == mine

@@ -36,9 +36,9 @@ def test_a_job_is_expected_to_last_as_long_as_the_longest_of_its_kind(bench: Ben
     for seconds, status, changes in cases:
         job = bench.job()
         job.write(replace(ASKED, id=job.id, **changes))
-        job.write(JobStart(LocalHandle.own(), 1000.0))
+        job.write(JobStart(LocalHandle.of_this_process(), 1000.0))
         job.write(Result(status, 1000.0 + seconds))
-        lasting.note(job)
+        lasting.add(job)
     other, none = replace(ASKED, id="other", config_hash="def"), replace(ASKED, id="none", config_hash="")
     assert lasting.of([ASKED, other, none]) == {"asked": 30.0}
 
@@ -62,13 +62,13 @@ def test_a_brief_job_starts_on_the_core_that_a_wide_one_waits_with(
     long, brief = job(workspace, "e", 1), job(workspace, "b", 1, "known")
     done.write(JobStart(LocalHandle(replace(ProcessId.of(), start=0)), 1000.0))  # of a process that is gone
     done.write(Result("finished", 1010.0))
-    runs.write(JobStart(LocalHandle.own(), time.time(), [0]))
+    runs.write(JobStart(LocalHandle.of_this_process(), time.time(), [0]))
     runs.write(Progress(time.time(), "training", left_s=30.0))
     turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
     ordered: list[str] = []
     monkeypatch.setattr(turns.starter, "prepare", lambda fresh: True)
     monkeypatch.setattr(turns.starter, "order", lambda job, start: ordered.append(job.id))
-    turns.turn()
+    turns.run_once()
     reasons = waiting_jobs.waiting_reasons(workspace)
     turns.close()
     assert ordered == [brief.id]

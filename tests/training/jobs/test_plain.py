@@ -40,11 +40,11 @@ def test_the_supervisor_starts_watches_and_ends_jobs_of_any_executor(
     lock = SupervisorLock(bench.workspace)
     assert lock.acquire()
     turns = SupervisorLoop(lock, JobLimits(poll_s=0.02, grace_s=0.3), plain, STAND_IN, ())
-    monkeypatch.setattr(turns.recorder, "turn", lambda: None)  # these jobs have no MLflow run
+    monkeypatch.setattr(turns.recorder, "poll", lambda: None)  # these jobs have no MLflow run
     stubborn = jobs[1]
 
     def turned(condition: Any) -> Any:
-        turns.turn()
+        turns.run_once()
         return condition()
 
     try:

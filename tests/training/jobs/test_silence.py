@@ -92,7 +92,7 @@ def test_one_that_hangs_is_named_and_one_that_is_gone_is_not(bench: Bench) -> No
         assert said.startswith(f"the supervisor (process {pid}) has not moved for 12 s: `kill -KILL {pid}`")
         assert waiting_reasons(bench.workspace)[job.id].split(" s:")[0] == said.split(" s:")[0]
         keeper = SupervisorKeeper(bench.workspace)
-        keeper.look()
+        keeper.has_changed()
         assert [keeper.news().split(" s:")[0], keeper.news()] == [said.split(" s:")[0], ""]
         now = time.time_ns()  # as an earlier version leaves it
         os.utime(bench.workspace.hidden / LOCK, ns=(now, now))

@@ -153,9 +153,9 @@ def test_whoever_waits_replaces_one_that_died(bench: Bench) -> None:
     first = bench.supervise()
     keeper = supervisor_handle.SupervisorKeeper(bench.workspace)
     time.sleep(supervisor_handle.KEEP_EVERY_S)
-    assert not keeper.look()
+    assert not keeper.has_changed()
     send(first, signal.SIGKILL)
-    wait_for(keeper.look, "another supervisor")
+    wait_for(keeper.has_changed, "another supervisor")
     assert keeper.process is not None
     bench.supervisors.append(keeper.process)
     assert keeper.process == supervisor_handle.running(bench.workspace) != first
@@ -168,10 +168,10 @@ def test_one_that_cannot_be_started_is_tried_again(bench: Bench, monkeypatch: py
     keeper = supervisor_handle.SupervisorKeeper(bench.workspace)
     with monkeypatch.context() as patch:
         patch.setattr(supervisor_handle, "START_DEADLINE_S", 0.0)
-        assert not keeper.look()
+        assert not keeper.has_changed()
     assert "did not start" in keeper.problem
     bench.supervise()
-    wait_for(keeper.look, "the keeper to see it")
+    wait_for(keeper.has_changed, "the keeper to see it")
     assert keeper.problem == ""
 
 

@@ -44,11 +44,11 @@ def busy() -> Iterator[JobStart]:
 
 
 def test_cpu_is_of_all_processes_and_shared_memory_counts_once(busy: JobStart) -> None:
-    first = busy.executor.taken(busy.handle)
+    first = busy.executor.usage(busy.handle)
     assert first is not None
     assert MB < first.memory_mb < 1.5 * MB
     deadline = time.monotonic() + 30
-    while (now := busy.executor.taken(busy.handle)) is not None and now.cpu_s < first.cpu_s + 0.5:
+    while (now := busy.executor.usage(busy.handle)) is not None and now.cpu_s < first.cpu_s + 0.5:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     both = [sum(process.cpu_times()[:2]) for process in processes_of(busy)]
@@ -65,17 +65,17 @@ def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, bus
     job = JobFolder(tmp_path)
     assert usage.read(job) == []
     meter, begin = UsageMeter(job, busy), time.monotonic()
-    meter.look(begin)
-    meter.look(begin + 0.1)
+    meter.sample(begin)
+    meter.sample(begin + 0.1)
     assert usage.read(job) == []  # of the first stretch only the beginning is known
     time.sleep(1.0)
-    meter.look(begin + 1.0)
-    meter.look(begin + 1.5)
+    meter.sample(begin + 1.0)
+    meter.sample(begin + 1.5)
     (sample,) = usage.read(job)
     assert 0.1 <= sample.cores < 100  # on a busy machine less than the two that it would take
     assert MB < sample.memory_mb < 1.5 * MB
     assert 1.0 <= sample.seconds < 60
-    meter.look(begin + 3.0)
+    meter.sample(begin + 3.0)
     assert len(usage.read(job)) == 2
     with usage.file_of(job).open("a") as file:
         file.write('{"seconds": 1')
@@ -85,7 +85,7 @@ def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, bus
 def test_a_job_that_has_ended_takes_nothing(busy: JobStart) -> None:
     busy.executor.stop(busy.handle, "kill")
     deadline = time.monotonic() + 10
-    while busy.executor.taken(busy.handle) is not None:
+    while busy.executor.usage(busy.handle) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -133,10 +133,10 @@ def test_samples_of_a_job_have_its_workers(nvml: Put, tmp_path: Path) -> None:
     far = int(1e18)  # us, later than any sample
     nvml([FakeGpu("GPU-a", processes={os.getpid(): FakeProcess(77, {far: 25})})])
     job = JobFolder(tmp_path)
-    meter = UsageMeter(job, JobStart(LocalHandle.own(leads_session=False), time.time(), gpus=["GPU-a"]))
+    meter = UsageMeter(job, JobStart(LocalHandle.of_this_process(leads_session=False), time.time(), gpus=["GPU-a"]))
     begin = time.monotonic()
-    meter.look(begin)
-    meter.look(begin + 1.0)
+    meter.sample(begin)
+    meter.sample(begin + 1.0)
     (sample,) = usage.read(job)
     assert sample.workers == [GpuWorker("GPU-a", "", 0.25, 77.0)]
     line = json.loads(usage.file_of(job).read_text())

@@ -129,9 +129,13 @@ def test_ddp_is_planned_as_ddp(description: Description) -> None:
     points = [AllReduce().play(PROFILE, n, Network(), alone=True) for n in (1, 4, 8)]
     assert found.curves[0].points == [replace(point, memory=2e6) for point in points], "weights and gradients"
     halved = configured(ddp(codec="bf16", bucket_cap_mb=50), description)
-    assert (halved.own, halved.measuring) == (AllReduce(bucket_mb=50, parts=2), {})
+    assert (halved.aggregation, halved.measuring) == (AllReduce(bucket_mb=50, parts=2), {})
     framed = configured(ddp(codec="int8"), description)
-    assert (framed.own, framed.measuring, framed.coded) == (AllReduce(gathers=True), {"push_codec": "int8"}, True)
+    assert (framed.aggregation, framed.measuring, framed.coded) == (
+        AllReduce(gathers=True),
+        {"push_codec": "int8"},
+        True,
+    )
 
 
 def test_workers_of_one_machine_share_its_link(description: Description) -> None:

@@ -32,7 +32,7 @@ def turned(drivers: search_drivers.SearchDrivers, folder: SearchFolder) -> bool:
     """One look of the supervisor; whether it has started a driver, which has ended."""
     before = folder.driving()
     drivers._looked = 0.0
-    drivers.turn()
+    drivers.poll()
     now = folder.driving()
     if now is None or now == before:
         return False
@@ -88,7 +88,7 @@ def test_one_that_leaves_in_order_has_not_died_however_often(
     drivers = search_drivers.SearchDrivers(search.workspace)
     for number in range(2 * search_drivers.ATTEMPTS):
         drivers._looked = 0.0
-        drivers.turn()
+        drivers.poll()
         assert len(started) == number + 1
         os.waitpid(started[-1], 0)  # it has left by then; this process may have other children
         assert search.driving() is None

@@ -293,7 +293,7 @@ class Control:
         """What each worker needs for itself from one push to the next."""
         self._notes = [carve.bytes(NOTE) for _ in range(workers)]
 
-    def note(self, worker: int, text: str) -> None:
+    def set_wait(self, worker: int, text: str) -> None:
         """What the worker has waited for in vain for a while; "": it goes on. For `notes`, in any process."""
         self._notes[worker][:] = text.encode()[:NOTE].ljust(NOTE, b"\0")
 
@@ -387,10 +387,10 @@ class SharedRows:
         """All rows, uint8 [workers, row_bytes]; whole numbers are written and read whole."""
         return self._memory.map()[: self._workers * row_bytes].view(self._workers, row_bytes)
 
-    def show(self, parts: Sequence[tuple[int, int]]) -> None:
+    def publish(self, parts: Sequence[tuple[int, int]]) -> None:
         """Nothing: it is the same memory."""
 
-    def look(self, parts: Sequence[tuple[int, int, int]]) -> None:
+    def fetch(self, parts: Sequence[tuple[int, int, int]]) -> None:
         """Nothing."""
 
     def close(self) -> None:

@@ -25,8 +25,8 @@ _FIRST_BITS: Final = 40
 class GenerationCounter:
     """Which lives of a worker there have been: numbers that the server gives, so that nobody's clock says who is newer.
 
-    Made before the fork; then by all processes and threads that have it, but `begin` by one at a time. The number given
-    last is where a file, which is empty, is read next: one call of the system adds to it.
+    Made before the fork; then by all processes and threads that have it, but `activate` by one at a time. The number
+    given last is where a file, which is empty, is read next: one call of the system adds to it.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class GenerationCounter:
         """Whether any has."""
         return self.newest > self._first
 
-    def give(self) -> int:
+    def next_generation(self) -> int:
         """A new process has this incarnation; nobody has had it, and who asks later has a larger one."""
         return os.lseek(self._file, 1, os.SEEK_CUR)
 
@@ -54,7 +54,7 @@ class GenerationCounter:
         """Whether it was given, and none that is newer has begun, nor it itself."""
         return self.newest < incarnation <= os.lseek(self._file, 0, os.SEEK_CUR)
 
-    def begin(self, incarnation: int) -> None:
+    def activate(self, incarnation: int) -> None:
         """It is the newest."""
         self._newest[0] = incarnation
 
@@ -197,7 +197,7 @@ class ConnectionAcceptor:
         if hello.digest != expected.digest:
             raise Refused("channel: the settings differ from those here. Start all machines with the same config.")
         if hello.use == "number":
-            return self._lives.give()
+            return self._lives.next_generation()
         with self._state:
             if hello.incarnation == self._mine:
                 return hello.incarnation
@@ -206,7 +206,7 @@ class ConnectionAcceptor:
             if self._mine is None:
                 if hello.use != "calls":
                     raise Refused(f"channel: nobody has come yet whose {hello.use} these could be.", later=True)
-                self._lives.begin(hello.incarnation)
+                self._lives.activate(hello.incarnation)
                 self._mine = hello.incarnation
                 return hello.incarnation
         self._lose(f"worker {expected.worker} has come anew")

@@ -43,9 +43,9 @@ class SideCalls:
             "living": CallSpec((), end.living),
             "sign_of_life": CallSpec((), end.sign_of_life),
             "is_over": CallSpec((), end.is_over),
-            "cursor.begin": CallSpec((int, int, bool), self._begin),
-            "cursor.claim": CallSpec((), lambda: cursor.claim(worker)),
-            "cursor.done": CallSpec((int,), lambda done: cursor.done(worker, count(done, MOST_BATCHES))),
+            "cursor.enter_epoch": CallSpec((int, int, bool), self._begin),
+            "cursor.claim_batch": CallSpec((), lambda: cursor.claim_batch(worker)),
+            "cursor.mark_done": CallSpec((int,), lambda done: cursor.mark_done(worker, count(done, MOST_BATCHES))),
             "cursor.outstanding": CallSpec((list,), lambda besides: cursor.outstanding(set(besides))),
             "cursor.progress": CallSpec((), cursor.progress),
             "cursor.mark_dead": CallSpec((), lambda: cursor.mark_dead(worker)),
@@ -53,21 +53,21 @@ class SideCalls:
             "cursor.state": CallSpec((), lambda: list(cursor.state().items())),
             "signals.stop": CallSpec((), lambda: signals.stop),
             "signals.ask_to_stop": CallSpec((), signals.ask_to_stop),
-            "signals.begin": CallSpec((), signals.begin),
+            "signals.mark_begun": CallSpec((), signals.mark_begun),
             "signals.note_checkpoint": CallSpec((str,), signals.note_checkpoint),
             "signals.add_plateau_step": CallSpec(
                 (int, float), lambda *step: signals.add_plateau_step(PlateauStep(*step))
             ),
             "signals.plateau_steps": CallSpec((int,), lambda since: signals.plateau_steps(count(since))),
-            "meetings.enter": CallSpec((int,), lambda phase: end.meetings.enter(Phase(phase))),
+            "meetings.set_phase": CallSpec((int,), lambda phase: end.meetings.set_phase(Phase(phase))),
             "meetings.pass_by": CallSpec((int,), lambda place: end.meetings.pass_by(count(place))),
-            "meetings.before": CallSpec((int, str), self._before, self._letter_room),
-            "meetings.meet": CallSpec((int, int, str), self._meet, lambda _, *letter: self._letter_room(*letter)),
+            "meetings.gather_before_training": CallSpec((int, str), self._before, self._letter_room),
+            "meetings.all_gather": CallSpec((int, int, str), self._meet, lambda _, *letter: self._letter_room(*letter)),
             "meetings.streams_differ": CallSpec((int,), end.meetings.streams_differ),
             "rows.allocate": CallSpec((int,), self._allocate),
             "rows.map": CallSpec((int,), self._map),
-            "rows.show": CallSpec((list,), lambda _: None, lambda places: self._parts(_grouped(places, 2), worker)),
-            "rows.look": CallSpec((list,), lambda places: Reply(None, self._parts(_grouped(places, 3)))),
+            "rows.publish": CallSpec((list,), lambda _: None, lambda places: self._parts(_grouped(places, 2), worker)),
+            "rows.fetch": CallSpec((list,), lambda places: Reply(None, self._parts(_grouped(places, 3)))),
             "counts": CallSpec((), figures.counts),
             "worker_times": CallSpec((), figures.worker_times),
             "staleness": CallSpec((), self._staleness),
@@ -76,17 +76,19 @@ class SideCalls:
         }
 
     def _begin(self, epoch: int, batches: int, turns: bool) -> bool:
-        return self._end.cursor.begin(self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns)
+        return self._end.cursor.enter_epoch(
+            self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns
+        )
 
     def _letter_room(self, length: int, _what: str) -> Room:
         self._letter = bytearray(count(length, LETTER + 1))
         return [memoryview(self._letter)]
 
     def _before(self, _length: int, what: str) -> Reply:
-        return _posted(self._end.meetings.before(bytes(self._letter), what))
+        return _posted(self._end.meetings.gather_before_training(bytes(self._letter), what))
 
     def _meet(self, place: int, _length: int, what: str) -> Reply:
-        return _posted(self._end.meetings.meet(count(place), bytes(self._letter), what, self._tell))
+        return _posted(self._end.meetings.all_gather(count(place), bytes(self._letter), what, self._tell))
 
     def _allocate(self, row_bytes: int) -> None:
         if self._end.worker != 0 or not 0 < row_bytes <= MOST_ROW:
@@ -161,7 +163,7 @@ class Calls:
         """Whether the worker has said that it trains no more: then it may go."""
         return self._engine.has_detached
 
-    def asked(self, text: bytes) -> ReadCall:
+    def handle(self, text: bytes) -> ReadCall:
         """A call, read. What the worker notes of itself goes along: its seconds, samples and memory so far, in this
         life."""
         asked = read(text, self._offers)
@@ -189,7 +191,7 @@ class PushStreamCalls:
         """As `Calls`."""
         return self._calls.has_detached
 
-    def asked(self, text: bytes) -> ReadCall:
+    def handle(self, text: bytes) -> ReadCall:
         """A call, read."""
         return read(text, self._offers)
 

@@ -136,7 +136,7 @@ class PortDispatcher:
         self._strangers: dict[int, AddressedConnection] = {}  # by descriptor, the oldest first
         self._away = threading.BoundedSemaphore(_TURNED_AWAY)
 
-    def keep(self, is_over: Callable[[], bool]) -> None:
+    def dispatch_until(self, is_over: Callable[[], bool]) -> None:
         """Until then. Looks about four times a second."""
         self._listener.setblocking(False)
         with selectors.DefaultSelector() as selector:

@@ -41,9 +41,9 @@ class InFlightVersions:
     def __init__(self) -> None:
         self._two: deque[tuple[list[Newest], float]] = deque(maxlen=2)
 
-    def hold(self, client: Client) -> None:
+    def record_pin(self, client: Client) -> None:
         """The newest are those that the worker is given now."""
-        client.hold()
+        client.pin_newest()
         self._two.append((client.bases, client.pulled))
 
     def go_back(self, client: Client, bases: list[Any]) -> Sequence[int]:
@@ -84,11 +84,11 @@ class EngineCalls:
             "wait_for_others": CallSpec((), partial(self._do, Joined.wait_for_others)),
             "detach": CallSpec((), self._detach),
             "pull": CallSpec((int, list), self._pull),
-            "look": CallSpec((int,), self._look),
-            "lay_down": CallSpec((int, list, list), self._lay_down, self._lay_down_room),
-            "turn": CallSpec((int,), self._turn),
-            "kept": CallSpec((int,), self._kept),
-            "lay_kept": CallSpec((int,), self._lay_kept, self._lay_kept_room),
+            "fetch_full": CallSpec((int,), self._look),
+            "publish_initial": CallSpec((int, list, list), self._lay_down, self._lay_down_room),
+            "await_turn": CallSpec((int,), self._turn),
+            "residuals": CallSpec((int,), self._kept),
+            "sync_residuals": CallSpec((int,), self._lay_kept, self._lay_kept_room),
             **TableCalls(self._client).offers(),
             "push": CallSpec((int, int, list, bool, bool, list, str), self._push, self._push_room),
         }
@@ -160,7 +160,7 @@ class EngineCalls:
     def _newer(self, client: Client, held: Sequence[int]) -> tuple[tuple[list[int], list[int]], Room]:
         """Hold the newest versions. Their numbers, `OLD` for those that the worker has, and the bytes of the others; or
         all as frames, whose sizes come behind the numbers, where it knows something already."""
-        self._given[client.host.section.number].hold(client)
+        self._given[client.host.section.number].record_pin(client)
         section = client.host.section
         pulls = self._pulls[section.number]
         if pulls is not None and any(had != OLD for had in held):
@@ -196,7 +196,7 @@ class EngineCalls:
         with ExitStack() as locks:
             for shard in shards:
                 locks.enter_context(shard.applying)
-            self._given[section].hold(client)
+            self._given[section].record_pin(client)
             states = [shard.content(base)[1].clone() for shard, base in zip(shards, client.bases, strict=True)]
         versions = [shard.flats[base.buffer] for shard, base in zip(shards, client.bases, strict=True)]
         body = [bytes_of(part) for pair in zip(versions, states, strict=True) for part in pair]
@@ -291,7 +291,7 @@ class EngineCalls:
         return [bytes_of(one) for one in self._coded_of(section).room(self._end.worker)]
 
     def _lay_kept(self, section: int) -> None:
-        self._coded_of(section).keep(self._end.worker, self._client(section).seq)
+        self._coded_of(section).store_residual(self._end.worker, self._client(section).seq)
 
     def _coded_of(self, section: int) -> CodedPushes:
         coded = self._client(section).host.section.coded

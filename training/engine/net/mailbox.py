@@ -49,11 +49,11 @@ class StartSignal:
     def __init__(self) -> None:
         self._number = memoryview(mmap(-1, 8)).cast("q")
 
-    def tell(self, number: int = 1) -> None:
+    def set(self, number: int = 1) -> None:
         """By the monitor: the machines have met. Above 0."""
         self._number[0] = number
 
-    def await_number(self, deadline_s: float) -> int:
+    def wait(self, deadline_s: float) -> int:
         """`ChannelLost` where it is not told for so long."""
         until = monotonic() + deadline_s
         while not self._number[0]:
@@ -81,7 +81,7 @@ class MessageBoard:
             self._asked[machine] = known, monotonic()
             return self._texts[known : known + 8]
 
-    def leave(self, machine: int) -> None:
+    def remove_node(self, machine: int) -> None:
         with self._lock:
             self._asked.pop(machine, None)
 
@@ -109,13 +109,13 @@ class MailboxCalls:
         self._machine, self._board, self._said, self._died = machine, board, said, died
         self.has_detached = False
         self._offers = {
-            "say": CallSpec((str,), self._say),
+            "post": CallSpec((str,), self._say),
             "news": CallSpec((int,), self._news),
             "died": CallSpec((int, int, str), self._tell_death),
-            "leave": CallSpec((), self._leave),
+            "close": CallSpec((), self._leave),
         }
 
-    def asked(self, text: bytes) -> ReadCall:
+    def handle(self, text: bytes) -> ReadCall:
         """A call, read."""
         return read(text, self._offers)
 
@@ -131,7 +131,7 @@ class MailboxCalls:
         self._died(worker, incarnation, why)
 
     def _leave(self) -> None:
-        self._board.leave(self._machine)
+        self._board.remove_node(self._machine)
         self.has_detached = True
 
 
@@ -180,11 +180,11 @@ class MonitorMailbox:
                 told.append(MonitorMessage(*json.loads(text)))
         return told
 
-    def say(self, text: str) -> None:
+    def post(self, text: str) -> None:
         """To all other machines; they hear it within a second or two."""
         self._put(text.encode())
 
-    def let_go(self) -> None:
+    def release_port(self) -> None:
         """Nothing more will be said, and who keeps the port may go."""
         self._put(_OVER)
 
@@ -202,7 +202,7 @@ class MonitorMailbox:
 
     # --- in a process of its own -------------------------------------------------------------------------------------
 
-    def keep(self) -> None:
+    def serve_until_over(self) -> None:
         """Listen, until the monitor has said its last text and others have heard it, or a while later."""
         board, over = MessageBoard(), threading.Event()
 
@@ -229,9 +229,9 @@ class MonitorMailbox:
                 until = min(until, monotonic() + LEAVE_S)
             return over.is_set() and (board.is_read() or monotonic() > until)
 
-        PortDispatcher(self._listener, self._gates, self._secret, self._tls, self._given_up, self._turn_away).keep(
-            is_over
-        )
+        PortDispatcher(
+            self._listener, self._gates, self._secret, self._tls, self._given_up, self._turn_away
+        ).dispatch_until(is_over)
 
     def _open(self, machine: int, board: MessageBoard) -> None:
         gate, hello = self._gates[machine - 1], Hello(self._name, "", machine - 1, 0)
@@ -300,9 +300,9 @@ class RemoteMailbox:
             self._channel, self._known = channel, 0
         return True
 
-    def say(self, text: str) -> None:
+    def post(self, text: str) -> None:
         """To the first monitor. `ChannelLost`."""
-        self._call("say", text)
+        self._call("post", text)
 
     def news(self) -> list[str]:
         """What it has said since the last call. Shows that this monitor lives. `ChannelLost`."""
@@ -314,11 +314,11 @@ class RemoteMailbox:
         """Whether nothing has come through for `DEAD_S`."""
         return self._failing is not None and monotonic() - self._failing > DEAD_S
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Nothing more will be said."""
         if self._channel is not None:
             with suppress(OSError):
-                self._call("leave")
+                self._call("close")
         if self._channel is not None:
             self._channel.close()
             self._channel = None

@@ -95,7 +95,7 @@ class RemoteJoined(Joined):
 
     def _lay_kept(self) -> None:
         for host in self.hosts:
-            host.lay_kept()
+            host.sync_residuals()
 
     @override
     def detach(self) -> None:
@@ -105,7 +105,7 @@ class RemoteJoined(Joined):
             reads.give_back()
         super().detach()
         if self.lane is not None:
-            self.lane.settle()
+            self.lane.drain()
         self.channel.call("detach")
 
 
@@ -295,7 +295,7 @@ class WorkerNotes:
     def write(self, number: int, text: str) -> None:
         self._memory[number * _NOTE : (number + 1) * _NOTE] = text.encode()[: _NOTE - 1].ljust(_NOTE, b"\0")
 
-    def take(self, number: int) -> str:
+    def pop(self, number: int) -> str:
         """And forget it."""
         text = self._memory[number * _NOTE : (number + 1) * _NOTE].rstrip(b"\0").decode(errors="replace")
         self.write(number, "")
@@ -321,7 +321,7 @@ class ServerConnection(RemoteMailbox):
         """Become worker `worker`, as soon as the server's monitor has met this machine, so that no run begins that is
         to be refused. Where the server is lost later this process ends at once, with `LOST_CODE`. `Refused`,
         `ChannelLost` where it cannot be reached for so long at first."""
-        self.met.await_number(deadline_s)
+        self.met.wait(deadline_s)
         run, place = self._run, worker - self._first
         is_first_life = self._lives[place] == 0
 
@@ -354,7 +354,7 @@ class ServerConnection(RemoteMailbox):
 
     def why(self, worker: int) -> str:
         """Why a worker has ended whose server was lost; once, empty for others."""
-        return self._notes.take(worker - self._first)
+        return self._notes.pop(worker - self._first)
 
     def updates(self) -> int:
         """That workers here know to have been made: the server has made so many, and maybe more."""

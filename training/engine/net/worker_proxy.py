@@ -28,7 +28,7 @@ class CallTable(Protocol):
     def has_detached(self) -> bool:
         """Whether it has said that it may go."""
 
-    def asked(self, text: bytes) -> ReadCall:
+    def handle(self, text: bytes) -> ReadCall:
         """A call, read. ProtocolError."""
 
 
@@ -93,7 +93,7 @@ class WorkerProxy:
             return True
         if head.kind != Kind.CALL:
             raise ProtocolError("channel: no call")
-        asked = self._calls.asked(text)
+        asked = self._calls.handle(text)
         wire.body(head, asked.room)
         if head.number in self._replies:
             self._say(wire, head.number, self._replies[head.number])

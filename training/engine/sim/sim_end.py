@@ -99,34 +99,34 @@ class SimulatedJoined:
     def rest(self) -> None:
         """Nothing: each rests by itself when it finds no data."""
 
-    def settle(self, moment: str, thorough: bool = True) -> None:
+    def check_foreign_writes(self, moment: str, thorough: bool = True) -> None:
         """What somebody has written into the model belongs to the worker whose turn it is, or comes in between two."""
         if self.due is None:
-            self._between.settle(moment)
+            self._between.check_foreign_writes(moment)
             return
         self.one_model.carry(self.due)
-        self.workers.joined[self.due].settle(moment, thorough)
+        self.workers.joined[self.due].check_foreign_writes(moment, thorough)
         self._show_again(self.due)
 
     def pull(self, moment: str = "between two pulls") -> None:
         """Nothing: who computes next has pulled when it began."""
 
-    def turn(self) -> int | None:
+    def next_gradient(self) -> int | None:
         """See `SimulationEnd`."""
         self.push_pending()
-        self._between.settle("between two steps, since its last step, validation or checkpoint")
+        self._between.check_foreign_writes("between two steps, since its last step, validation or checkpoint")
         if not self._has_begun:
             self._has_begun = True
-            self.workers.begin()
+            self.workers.begin_all()
         self.due = None if self._has_ended else self.workers.next()
         if self.due is None:
             return None
         self.last = self.due
-        self._between.leave()
+        self._between.reset()
         for number, client in enumerate(self._clients(self.due)):
             self.one_model.steps_change(self.due, number, client.notes.keys)
         self._notice()
-        self.one_model.show(self.due)
+        self.one_model.switch_to(self.due)
         return self.due
 
     def hand_over(self, valid: bool) -> None:
@@ -157,7 +157,7 @@ class SimulatedJoined:
             return
         self.push_pending()
         self._has_ended, self.due = True, None
-        self.workers.end()
+        self.workers.end_all()
         self._between.show_newest()
 
     def wait_for_others(self) -> None:
@@ -189,7 +189,7 @@ class SimulatedJoined:
         for client in self.clients:
             client.hide_state()
         if self._readers is not None:
-            self._readers.end()
+            self._readers.restore_modules()
         with torch.no_grad():
             for parameter in self.one_model.parameters:
                 if not is_table(parameter):  # lent privately, as it is in the end
@@ -370,22 +370,22 @@ class SimulatedEnd(SharedEnd):
         return self._joined
 
     @property
-    def turn_of(self) -> int:
+    def current_worker(self) -> int:
         return 0 if self._joined is None else self._joined.last
 
-    def turn(self) -> int | None:
+    def next_gradient(self) -> int | None:
         assert self._joined is not None, "join first"
-        return self._joined.turn()
+        return self._joined.next_gradient()
 
-    def go_on_from(self, seconds: float) -> None:
-        self._clock.go_on_from(seconds)
+    def resume(self, seconds: float) -> None:
+        self._clock.resume(seconds)
 
     def add_time(self, part: Part, seconds: float) -> None:
         """Nothing: a virtual worker's time is what the clock says."""
 
     def add_samples(self, samples: int) -> None:
         """To the worker whose turn it is, or was last."""
-        self._run.control.counters[self.turn_of * ROW + SAMPLES] += samples
+        self._run.control.counters[self.current_worker * ROW + SAMPLES] += samples
 
     def note_memory(self, size: int) -> None:
         """Nothing: it is of all workers together."""

@@ -230,7 +230,7 @@ class _Releasing(Joined):
         for client in self.clients:
             client.replica.arrive()
             for shard in client.host.section.shards:
-                shard.let_go(self.membership.worker)
+                shard.unpin(self.membership.worker)
 
 
 class SimulatedWorkers:
@@ -298,7 +298,7 @@ class SimulatedWorkers:
         """All workers' `Joined.start`; what has been written into worker 0's parameters since is the first version."""
         self._in_turn(lambda worker: self.joined[worker].start_steps())
 
-    def begin(self) -> None:
+    def begin_all(self) -> None:
         """Let all begin, in order; once, before `next`."""
         for worker, joined in sorted(self.joined.items()):
             self.scheduler.live(worker, self._life(worker, joined))
@@ -320,11 +320,11 @@ class SimulatedWorkers:
         """Let what travels arrive, as far as it does before the next gradient is due."""
         self.scheduler.advance()
 
-    def end(self) -> None:
+    def end_all(self) -> None:
         """Nobody begins another gradient, and those under way are given up; what was pushed arrives and is applied."""
         self._ended = True
         if not self.scheduler.has_begun:
-            self.begin()
+            self.begin_all()
         self.scheduler.give_up(lambda worker: self.joined[worker].finish_steps())
         due = self.scheduler.next()
         assert due is None, f"worker {due} computes after the end"
@@ -373,7 +373,7 @@ class SimulatedWorkers:
             self.pushed[worker] = yield from client.push_steps(self._valid)
             for parameter in client.replica.parameters:
                 parameter.grad = None
-        self._work.done(worker)
+        self._work.mark_pushed(worker)
         if self._resting:
             self.run.control.event.wake()  # who rests may wait for this
 
@@ -392,7 +392,7 @@ class SimulatedWorkers:
         return bool(late)
 
     def _takes(self, worker: int) -> bool:
-        return not self._ended and self._work.take(worker)
+        return not self._ended and self._work.claim_batch(worker)
 
     def _rest_steps(self, worker: int, joined: Joined) -> Steps[bool]:
         """Wait for what a death may bring back. Whether something has come: it is taken, and may be computed."""

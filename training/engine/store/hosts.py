@@ -109,7 +109,7 @@ class Host(ABC):
         self._bringer = Carrier(plan, device, parameters, lands=not carries or not plan.slots)
         self._carrier = self._bringer if carries else None
 
-    def leave(self) -> None:
+    def release_carriers(self) -> None:
         """At the end of the worker: nothing is under way any more."""
         for carrier in (self._bringer, self._rounder):
             if carrier is not None:
@@ -150,7 +150,7 @@ class Host(ABC):
         """Hand in a gradient and return what became of it. TimeoutError when nothing happens for the deadline."""
 
     @abstractmethod
-    def settle(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Steps[None]:
         """Wait until the last push of `worker` has been applied; returns at once where `push` waits for that."""
 
     @abstractmethod
@@ -178,19 +178,20 @@ class Host(ABC):
         """Of a push whose turn has come: whether its round was never completed, since a worker was asked to stop."""
         return self._admission.is_stopped and self._admission.version() <= min(base.version for base in bases)
 
-    def look(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+    def fetch_full(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
         """Before whole versions and states are read here: have the newest. In shared memory they are there."""
 
-    def look_again(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
-        """Before training, when worker 0 may have written into the versions that are held: have that. As `look`."""
+    def refetch(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+        """Before training, when worker 0 may have written into the versions that are held: have that. As
+        `fetch_full`."""
 
-    def lay_down(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+    def publish_initial(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
         """By worker 0, before training, when it has written here into versions and states: they are the run's. As
-        `look`."""
+        `fetch_full`."""
 
     def pull(self, worker: int) -> list[Newest]:
         """Take the newest version of each shard for `worker`. Nobody writes to these versions before its next pull."""
-        return [shard.hold(worker) for shard in self._shards]
+        return [shard.pin(worker) for shard in self._shards]
 
     def sizes(self, gradients: Sequence[Tensor | None]) -> Sequence[int]:
         """Bytes, by shard, of those `gradients` that are there (not None); one entry for each parameter. Of a sparse
@@ -220,13 +221,14 @@ class Host(ABC):
             return way.gradients
         return self._coded.decode(way.frames)
 
-    def keep(self, push: Push, outcome: Outcome) -> None:
+    def store_residuals(self, push: Push, outcome: Outcome) -> None:
         """After a push: what a codec left out of a gradient that was admitted is added to the worker's next one."""
         if self._coded is not None and self.keeps and push.valid and outcome.verdict is Verdict.ADMIT:
-            self._coded.keep(push.worker, push.seq)
+            self._coded.store_residual(push.worker, push.seq)
 
     def come_back(self, worker: int) -> None:
-        """Of a worker that died in a push and is back, once that is settled: as `keep`, if it had come so far."""
+        """Of a worker that died in a push and is back, once that is settled: as `store_residuals`, if it had come so
+        far."""
         if self._coded is not None and self.keeps:
             self._coded.come_back(worker, self._shards)
 
@@ -280,7 +282,7 @@ class InlineHost(Host):
     def __init__(self, section: OptimizerPartition) -> None:
         super().__init__(section)
         self._places = [shard.plan.parameters for shard in section.shards]
-        self._gives_base = self._control.settings.gives_base
+        self._gives_base = self._control.settings.can_reuse_base
 
     def push(self, push: Push) -> Steps[Outcome]:
         if self._rule.gathers:
@@ -302,7 +304,7 @@ class InlineHost(Host):
             self._apply(push)
         return Outcome(verdict, staleness)
 
-    def settle(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Steps[None]:
         """Nothing to wait for: a push returns after it has been applied."""
         yield from ()
 
@@ -364,7 +366,7 @@ class ProcessHost(Host):
     def push(self, push: Push) -> Steps[Outcome]:
         if self._rule.gathers:
             return (yield from self._contribute(push))
-        yield from self.settle(push.worker)
+        yield from self.flush(push.worker)
         staleness = self._staleness(push)
         if not push.valid:
             return Outcome(Verdict.DROP, staleness)
@@ -377,16 +379,16 @@ class ProcessHost(Host):
                 verdict = self._admission.judge(push.worker, push.seq, staleness)
                 if verdict is Verdict.ADMIT and self._serial:
                     self._hand_in(push)
-                    yield from self.settle(push.worker)
+                    yield from self.flush(push.worker)
             if verdict is not Verdict.ADMIT:
                 return Outcome(verdict, staleness)
             if not self._serial:
                 self._hand_in(push)
         if not self._overlap:
-            yield from self.settle(push.worker)
+            yield from self.flush(push.worker)
         return Outcome(Verdict.ADMIT, staleness)
 
-    def settle(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Steps[None]:
         if self._rule.gathers or self._settled(worker):
             return
         asked = self._now()

@@ -40,7 +40,7 @@ class StepNotes:
         length = int.from_bytes(room[:_LENGTH], "little")
         return bytes(room[_LENGTH : _LENGTH + length])
 
-    def show(self, buffer: int) -> None:
+    def load_version(self, buffer: int) -> None:
         """Let the optimizer have what the version in this buffer has."""
         if (text := self.text(buffer)) == self._text:
             return
@@ -52,7 +52,7 @@ class StepNotes:
         vars(self._optimizer).update(noted.attributes)
         self._text = text
 
-    def take(self, groups: Groups, base: int) -> None:
+    def load_groups(self, groups: Groups, base: int) -> None:
         """Before a step: these hyper-parameters, of a worker that has seen version `base`."""
         self._text = b""
         for own, given, since in zip(self._optimizer.param_groups, groups, self._since, strict=True):
@@ -70,7 +70,7 @@ class StepNotes:
                     since[key] = version
         self._put(buffer)
 
-    def begin(self, buffer: int, version: int, groups: Groups | None = None, of: Optimizer | None = None) -> None:
+    def set_initial(self, buffer: int, version: int, groups: Groups | None = None, of: Optimizer | None = None) -> None:
         """The optimizer as it is, or with what these groups have, and with the attributes `of` another, is what
         `version` has, the first of a run."""
         if of is not None:
@@ -171,7 +171,7 @@ class SharedState:
         """All bytes of state 0 or 1 (uint8)."""
         return self._bytes[which]
 
-    def begin(self, newest: int, has_copy: bool = True) -> int:
+    def begin_step(self, newest: int, has_copy: bool = True) -> int:
         """Before a step: copy the newest state, and give the copy to the optimizer; returns which of the two it is. Not
         `has_copy`: of the copy nothing is there yet but what the optimizer has state of."""
         if self.is_empty:

@@ -188,10 +188,10 @@ class Client:
     def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
         self._own.interrupted()
-        yield from self.host.settle(self._worker)
+        yield from self.host.flush(self._worker)
         self.host.come_back(self._worker)
         yield from self.host.await_turn(self._worker)
-        self.settle("between two pulls", thorough=True)
+        self.check_foreign_writes("between two pulls", thorough=True)
         yield from self._begin_anew_steps()
 
     def _begin_anew_steps(self) -> Steps[None]:
@@ -201,7 +201,7 @@ class Client:
         """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
 
         `valid` False: the gradients are not to be applied (infinite under a loss scaler, say); the rule counts the push
-        all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `settle`.
+        all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `check_foreign_writes`.
         """
         return self._clock.play(self.push_steps(valid))
 
@@ -213,7 +213,7 @@ class Client:
         """The steps of `push`."""
         self.replica.await_gradients()  # that is computing, and not yet a part of the push
         started, waited = self._now(), self._waited()
-        self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
+        self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
         gradients, groups = self._gradients(), self.pushed_groups
         if self._clip is not None:
             clip_(self._clip, gradients)
@@ -257,14 +257,14 @@ class Client:
         if not self._sum.is_left:
             return True
         started, waited = self._now(), self._waited()
-        self.settle("after its last step", thorough=True)
+        self.check_foreign_writes("after its last step", thorough=True)
         verdict, _ = yield from self.hand_in(self._sum.gradients, self._sum.groups, valid=True)
         self._sum.clear()
         yield from self._pull_steps()
         self._communicated(started, waited)
         return verdict is not Verdict.END
 
-    def settle(self, moment: str, thorough: bool = False) -> None:
+    def check_foreign_writes(self, moment: str, thorough: bool = False) -> None:
         """Before the replica is left for another version. `WrittenError` where somebody has written into it since the
         last pull, which says at which `moment`; but for the rounding of an optimizer that swaps weights for a
         validation, and back. ValueError where param groups have been added to the optimizer."""
@@ -273,7 +273,7 @@ class Client:
         written = self.replica.written(thorough or self._to_compare >= 0)
         if written and not (self._has_modes and all(map(self.replica.is_rounded, written))):
             raise self.refused(written, moment)
-        self.replica.thaw()
+        self.replica.unfreeze()
 
     def check_groups(self) -> None:
         """ValueError where param groups have been added, for which memory was not laid out."""
@@ -295,19 +295,19 @@ class Client:
     def pull(self, moment: str = "between two pulls") -> int:
         """Make the replica the newest version; returns it (of the oldest shard, where they differ).
 
-        What was written into it before: as in `settle`.
+        What was written into it before: as in `check_foreign_writes`.
         """
-        self.settle(moment, thorough=True)
+        self.check_foreign_writes(moment, thorough=True)
         self._own.interrupted()
         return self._pull()
 
     def _pull(self) -> int:
-        self.hold()
+        self.pin_newest()
         self._take()
-        self.notes.show(self.bases)
+        self.notes.load_version(self.bases)
         return self.version
 
-    def hold(self) -> None:
+    def pin_newest(self) -> None:
         """Have the newest version as the one that the next push is computed from; the replica stays as it is."""
         self.state.go_on()
         self.replica.arrive()
@@ -322,7 +322,7 @@ class Client:
         self._control.counters[self._worker * ROW + GRADIENTS] += 1
 
     def _take(self, whole: bool = False) -> None:
-        self._count_taken(self.replica.take(self.bases, whole))
+        self._count_taken(self.replica.load_versions(self.bases, whole))
 
     def _count_taken(self, sizes: Sequence[int]) -> None:
         at = self._worker * METER + PULLED
@@ -353,7 +353,7 @@ class Client:
 
     def give_state(self) -> None:
         """Before training: what somebody has put into the optimizer's state and groups is the first version's."""
-        state = self.state.given()  # loaded by whoever loaded weights, or the constructor's own
+        state = self.state.initial_state()  # loaded by whoever loaded weights, or the constructor's own
         if state or self.notes.is_touched:
             for shard in self.host.section.shards:
                 shard.restore(shard.version, state or shard.optimizer_state(), self.groups())
@@ -369,14 +369,14 @@ class Client:
         """
         self._own.interrupted()
         self.replica.arrive()
-        self.host.look()
+        self.host.fetch_full()
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.section.shards:
                 locks.enter_context(shard.applying)
-            self.bases = [shard.hold(self._worker) for shard in self.host.section.shards]
+            self.bases = [shard.pin(self._worker) for shard in self.host.section.shards]
             state = self.state.locked()
         self.pulled = self._now()
-        self.notes.show(self.bases)
+        self.notes.load_version(self.bases)
         if renew:
             self._take(whole=True)
             self.replica.privatise()
@@ -395,10 +395,10 @@ class Client:
         self._seq += 1
         self._counters.begun[self._worker] = self._seq
         if self._trace is not None:
-            self._trace.note(self._seq, [base.version for base in self.bases], valid, groups)
+            self._trace.record_push(self._seq, [base.version for base in self.bases], valid, groups)
         push = Push(self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, way.sizes)
         outcome = yield from self.host.push(push)
-        self.host.keep(push, outcome)
+        self.host.store_residuals(push, outcome)
         self.host.section.admission.tick(self._worker)
         return outcome
 

@@ -21,7 +21,7 @@ class GroupView:
         self._shown: dict[int, dict[str, Any]] = {}  # by number of the group
         self._texts: dict[int, bytes] = {}  # by number of the shard
 
-    def show(self, versions: Sequence[Newest], anew: bool = False) -> None:
+    def load_version(self, versions: Sequence[Newest], anew: bool = False) -> None:
         """Those of versions held. What somebody has written there and not pushed yet stays, unless `anew`."""
         for number, shard in self._shards:
             assert shard.notes is not None

@@ -170,7 +170,7 @@ def join_steps(
     yield from membership.rendezvous("first parameters")
     joined = shared.joined(run, membership, clients, late)
     for client in clients:
-        yield from client.host.settle(
+        yield from client.host.flush(
             worker
         )  # a server may still need what the last push of its former life was computed from
     joined.pull()

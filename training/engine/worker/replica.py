@@ -74,7 +74,7 @@ def _tables(shard: Shard) -> Tables:
 
 
 class Replica:
-    """The parameters of one optimizer in one worker; `take` makes them those of held versions.
+    """The parameters of one optimizer in one worker; `load_versions` makes them those of held versions.
 
     `lent`: on a CPU the parameters are views into the versions that this worker holds, so that taking one copies
     nothing; the parameters change their storage with it, and what is written into them stays in this process
@@ -121,7 +121,7 @@ class Replica:
         self._touched = self._stepped = False
         self._watch()
 
-    def take(self, versions: Sequence[Newest], whole: bool = False) -> Sequence[int]:
+    def load_versions(self, versions: Sequence[Newest], whole: bool = False) -> Sequence[int]:
         """Become these versions, one for each shard, which the worker holds. What was written before is gone.
 
         Returns the bytes that were taken, by copy, lent or in frames, by shard. Where a codec carries them it becomes
@@ -167,7 +167,7 @@ class Replica:
     def _decode(self, pulls: CodedPulls, versions: Sequence[Newest]) -> Sequence[int]:
         sizes = []
         for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
-            sizes.append(pulls.take(number, shard.views[newest.buffer], self.frozen))
+            sizes.append(pulls.advance(number, shard.views[newest.buffer], self.frozen))
             self._images[number].up(self._known[number][0])  # while the next shard's frame is decoded
         self._flying = self._device.record()
         for place, own in self._own.items():
@@ -244,9 +244,9 @@ class Replica:
             view.copy_(value)
         self._touched |= not self.tables.isdisjoint(places)
         self.frozen -= set(places)
-        self.take(self._held, whole=True)
+        self.load_versions(self._held, whole=True)
 
-    def thaw(self) -> None:
+    def unfreeze(self) -> None:
         """Let those that require a gradient by now be shared from the next take on."""
         if self.frozen:
             self.frozen = {place for place in self.frozen if not self._is_thawed(place)}
@@ -254,7 +254,7 @@ class Replica:
     def discard(self) -> None:
         """Be the versions held again, whatever was written."""
         self._touched = True
-        self.take(self._held, whole=True)
+        self.load_versions(self._held, whole=True)
 
     @torch.no_grad()
     def step(self, groups: Groups) -> None:

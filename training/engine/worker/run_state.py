@@ -29,7 +29,7 @@ class RunState(StateSwap):
 
     def now(self) -> State:
         """Of what makes the updates, in the shards, of this moment."""
-        self.host.look()
+        self.host.fetch_full()
         state: State = {}
         for shard in self.host.section.shards:
             with shard.applying:
@@ -48,14 +48,14 @@ class RunState(StateSwap):
         self.of_snapshot = None
         self.forget()
 
-    def given(self) -> State:
+    def initial_state(self) -> State:
         """What somebody has put into the optimizer's state before training, for the shards."""
         if self.is_untouched:
             return {}  # as it is in the shards
         state: State = self.optimizer.state_dict()["state"]
         return state
 
-    def leave(self) -> None:
+    def hide_state(self) -> None:
         """Undo `show`: the optimizer has the state of the last snapshot again, or none."""
         self.hide(keeps=self.of_snapshot is not None)
 
@@ -84,6 +84,6 @@ class LocalStepState(RunState):
         """Nothing: there is nothing else to be shown."""
 
     @override
-    def given(self) -> State:
+    def initial_state(self) -> State:
         """Nothing that the shards would have to know."""
         return {}

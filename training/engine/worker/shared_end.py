@@ -36,7 +36,7 @@ class SharedEnd:
         self.cursor, self.signals, self.rows = cursor, signals, rows
         self.meetings = meetings.of(worker, deadline_s)
         self._membership = run.member(worker, deadline_s)
-        run.control.event.say = partial(run.control.note, worker)
+        run.control.event.say = partial(run.control.set_wait, worker)
 
     @property
     def figures(self) -> Figures:

@@ -118,7 +118,8 @@ class EmbeddingBagByRows(_ByRows, nn.EmbeddingBag):
 
 
 class RowReaders:
-    """The embeddings of a model that read rows, until `end`. `sources`: by the id of the table's parameter."""
+    """The embeddings of a model that read rows, until `restore_modules`. `sources`: by the id of the table's
+    parameter."""
 
     def __init__(self, model: nn.Module, sources: Mapping[int, RowSource]) -> None:
         self._modules = [
@@ -133,7 +134,7 @@ class RowReaders:
             vars(module)["row_source"] = sources[id(module.weight)]
             module.__class__ = _by_rows(type(module))
 
-    def end(self) -> None:
+    def restore_modules(self) -> None:
         """They are what they were."""
         for module, kind in zip(self._modules, self._kinds, strict=True):
             vars(module).pop("row_source", None)

@@ -197,7 +197,7 @@ class JoinedEnd(Protocol):
     def begin(self) -> None:
         """Before the first gradient, and after a rest: blocks until the rule lets this worker begin, then pulls."""
 
-    def settle(self, moment: str, thorough: bool = True) -> None:
+    def check_foreign_writes(self, moment: str, thorough: bool = True) -> None:
         """Before the replica is left for another version: what somebody has written into it becomes part of the newest
         version where this worker is the only one, else it is a `WrittenError`, which says at which `moment`.
 
@@ -205,7 +205,7 @@ class JoinedEnd(Protocol):
         """
 
     def pull(self, moment: str = "between two pulls") -> None:
-        """Make the replica the newest version; `moment` as in `settle`."""
+        """Make the replica the newest version; `moment` as in `check_foreign_writes`."""
 
     def rest(self) -> None:
         """There is nothing to compute at present: rules no longer count on this worker, until `begin`. Blocks until its
@@ -345,14 +345,14 @@ class SimulationEnd(WorkerEnd, Protocol):
         are there when training begins."""
 
     @property
-    def turn_of(self) -> int:
+    def current_worker(self) -> int:
         """Whose turn it is, or was last."""
 
-    def turn(self) -> int | None:
+    def next_gradient(self) -> int | None:
         """Let virtual time pass until a worker's gradient is due, and show it; None when nobody will compute any more.
 
         `Deadlock`, a TimeoutError, where all wait for each other.
         """
 
-    def go_on_from(self, seconds: float) -> None:
+    def resume(self, seconds: float) -> None:
         """Before training: the clock of the run that this one resumes."""

@@ -192,7 +192,7 @@ def _run(order: Order, runner: Runner) -> int:
 def _is_mine(job: JobFolder, order: Order) -> bool:
     """Whether this process is the one that runs the job; where its folder is elsewhere, that is decided there.
     TakenError where another job has its GPUs by now."""
-    me = LocalHandle.own()
+    me = LocalHandle.of_this_process()
     if order.away is None:
         return claim(Workspace(Path(order.workspace)), job, JobStart(me, time.time(), order.cores, order.gpus))
     away = RemoteJobContext.of(order.away)

@@ -26,7 +26,7 @@ class LocalHandle:
     from a folder of jobs."""
 
     @classmethod
-    def own(cls, *, leads_session: bool = True) -> "LocalHandle":
+    def of_this_process(cls, *, leads_session: bool = True) -> "LocalHandle":
         """Of this process."""
         return cls(ProcessId.of(), leads_session)
 
@@ -71,7 +71,7 @@ class LocalExecutor(Executor[LocalHandle]):
             self._family.pop(handle, None)
         return not left
 
-    def taken(self, handle: LocalHandle) -> JobUsage | None:
+    def usage(self, handle: LocalHandle) -> JobUsage | None:
         """By `/proc`: of memory the proportional set size (PSS), in which n processes have 1/n of a shared page."""
         cpu_s = memory = 0.0
         if not self.alive(handle):
@@ -88,7 +88,7 @@ class LocalExecutor(Executor[LocalHandle]):
             return []
         return [process.pid for process in (handle.process, *self._left(handle))]
 
-    def shown(self, handle: LocalHandle) -> str:
+    def describe(self, handle: LocalHandle) -> str:
         stranger = alive(handle.process) and not self._is_ours(handle)
         return f"pid {handle.process.pid}{', which is not a process of this run' if stranger else ''}"
 

@@ -105,10 +105,10 @@ class LocalLauncher(Launcher):
         handles = {name: started.handle for name, job in self._orphans.items() if (started := job.started())}
         dead = {name: handle for name, handle in handles.items() if not alive(handle.process)}
         if dead:
-            self.children.look()
+            self.children.reap()
         for name in dead:
             del self._orphans[name]
-        codes = {name: self.children.take(handle.process.pid) for name, handle in dead.items()}
+        codes = {name: self.children.pop_exit_code(handle.process.pid) for name, handle in dead.items()}
         return [ProcessEnded(name, code) for name, code in codes.items() if code is not None]
 
 

@@ -120,7 +120,7 @@ class ScaledRate:
         """Made so far, those before a checkpoint included."""
         return self._made if self._counts is None else self._counts.version(self._optimizer)
 
-    def end(self) -> None:
+    def uninstall(self) -> None:
         """Scale no more."""
         self._step.scale(None)
 
@@ -166,7 +166,7 @@ class PushingStep:
             pushed = self._push(valid=False)
         return self._client.completed(pushed)
 
-    def end(self) -> None:
+    def uninstall(self) -> None:
         """Give the optimizer its own step back."""
         self._step.push(None)
 

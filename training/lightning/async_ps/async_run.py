@@ -270,7 +270,7 @@ class AsyncRun(AroundFork):
         given = (worker, self._on_each, self._arguments, machine)
         if isinstance(machine, SimulationNode):
             players = machine.players()
-            parts = worker_parts(*given, players, trainer, self._kept, players.turn)
+            parts = worker_parts(*given, players, trainer, self._kept, players.next_gradient)
             self.session = ArrivingSimulation(parts, players, self._python)
         else:
             self.session = ArrivingWorker(worker_parts(*given, machine.worker(worker), trainer, self._kept))
@@ -293,5 +293,5 @@ class AsyncRun(AroundFork):
         return self._machine.returns(worker)
 
     @override
-    def keep(self) -> None:
-        self.session.keep()
+    def save_final_state(self) -> None:
+        self.session.save_final_state()

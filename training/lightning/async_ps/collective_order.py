@@ -94,7 +94,7 @@ class CollectiveOrder:
         return boundary(self._where()[0], Boundary.METRICS, POSITIONS - 1)
 
     def next(self) -> int:
-        """The number of the place of this call, as `MessageExchange.meet` takes it; counts the calls made in one
+        """The number of the place of this call, as `MessageExchange.all_gather` takes it; counts the calls made in one
         place."""
         if self.stage is Stage.AFTER:
             return AFTER

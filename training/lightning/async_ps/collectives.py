@@ -126,11 +126,11 @@ class Collectives:
     def _meet(self, letter: _Letter) -> dict[int, _Letter]:
         sealed = _seal(letter)
         if self.places.stage is Stage.BEFORE:
-            received = self._meetings.before(sealed, letter.call)
+            received = self._meetings.gather_before_training(sealed, letter.call)
         else:
             place = self.places.next()
             self.has_waited |= place < IN_BATCH
-            received = self._meetings.meet(place, sealed, letter.call, self.meanwhile)
+            received = self._meetings.all_gather(place, sealed, letter.call, self.meanwhile)
         letters = {worker: _open(text) for worker, text in received.items()}
         calls = {worker: other.call for worker, other in letters.items() if other.call != letter.call}
         if calls:

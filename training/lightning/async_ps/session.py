@@ -56,7 +56,7 @@ class Session:
     def prepare(self, trainer: Trainer) -> None:
         """Before the model's own set-up."""
 
-    def meet(self, name: str) -> None:
+    def synchronize(self, name: str) -> None:
         """Come to one of `MEETINGS`."""
 
     def set_up(self, trainer: Trainer, optimizers: Sequence[Optimizer], device: torch.device) -> "Session":
@@ -86,7 +86,7 @@ class Session:
     def sign_of_life(self) -> None:
         """In a long validation, for those who wait."""
 
-    def leave(self) -> "Session":
+    def after_training(self) -> "Session":
         """What this process is after the training, with what that has taken given back."""
         return self
 
@@ -110,7 +110,7 @@ class Session:
     def note_checkpoint(self, path: Any) -> None:
         """It is written."""
 
-    def keep(self) -> None:
+    def save_final_state(self) -> None:
         """Save all but the weights of a checkpoint that may be written after the fit; once all hooks have run."""
 
     def resume(self, checkpoint: State, ours: State, own: Callable[[], None]) -> None:
@@ -174,7 +174,7 @@ class ServerSession(Session):
             self.collectives = Collectives(server.meetings, CollectiveOrder(trainer), LISTENER)
 
     @override
-    def meet(self, name: str) -> None:
+    def synchronize(self, name: str) -> None:
         self._rendezvous += 1
         self._server.await_workers(self._rendezvous)
         enter_stage(self.collectives, name)

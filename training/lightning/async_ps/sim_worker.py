@@ -150,7 +150,7 @@ class SimulatedSession(WorkerSession):
     def _begins(self, worker: int, own: list[Tensor]) -> None:
         """Before each worker's next gradient; `own`: its buffers."""
         self.following.rates()  # of the version that it computes from
-        self.buffers.take(worker, self.following.updates, own)
+        self.buffers.apply_policy(worker, self.following.updates, own)
 
     @override
     def _share_buffers(self) -> None:
@@ -161,12 +161,12 @@ class SimulatedSession(WorkerSession):
         """The clock goes on where the checkpoint was, if there is one. All pull then, as real workers do: gradients
         that were under way are computed anew."""
         if self.resumed.clock_s is not None:
-            self._playing.go_on_from(self.resumed.clock_s)
+            self._playing.resume(self.resumed.clock_s)
 
     @property
     @override
     def _whose_gradient(self) -> int:
-        return self._playing.turn_of
+        return self._playing.current_worker
 
     @override
     def _take_buffers(self, pushed: PushResult) -> None:

@@ -84,13 +84,13 @@ class Snapshots:
             self._wait_for_others()
         self._parts.data.mark()
         if self.has_begun:
-            self._joined.settle(moment)
+            self._joined.check_foreign_writes(moment)
         self.taken = self._joined.snapshot(renew=self.has_begun)
         self._following.moved(self.taken.versions)
         if self.has_all and not self._parts.figures.is_simulated:
             # What others have made of theirs in their last steps. Virtual workers may go on some day, and worker 0 with
             # its own.
-            self._buffers.take(self._parts.rank, self._following.updates)
+            self._buffers.apply_policy(self._parts.rank, self._following.updates)
         return self.taken
 
     @contextmanager

@@ -80,10 +80,10 @@ class WorkerProcess(Session):
             set_apart(trainer, self.collectives.places)
 
     @override
-    def meet(self, name: str) -> None:
+    def synchronize(self, name: str) -> None:
         self.end.rendezvous(name)
         if name == LAST_MEETING:
-            self.end.signals.begin()
+            self.end.signals.mark_begun()
         enter_stage(self.collectives, name)
 
     @override
@@ -124,6 +124,6 @@ class FinishedWorker(WorkerProcess):
         return for_any_trainer({**gathered, **step}, self.processes, self._ours, self._position)
 
     @override
-    def keep(self) -> None:
+    def save_final_state(self) -> None:
         if self._ours is not None:
             self.parts.kept.write(self.checkpoint(all_but_weights(self.parts.trainer)))

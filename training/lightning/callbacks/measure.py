@@ -133,10 +133,10 @@ class Measure(Callback):
             real = perf_counter()
             self._really_begun = real - self._restored.get("real_seconds", self._restored.get("seconds", 0.0))
             self._next_event = self._next_figures = real
-            self._window.begin(now, self.counts(), self._rates_per_worker())
+            self._window.open_window(now, self.counts(), self._rates_per_worker())
         self._batch_begun = now
         if self._on_device is not None:
-            self._on_device.begin(self.clock.seconds - self._data_before)
+            self._on_device.begin_step(self.clock.seconds - self._data_before)
             self._data_before = self.clock.seconds
 
     @override
@@ -147,7 +147,7 @@ class Measure(Callback):
         now = self._now()
         self._busy += now - self._batch_begun
         if self._on_device is not None:
-            self._on_device.end()
+            self._on_device.end_step()
         self.measured.add_samples(batch_size(batch))
         self._last_loss = loss_of(outputs)
         if perf_counter() >= self._next_event:
@@ -234,7 +234,7 @@ class Measure(Callback):
         points |= self.summary.points() or last_values
         if counts.updates > 0:
             total = Window()
-            total.begin(0.0, Counts(0, 0), {})
+            total.open_window(0.0, Counts(0, 0), {})
             points |= total.rates(trained_s, counts, self._rates_per_worker())
             points |= self._state(trainer)
             points |= by_worker(self.measured.worker_times(), self.measured.staleness(), self.measured.pushes())
@@ -276,7 +276,7 @@ class Measure(Callback):
         assert self.measured is not None
         waited = self._waited(trainer)
         if self._on_device is not None:
-            spent = self._on_device.taken(wait=last)
+            spent = self._on_device.pop_seconds(wait=last)
         else:
             computing = max(0.0, self._busy - (waited - self._idle_of_others))
             spent = StepSeconds(computing, self.clock.seconds - self._data_told)

@@ -25,7 +25,7 @@ class Claims:
         self.finish_all()
         self._held, self._epoch = None, epoch
         self._given.clear()
-        return self._cursor.begin(self._worker, epoch, batches, self._turns)
+        return self._cursor.enter_epoch(self._worker, epoch, batches, self._turns)
 
     def succeed(self, before: "Claims") -> None:
         """Take the place of those of an earlier loader."""
@@ -34,7 +34,7 @@ class Claims:
     def finish(self) -> None:
         """Every batch delivered so far is done."""
         if self._delivered > self._finished:
-            self._cursor.done(self._worker, self._delivered - self._finished)
+            self._cursor.mark_done(self._worker, self._delivered - self._finished)
             self._finished = self._delivered
 
     def finish_all(self) -> None:
@@ -45,7 +45,7 @@ class Claims:
     def peek(self) -> bool:
         """Whether there is a next batch; if so it is claimed."""
         if self._held is None:
-            self._held = self._cursor.claim(self._worker)
+            self._held = self._cursor.claim_batch(self._worker)
             self._claimed += self._held is not None
         return self._held is not None
 
@@ -91,12 +91,12 @@ class SimulatedWork:
 
     claims: "SimulatedClaims | None" = None
 
-    def take(self, worker: int) -> bool:
-        return self.claims is not None and self.claims.take(worker)
+    def claim_batch(self, worker: int) -> bool:
+        return self.claims is not None and self.claims.claim_batch(worker)
 
-    def done(self, worker: int) -> None:
+    def mark_pushed(self, worker: int) -> None:
         if self.claims is not None:
-            self.claims.done(worker)
+            self.claims.mark_pushed(worker)
 
     def may_come_back(self, worker: int) -> bool:
         return self.claims is not None and self.claims.may_come_back(worker)
@@ -151,11 +151,11 @@ class SimulatedClaims:
 
     # --- what the workers ask --------------------------------------------------------------------------------------
 
-    def take(self, worker: int) -> bool:
+    def claim_batch(self, worker: int) -> bool:
         """See `Work`."""
         while not self._is_over():
             if worker in self._epoch_of and worker not in self._in_vain:
-                claim = self._cursor.claim(worker)
+                claim = self._cursor.claim_batch(worker)
                 if claim is not None:
                     self._taken[worker] = claim
                     return True
@@ -166,15 +166,15 @@ class SimulatedClaims:
             is_first = following > max(self._epoch_of.values(), default=-1)
             if self._meets and is_first and (self._taken or self._cursor.outstanding()):
                 return False
-            if not self._cursor.begin(worker, following, batches, self._turns):
+            if not self._cursor.enter_epoch(worker, following, batches, self._turns):
                 return False
             self._epoch_of[worker] = following
             self._in_vain.discard(worker)
         return False
 
-    def done(self, worker: int) -> None:
+    def mark_pushed(self, worker: int) -> None:
         """See `Work`."""
-        self._cursor.done(worker)
+        self._cursor.mark_done(worker)
         self._taken.pop(worker, None)
 
     def may_come_back(self, worker: int) -> bool:

@@ -254,7 +254,7 @@ class SharedLoader(LoaderPosition):
         """Whether there is another batch for this worker; if so it is claimed."""
         return self._claims.peek()
 
-    def done(self) -> None:
+    def mark_pushed(self) -> None:
         """Note that the gradients of all batches delivered so far have been pushed."""
         self._claims.finish()
         self._marked = None

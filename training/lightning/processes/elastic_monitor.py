@@ -104,7 +104,7 @@ class ElasticMonitor(ServerMonitor):
         come = [worker for worker in knocking if worker in expected or self._launch.take_in(worker)]
         self._knocking.clear()
         for worker in come:
-            self.port.take(worker)
+            self.port.mark_served(worker)
             self._taken.add(worker)
             machine, most = self.name(worker // self._here), self._elastic.max
             log.warning("worker %d of %s takes part: %d of %d.", worker, machine, len(self._taken), most)

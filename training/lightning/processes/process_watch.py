@@ -220,14 +220,14 @@ class ProcessWatch:
                 self.start("worker", number)
         if last is not None and not self._results:
             raise last.error()
-        self._others.done()
+        self._others.announce_end()
         self._let_servers_end()
         until = monotonic() + GRACE_S
         for key in self._forked.keys() - self._running.keys():  # time to close files; a result was sent before
             wait([self._forked[key].death], max(0.0, until - monotonic()))
         return [self._results.get(number) for number in numbers]
 
-    def end(self) -> None:
+    def terminate_all(self) -> None:
         """End all processes: SIGTERM, SIGKILL after a grace period, then the processes that they had started. Waits for
         each."""
         for process in self._forked.values():
@@ -235,7 +235,7 @@ class ProcessWatch:
                 process.process.terminate()
         until = monotonic() + GRACE_S
         for process in self._forked.values():
-            process.end(until - monotonic())
+            process.terminate(until - monotonic())
         self._forked.clear()
         self._running.clear()
         self._end_orphans()
@@ -270,15 +270,15 @@ class ProcessWatch:
             raise lost.error()
         key = process.role, process.number
         del self._running[key], self._forked[key]
-        self._others.show()
-        process.end(GRACE_S)
+        self._others.send_heartbeat()
+        process.terminate(GRACE_S)
         if restarts := reaction is Reaction.RESTART and not self.stopping.is_set():
             self.start(*key)
         self._end_orphans()
         return None if restarts or process.role == "server" else lost
 
     def _ask(self, process: Forked) -> tuple[LostProcess, Reaction]:
-        self._others.show()  # who dies slowly is waited for
+        self._others.send_heartbeat()  # who dies slowly is waited for
         lost = LostProcess(process.role, process.number, process.cause())
         if self.stopping.is_set() and process.exit_code() == -signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)  # asked to stop before training had begun
@@ -351,7 +351,7 @@ class ProcessWatch:
 
     def _stack(self, process: Forked) -> str:
         """Which may take seconds, of each of many."""
-        self._others.show()
+        self._others.send_heartbeat()
         return process.stack()
 
     def _end_orphans(self) -> None:

@@ -88,7 +88,7 @@ def run_workers(
                 watch.start("server", number)
             for number in filter(others.is_there, range(first, first + count)):
                 watch.start("worker", number)
-            others.begin()
+            others.start_monitoring()
             return watch.results(range(first, first + count))
         except BaseException as error:
             cause = others.explained(error)
@@ -96,8 +96,8 @@ def run_workers(
                 raise
             raise cause from error
         finally:
-            watch.end()
-            others.end()
+            watch.terminate_all()
+            others.stop_monitoring()
 
 
 @contextmanager

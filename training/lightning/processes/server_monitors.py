@@ -71,7 +71,7 @@ class ServerMonitor(FirstMonitor):
         """The rest goes on without this worker."""
 
     @override
-    def leave(self, machine: int, end: NodeEnd) -> None:
+    def on_node_end(self, machine: int, end: NodeEnd) -> None:
         """Workers there show themselves whether they live; a monitor that is silent may be held up."""
         if end.reason is ExitReason.SILENT:
             del self._ends[machine]
@@ -99,8 +99,8 @@ class WorkersMonitor(OtherMonitor):
         """Why a worker here has lost the server."""
 
     @override
-    def meet(self) -> None:
-        self.way.met.tell()
+    def on_accepted(self) -> None:
+        self.way.met.set()
 
     @override
     def check(self, stopping: bool) -> None:
@@ -169,7 +169,7 @@ class ServerDeaths(Deaths):
     def react(self, lost: LostProcess) -> Reaction:
         if lost.role == "server" or lost.number < self._here:
             return super().react(lost)
-        self._monitor.hear()
+        self._monitor.receive()
         machine, why = lost.number // self._here, self._monitor.port.why(lost.number)
         if not why.startswith("on node"):
             why = f"on {self._monitor.name(machine)}, {why.removeprefix('channel: ') or lost.cause}"

@@ -196,7 +196,7 @@ class AroundFork:
         """In the monitor: by worker, what those wait for in whose wait nothing has happened for a minute."""
         return {}
 
-    def keep(self) -> None:
+    def save_final_state(self) -> None:
         """In worker 0, after its work: leave what the Trainer that was asked may need later."""
 
     def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
@@ -257,7 +257,7 @@ class ForkLauncher(_Launcher):
                 raise
             if not self._around.returns(worker, processes.first):
                 return None
-            self._around.keep()
+            self._around.save_final_state()
             return _collect(trainer, result, tensors, before)
 
         def serve(server: int) -> None:

@@ -101,7 +101,7 @@ class EvidenceReader:
         self.direction = Direction(True, "guess")
         """What is better of the metric of the claim whose sides were asked for last, and who says so."""
 
-    def said(self, hashed: str) -> RecordedClaims:
+    def locked_claims(self, hashed: str) -> RecordedClaims:
         """What the runs of a config or search say of claims."""
         return recorded(self.reader, self.notebook, hashed)
 

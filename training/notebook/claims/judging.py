@@ -115,7 +115,7 @@ def judge_all(witness: EvidenceReader) -> dict[str, Judgement]:
     corrected together, so that of all its definite verdicts one is wrong by chance in at most one notebook of twenty
     (Holm 1979): the clearest of m claims is held to 5 % / m, the next to 5 % / (m - 1), until one does not hold.
     """
-    locks = locking.read(witness.said, witness.nb, witness.description)
+    locks = locking.read(witness.locked_claims, witness.nb, witness.description)
     found = _together(witness, witness.nb.claims(), len(locks.gone))
     found = {name: replace(one, lock=locks.by_claim[name]) for name, one in found.items()}
     changed = {name for name, lock in locks.by_claim.items() if lock is not None and lock.changes}

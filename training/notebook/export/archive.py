@@ -164,7 +164,7 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
     files[DESCRIPTION] = _json(asdict(replace(description, folder="")))
     files[SEARCHES] = _json({key: asdict(search) for key, search in searches.items()})
     cells = known_cells(nb, description).values()
-    files[LOCKS] = _json({cell.hash: asdict(witness.said(cell.hash)) for cell in cells})
+    files[LOCKS] = _json({cell.hash: asdict(witness.locked_claims(cell.hash)) for cell in cells})
     for run in runs.values():
         curves = {curve.metric: _curve(curve) for curve in reader.every_curve(run.id)}
         files[f"{RUNS}{_plain(run.id)}.json"] = _json(asdict(ArchivedRun(_public(run), curves)))

@@ -213,7 +213,7 @@ class ArchivedEvidenceReader(EvidenceReader):
     searches: dict[str, ArchivedSearch]
     locks: dict[str, RecordedClaims]
 
-    def said(self, hashed: str) -> RecordedClaims:
+    def locked_claims(self, hashed: str) -> RecordedClaims:
         """Of an archive of an earlier version, which has no locks, that its runs say nothing."""
         begun = [run.started for run in self.reader.runs(notebook=self.notebook, config_hash=hashed)]
         return self.locks.get(hashed) or RecordedClaims(min(begun, default=None), silent=bool(begun))

@@ -109,7 +109,7 @@ class BatchTries:
         self._count = 0
         self._load: Workload | None = None
 
-    def begin(self, load: Workload, more: Mapping[str, str]) -> None:
+    def open_parent_run(self, load: Workload, more: Mapping[str, str]) -> None:
         """Make the MLflow run that all tries are children of, with `more` tags."""
         self._load = load
         self._client = open_store(self.workspace)
@@ -132,7 +132,7 @@ class BatchTries:
             return tried
         return replace(tried, memory_mb=self.memory_mb - tried.free_mb)  # what the strategy itself needs included
 
-    def end(self, status: str, done: Sequence[TryResult], largest: int | None, workers: int) -> None:
+    def close_parent_run(self, status: str, done: Sequence[TryResult], largest: int | None, workers: int) -> None:
         """Write the answer and every try to the parent run, and close it."""
         assert self._client is not None
         content = {"largest": largest, "memory_mb": self.memory_mb, "tries": [asdict(tried) for tried in done]}

@@ -48,7 +48,7 @@ def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:
     reason = ""
     while (state := job.state()) not in ENDED:
         now = time.monotonic()
-        keeper.look()
+        keeper.has_changed()
         if now - asked > REASONS_EVERY_S:
             asked = now
             reason = waiting_reasons(workspace).get(job.id, "") if state == "waiting" else ""

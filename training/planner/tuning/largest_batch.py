@@ -134,14 +134,14 @@ def run(tries: BatchTries, bracket: Bracket, load: Workload, out: TextIO) -> int
     done: list[TryResult] = []
     status = "stopped"
     with hold(tries.workspace), submission(tries.workspace) as tags:
-        tries.begin(load, tags)
+        tries.open_parent_run(load, tags)
         try:
             status = _search(tries, bracket, done, out)
         except KeyboardInterrupt:
             _say(out, f"\nInterrupted after {len(done)} tries.")
             return INTERRUPTED
         finally:
-            tries.end(status, done, bracket.fits if status == "finished" else None, load.workers)
+            tries.close_parent_run(status, done, bracket.fits if status == "finished" else None, load.workers)
     if status == "failed":
         _say(out, f"No answer: {done[-1].cause}. Log: `scalebook jobs log {done[-1].id[:8]}`.")
         return 1

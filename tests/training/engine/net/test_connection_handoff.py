@@ -19,7 +19,7 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, list[Connectio
     monkeypatch.setattr(connection_handoff, "STRANGERS", 2)
     listener, made, over = listening(LOOPBACK), [ConnectionHandoff(), ConnectionHandoff()], threading.Event()
     keeper = PortDispatcher(listener, made, SECRET, None, lambda number: number == 1)
-    thread = threading.Thread(target=keeper.keep, args=[over.is_set])
+    thread = threading.Thread(target=keeper.dispatch_until, args=[over.is_set])
     thread.start()
     made[0].settimeout(5)
     yield listener.getsockname()[1], made

@@ -26,7 +26,7 @@ def test_each_machine_hears_every_text_once_and_eight_at_most() -> None:
     assert board.is_read(), "it has asked, and there was no more"
     assert board.since(2, 19) == ["19"]
     assert not board.is_read()
-    board.leave(2)
+    board.remove_node(2)
     assert board.is_read(), "who has left is not waited for"
 
 

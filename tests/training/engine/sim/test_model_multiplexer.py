@@ -48,7 +48,7 @@ def trained(
         return claimed[worker] >= 0
 
     workers = virtual(wants, run, clock)
-    workers.begin()
+    workers.begin_all()
     while (worker := workers.next()) is not None:
         compute(worker, claimed[worker])
         workers.push()
@@ -65,7 +65,7 @@ def with_one_model(rule: Rule, deaths: tuple[Death, ...] = ()) -> Tensor:
     one = ModelMultiplexer([optimizer], lambda: list(model.buffers()), SEED)
 
     def compute(worker: int, number: int) -> None:
-        one.show(worker)
+        one.switch_to(worker)
         backward(model, number)
         optimizer.param_groups[0]["lr"] = 0.01 if number < 15 else 0.005
         one.hand_over(worker)
@@ -115,7 +115,7 @@ def test_what_is_written_into_the_model_is_an_error(through_data: bool) -> None:
     one = ModelMultiplexer([optimizer], lambda: list(model.buffers()))
 
     def compute(worker: int, number: int) -> None:
-        one.show(worker)
+        one.switch_to(worker)
         backward(model, number)
         if number == 5:
             parameter = next(model.parameters())
@@ -136,7 +136,7 @@ def test_a_group_that_is_added_is_an_error() -> None:
     one = ModelMultiplexer([optimizer], lambda: list(model.buffers()))
 
     def compute(worker: int, number: int) -> None:
-        one.show(worker)
+        one.switch_to(worker)
         backward(model, number)
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
         one.hand_over(worker)
@@ -151,11 +151,11 @@ def test_no_worker_has_parameters_of_its_own() -> None:
     clock = SimulatedClock(ClockSettings(1.0), workers=8)
     run = SharedRun(8, Settings(), clock)
     workers = SimulatedWorkers(run, clock, one.make, Asked(lambda worker: True))
-    workers.begin()
+    workers.begin_all()
     assert len({joined.clients[0].replica.parameters[0].data_ptr() for joined in workers.joined.values()}) == 1
     worker = workers.next()
     assert worker is not None
-    one.show(worker)
+    one.switch_to(worker)
     assert next(model.parameters()).data_ptr() == workers.joined[worker].clients[0].replica.parameters[0].data_ptr()
     workers.detach()
     run.close()

@@ -49,7 +49,7 @@ def peak(rule: Rule, timing: ClockSettings, warmup: int) -> tuple[int, int, Memo
 
     work = Asked(lambda worker: next(left, -1) >= 0)
     workers = SimulatedWorkers(run, clock, made, work, begins=begins, announce=told.append)
-    workers.begin()
+    workers.begin_all()
     (shard,) = workers.sections[0].shards
     most = 0
     while (worker := workers.next()) is not None:
@@ -132,7 +132,7 @@ def test_what_workers_keep_of_their_own_is_told_too(settings: Settings, kept: in
         return [make([parameters[worker]])]
 
     workers = SimulatedWorkers(run, clock, made, Asked(lambda worker: next(left, -1) >= 0), announce=told.append)
-    workers.begin()
+    workers.begin_all()
     (need,) = told
     pushes, peak = 0, 0
     while (worker := workers.next()) is not None:

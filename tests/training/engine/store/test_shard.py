@@ -202,7 +202,7 @@ def test_a_version_that_somebody_holds_is_never_changed() -> None:
     pair = Pair(OPTIMIZERS["momentum"](parameters()))
     (shard,) = pair.sides[0]
     pair.apply(0, gradients(5))
-    held = shard.hold(1)
+    held = shard.pin(1)
     before = [view.clone() for view in shard.views[held.buffer]]
     for step in range(6, 20):
         pair.apply(step % 2, gradients(step))
@@ -230,7 +230,7 @@ def test_whoever_pulls_in_the_middle_of_an_update_gets_the_version_before_it_at_
     taken: list[tuple[int, int, list[Tensor]]] = []
 
     def pull() -> None:
-        held = other.hold(1)  # with its deadline: the one who applies has the other lock
+        held = other.pin(1)  # with its deadline: the one who applies has the other lock
         taken.append((held.version, held.buffer, [view.clone() for view in other.views[held.buffer]]))
 
     assert isinstance(shard.optimizer, Watched)
@@ -303,11 +303,11 @@ def test_a_push_is_written_over_its_own_base_only_if_nobody_else_has_that() -> N
         pair.seq += 1
         return shard.newest().buffer
 
-    first = shard.hold(0).buffer
-    assert shard.hold(1).buffer == first  # both have version 0
+    first = shard.pin(0).buffer
+    assert shard.pin(1).buffer == first  # both have version 0
     second = push(0, giver=0)
     assert second != first
-    assert shard.hold(0).buffer == second
+    assert shard.pin(0).buffer == second
     kept = [view.clone() for view in shard.views[second]]
     third = push(0, giver=0)  # not over its base, which is the newest, nor over what worker 1 holds
     assert third not in (first, second)

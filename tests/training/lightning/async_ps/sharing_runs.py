@@ -64,7 +64,7 @@ class Sharing(IndependentWorkers):
         return output
 
     def on_train_end(self) -> None:
-        self.data.end()
+        self.data.stop_claiming()
 
 
 class Net(LightningModule):
