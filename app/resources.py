@@ -11,12 +11,12 @@ import streamlit as st
 
 from scalebook.app.runs import records as run_records
 from scalebook.app.runs.data import RunView
-from scalebook.app.runs.records import KeptReader, NotebookRuns
+from scalebook.app.runs.records import CachingReader, NotebookRuns
 from scalebook.app.search import trial_data
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.workspace import Workspace, sqlite_address
 from scalebook.training.engine.coordination.measures import PushRecord
 from scalebook.training.experiments import catalogue, logged_metrics
@@ -27,7 +27,7 @@ from scalebook.training.jobs.job_requests import broken_jobs
 from scalebook.training.jobs.waiting_jobs import waiting_reasons as queue_reasons
 from scalebook.training.notebook.cells import ClaimCell
 from scalebook.training.notebook.claims import written_tables
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.claims.written_tables import Table
 from scalebook.training.notebook.store import Stored
@@ -73,7 +73,7 @@ def _is_own_store() -> bool:
 
 @st.cache_resource(show_spinner=False)
 def _reader(tracking_uri: str) -> RunReader:
-    return KeptReader(tracking_uri)
+    return CachingReader(tracking_uri)
 
 
 def description() -> Description:
@@ -146,11 +146,11 @@ def waiting_reasons() -> Mapping[str, str]:
 
 
 @st.cache_resource(ttl=BROKEN_TTL_S, show_spinner=False)
-def _broken_records(root: str) -> list[Broken]:
+def _broken_records(root: str) -> list[BrokenRecord]:
     return [*broken_jobs(Workspace(Path(root))), *broken_searches(Workspace(Path(root)))]
 
 
-def broken_records() -> Sequence[Broken]:
+def broken_records() -> Sequence[BrokenRecord]:
     """The records of jobs and searches that cannot be read. Looks at every file, so all who draw share the answer."""
     return _broken_records(str(workspace().root))
 
@@ -208,7 +208,7 @@ def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
 @st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
 def _judgements(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Judgement]:
     """Of all claims of a notebook, since each verdict is corrected for their number."""
-    return judge_all(Witness(workspace(), reader(), notebook, _stored.notebook, description()))
+    return judge_all(EvidenceReader(workspace(), reader(), notebook, _stored.notebook, description()))
 
 
 def result_tables(stored: Stored) -> Mapping[str, Table]:
@@ -218,7 +218,7 @@ def result_tables(stored: Stored) -> Mapping[str, Table]:
 
 @st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
 def _result_tables(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Table]:
-    witness = Witness(workspace(), reader(), notebook, _stored.notebook, description())
+    witness = EvidenceReader(workspace(), reader(), notebook, _stored.notebook, description())
     return written_tables.tables(witness, _judgements(_stored, notebook, text, changed))
 
 

@@ -77,7 +77,7 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
     with only_one(workspace) as mine:
         if not mine:
             return _already_served(workspace)
-        access = Access.told(options, workspace)
+        access = Access.from_options(options, workspace)
         for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(name, _end)
         try:
@@ -155,7 +155,7 @@ def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) ->
         for signal_name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(signal_name, signal.SIG_IGN)  # a second Ctrl+C must not leave a server behind
         for child in reversed(children):
-            child.end()
+            child.terminate()
         Addresses.forget(workspace)
         log.info("\nEnded. %s", _going_on(workspace))
     return 0
@@ -213,7 +213,7 @@ def _print(addresses: Addresses, workspace: Workspace) -> None:
 
 def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | None) -> None:
     """Until a signal: start again what dies, on its old port, and say so; raises ServerDied when that does not help."""
-    keeper = supervisor_handle.Keeper(workspace)
+    keeper = supervisor_handle.SupervisorKeeper(workspace)
     while True:
         time.sleep(0.5)
         _keep_supervised(keeper)
@@ -226,16 +226,16 @@ def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | N
             if len(recent) > RESTARTS:
                 raise ServerDied(f"{child.name} ended {len(recent)} times. Its log: {child.log}")
             log.warning("%s ended unexpectedly. Restarting it. Its log: %s", child.name, child.log)
-            child.end()  # what is left of its session
+            child.terminate()  # what is left of its session
             child.start(child.port)
             child.wait_until_up()
             _publish(workspace, access, pages, mlflow)
             log.info("%s is back: %s", child.name, child.address)
 
 
-def _keep_supervised(keeper: supervisor_handle.Keeper) -> None:
+def _keep_supervised(keeper: supervisor_handle.SupervisorKeeper) -> None:
     before = keeper.problem
-    if keeper.look():
+    if keeper.has_changed():
         log.warning("The supervisor ended unexpectedly. A new one continues the queue.")
     elif keeper.problem and not before:
         log.warning("The supervisor has ended and cannot restart: %s", keeper.problem)

@@ -55,8 +55,9 @@ class Clicks:
     """Clicks that were noted and not yet acted on, so that none is lost and none counts twice.
 
     Streamlit drops a click where another rerun comes before the script has passed the button. It calls the button's
-    callback all the same: that notes the click here, and the page acts on it when it comes by, then calls `settle`.
-    `shown` says what stood on the page under the button: a click on what is no longer there does nothing.
+    callback all the same: that notes the click here, and the page acts on it when it comes by, then calls
+    `mark_handled`. `shown` says what stood on the page under the button: a click on what is no longer there does
+    nothing.
     """
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ class Clicks:
             return False
         return True
 
-    def settle(self, key: str, *, done: bool = True) -> None:
+    def mark_handled(self, key: str, *, done: bool = True) -> None:
         """It was acted on; where something was done, a second click on the same is one too many."""
         shown, _ = self._noted.pop(key, ("", 0.0))
         if done:

@@ -37,7 +37,7 @@ from scalebook.training.engine.rules.clock_settings import ClockSettings, Distri
 from scalebook.training.engine.rules.update_rules import Async, Rule, Softsync, Sync
 from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.lightning import AsyncPS
-from scalebook.training.planner.play import Endless
+from scalebook.training.planner.play import EndlessWork
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "calibration.md"
 EXPONENTIAL: Final = ClockSettings(Distribution("exponential", 1.0))
@@ -112,8 +112,8 @@ def play(
         return [SGD([parameters[worker]], lr=1.0)]
 
     try:
-        players = SimulatedWorkers(run, now, make, Endless())
-        players.begin()
+        players = SimulatedWorkers(run, now, make, EndlessWork())
+        players.begin_all()
         (shard,) = players.sections[0].shards
         stale, at = list[tuple[int, int]](), list[float]()
         for _ in range(gradients):

@@ -18,7 +18,7 @@ from benchmarks.engine_ps import DEADLINE_S, Part, parameter_server
 from benchmarks.engine_task import Measured, loop, make_optimizer, perceptron, together
 from benchmarks.machine import machine
 from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.net.channel import Reach
+from scalebook.training.engine.net.channel import ProxyAddress
 from scalebook.training.engine.net.handshake import KEY_BYTES, Secret, serving
 from scalebook.training.engine.net.remote_end import RemoteEnd
 from scalebook.training.engine.net.wire import listening
@@ -49,7 +49,7 @@ def far_away(seconds: float, workers: int, settings: Settings, tls: bool = False
 
     def body(worker: int) -> Part:
         model, gradients = perceptron(), 0
-        reach = Reach(HOST, listeners[worker].getsockname()[1], secret, tls)
+        reach = ProxyAddress(HOST, listeners[worker].getsockname()[1], secret, tls)
         end = RemoteEnd(reach, RUN, settings, worker, workers, DEADLINE_S)
         joined = end.join([make_optimizer(model)])
         (client,) = joined.clients

@@ -31,7 +31,7 @@ from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.engine_task import make_optimizer, perceptron
 from benchmarks.machine import Others
 from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.net.channel import Reach
+from scalebook.training.engine.net.channel import ProxyAddress
 from scalebook.training.engine.net.handshake import KEY_BYTES, Secret
 from scalebook.training.engine.net.remote_end import RemoteEnd
 from scalebook.training.engine.net.wire import listening
@@ -152,7 +152,7 @@ class Rated:
         self._machines.enter(worker + 1)
         torch.set_num_threads(1)
         wait(lambda: self._ports[worker] > 0, DEADLINE_S)
-        reach = Reach(self._machines.addresses[0], self._ports[worker], self._secret, False)
+        reach = ProxyAddress(self._machines.addresses[0], self._ports[worker], self._secret, False)
         model = perceptron()
         end = RemoteEnd(reach, RUN, self._settings, worker, self._workers, DEADLINE_S)
         joined = end.join([make_optimizer(model)])

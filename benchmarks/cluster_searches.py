@@ -22,7 +22,7 @@ from scalebook.training.base.safe_path import environment, python
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster import ray_daemons
-from scalebook.training.cluster.cluster_spool import Desk
+from scalebook.training.cluster.cluster_spool import ClusterSpool
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.process import alive, descendants, send
@@ -54,7 +54,7 @@ def main() -> int:
             trust(workspace)
             wrong = drill(Workspace(workspace.root), b)
             until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
-            told = Desk(workspace).machines()
+            told = ClusterSpool(workspace).machines()
             assert told is not None
             until(lambda: not alive(told.courier), "the courier to leave")
         finally:

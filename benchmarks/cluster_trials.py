@@ -29,7 +29,7 @@ from scalebook.training.base.safe_path import environment, python
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster import ray_daemons
-from scalebook.training.cluster.cluster_spool import Desk
+from scalebook.training.cluster.cluster_spool import ClusterSpool
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder
@@ -106,7 +106,7 @@ def on_cluster(root: Path, trials: int, epochs: int) -> list[str]:
         trust(workspace)
         told, wrong = searched(Workspace(workspace.root), trials, epochs)
         show("Ray", told)
-        courier = Desk(workspace).machines()
+        courier = ClusterSpool(workspace).machines()
         until(lambda: courier is None or not alive(courier.courier), "the courier to leave")
         return wrong
     finally:

@@ -26,7 +26,12 @@ from benchmarks.engine_task import perceptron
 from benchmarks.gpu_model import resnet50
 from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.memory.layout import cut
-from scalebook.training.engine.store.optimizer_partition import Section, allocate, make_sections, plan_sections
+from scalebook.training.engine.store.optimizer_partition import (
+    OptimizerPartition,
+    allocate,
+    make_sections,
+    plan_sections,
+)
 from scalebook.training.engine.trace import Origin
 from scalebook.training.lightning.processes.processes import run_workers
 
@@ -48,7 +53,7 @@ LARGE: Final = [torch.Size(shape) for shape in ((25_000, 512), (3072, 2048), (20
 class Update(NamedTuple):
     """Updates of one section, one after the other."""
 
-    section: Section
+    section: OptimizerPartition
     in_blocks: bool
 
     def make(self) -> None:
@@ -65,7 +70,7 @@ class Update(NamedTuple):
                 assert shard.apply([origin], gradients, filled.groups), number
 
 
-def section_of(shapes: Sequence[torch.Size], make: Make) -> Section:
+def section_of(shapes: Sequence[torch.Size], make: Make) -> OptimizerPartition:
     """One worker's, with a gradient in its slot."""
     run = SharedRun(1, Settings(host="process"))
     optimizer = make([Parameter(torch.randn(shape)) for shape in shapes])

@@ -19,7 +19,7 @@ from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import job_requests, supervisor_handle, supervisor_owners
-from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId, alive, send
 from scalebook.training.jobs.supervisor_handle import status
@@ -124,7 +124,7 @@ def _questions(workspace: Workspace) -> list[tuple[str, Any]]:
         folder.config.touch()
         sign(folder.path, folder.id, JOB)
         if number >= 10:
-            folder.write(Started(LocalHandle(ProcessId(1, 0, "")), float(number)))
+            folder.write(JobStart(LocalHandle(ProcessId(1, 0, "")), float(number)))
             folder.write(Result("finished", float(number)))
     first, again = seconds(lambda: waiting_reasons(workspace)), seconds(lambda: waiting_reasons(workspace))
     return [(f"waiting_reasons, {MANY} jobs, first time", first), (f"waiting_reasons, {MANY} jobs, again", again)]

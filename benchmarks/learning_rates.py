@@ -214,12 +214,12 @@ def free(workers: int, settings: Settings, rate: float, seed: int, epochs: int) 
     def body(worker: int) -> float:
         model = perceptron(seed)
         joined = join(run, run.member(worker, DEADLINE_S), [SGD(model.parameters(), lr=rate)])
-        cursor.begin(worker, 0, updates, turns=False)
+        cursor.enter_epoch(worker, 0, updates, turns=False)
         joined.begin()
-        while not hopeless[0] and (claim := cursor.claim(worker)) is not None:
+        while not hopeless[0] and (claim := cursor.claim_batch(worker)) is not None:
             gradient(model, batch(seed, *divmod(claim.batch, batches_per_epoch())))
             joined.clients[0].push()
-            cursor.done(worker)
+            cursor.mark_done(worker)
             if claim.batch == updates // 4:
                 hopeless[0] = accuracy(model) < HOPELESS
         joined.finish()

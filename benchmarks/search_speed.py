@@ -72,7 +72,7 @@ def _train(study: Study, asked: AskedTrial, clock: Clock, rng: random.Random) ->
         if clock.time("prune?", lambda: study.should_prune(asked.number)):
             clock.time("tell", lambda: study.prune(asked.number, "others were better"))
             return
-    study.note(asked.number, seconds=2.0, spread=0.01)
+    study.update_trial(asked.number, seconds=2.0, spread=0.01)
     if asked.number % 12 == 7:
         clock.time("tell", lambda: study.infeasible(asked.number, "diverged", "val/loss became nan"))
     elif asked.number % 30 == 11:
@@ -96,7 +96,7 @@ def measure(storage: str, spec: SearchSpec) -> None:
     print("| trials | ask | report | prune? | tell | records (driver) | read (page) |\n|---|---|---|---|---|---|---|")
     for number in range(1, max(SIZES) + 1):
         going.append(clock.time("ask", study.ask))
-        study.note(going[-1].number, runs={1: f"{number:032x}"})
+        study.update_trial(going[-1].number, runs={1: f"{number:032x}"})
         if len(going) == SIDE_BY_SIDE:
             _train(study, going.pop(0), clock, rng)
         clock.time("records", study.records)

@@ -35,12 +35,12 @@ from scalebook.training.engine.memory.region import ROW, WAIT
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.engine.rules.settings import HostName
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
-from scalebook.training.engine.sim import OneModel, SimulatedClock, SimulatedWorkers
+from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
 from scalebook.training.lightning.processes.processes import run_workers
 from scalebook.training.planner.answer import Point
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.links import OWN
-from scalebook.training.planner.play import Endless
+from scalebook.training.planner.play import EndlessWork
 from scalebook.training.planner.profile import Profile
 from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, strategy_of, write
 
@@ -144,19 +144,19 @@ def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float
         return clock.gradient_s(worker) + (cost.woken_s if has_waited else 0.0)
 
     model = perceptron(seed)
-    one = OneModel([SGD(model.parameters(), lr=LEARNING_RATE)])
-    players = SimulatedWorkers(run, clock, one.make, Endless(), gradient_s=gradient_s)
+    one = ModelMultiplexer([SGD(model.parameters(), lr=LEARNING_RATE)])
+    players = SimulatedWorkers(run, clock, one.make, EndlessWork(), gradient_s=gradient_s)
     numbers, losses = {worker: worker for worker in range(workers)}, []
-    players.begin()
+    players.begin_all()
     while (worker := players.next()) is not None and clock.now() < seconds:
-        one.show(worker)
+        one.switch_to(worker)
         losses.append(computed(model, seed, numbers[worker]))
         numbers[worker] += workers
         one.hand_over(worker)
         players.push()
     updates = players.sections[0].shards[0].version / clock.now()
     found = _seen(run, updates, losses)
-    players.end()
+    players.end_all()
     players.detach()
     run.close()
     return found

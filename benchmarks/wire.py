@@ -36,8 +36,8 @@ from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.machine import Others
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.net import remote_end, remote_worker_service
-from scalebook.training.engine.net.acceptor import Door, Gone
-from scalebook.training.engine.net.channel import Channel, Reach
+from scalebook.training.engine.net.acceptor import ConnectionAcceptor, WorkerGone
+from scalebook.training.engine.net.channel import Channel, ProxyAddress
 from scalebook.training.engine.net.handshake import KEY_BYTES, Hello, Secret, Use, serving
 from scalebook.training.engine.net.remote_end import RemoteEnd
 from scalebook.training.engine.net.wire import (
@@ -289,7 +289,7 @@ class ZmqChannel(Channel):
         self._context_zmq.destroy(linger=0)
 
 
-class ZmqDoor(Door):
+class ZmqDoor(ConnectionAcceptor):
     """One ROUTER for all connections of a worker, at the port where ours listens."""
 
     design = ""
@@ -344,7 +344,7 @@ class ZmqDoor(Door):
                     self._watch.follow(parts[-1].get(zmq.SRCFD))
                     wire.send(Kind.WELCOME, hello.incarnation)
                     return wire
-        raise Gone(self._gone or "nobody came")
+        raise WorkerGone(self._gone or "nobody came")
 
 
 class Cost(NamedTuple):
@@ -373,7 +373,7 @@ def over(system: str) -> Iterator[None]:
         return
     with (
         patch.object(remote_end, "Channel", type("_Channel", (ZmqChannel,), {"design": system})),
-        patch.object(remote_worker_service, "Door", type("_Door", (ZmqDoor,), {"design": system})),
+        patch.object(remote_worker_service, "ConnectionAcceptor", type("_Door", (ZmqDoor,), {"design": system})),
     ):
         yield
 
@@ -393,7 +393,7 @@ def cost(system: str, megabytes: float, encrypts: bool, seconds: float, workers:
     def body(worker: int) -> tuple[float, float, int]:
         model = model_of(megabytes)
         gradients = [1e-3 * torch.randn_like(parameter) for parameter in model.parameters()]
-        reach = Reach(HOST, listeners[worker].getsockname()[1], secret, encrypts)
+        reach = ProxyAddress(HOST, listeners[worker].getsockname()[1], secret, encrypts)
         with over(system):
             end = RemoteEnd(reach, RUN, Settings(), worker, workers, DEADLINE_S)
         joined = end.join([optimizer_of(model)])

@@ -183,7 +183,7 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "cluster", f"{CLUSTER}/node_connection.py",
-        "    Brought(folder.path).finish()\n    tell(folder.path, replace(state, alive=False",
+        "    IncomingFiles(folder.path).finish()\n    tell(folder.path, replace(state, alive=False",
         "    tell(folder.path, replace(state, alive=False",
         "an end that has come with its machine's last words is lost", (f"{ON_CLUSTER}/test_comes_to_nothing.py",),
     ),

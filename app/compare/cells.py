@@ -91,7 +91,7 @@ def _draw_dialog(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan
     intent = widgets.comparison_buttons(wrong, f"{plan.stored.path} {plan.stored.stamp}")
     if intent == "save":
         done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.")
-        state.clicks().settle(widgets.SAVE, done=done is not None)
+        state.clicks().mark_handled(widgets.SAVE, done=done is not None)
         if done is None and not in_conflict():
             return  # it has been said why; what was chosen stays
         dialogs.close()
@@ -139,7 +139,7 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
                 "Open in MLflow", links.compare(address, runs, experiments), type="tertiary", key=f"mlflow-{cell.name}"
             )
         if press_button("Edit", f"edit-{cell.name}", type="tertiary"):
-            state.clicks().settle(f"edit-{cell.name}", done=False)
+            state.clicks().mark_handled(f"edit-{cell.name}", done=False)
             ask_comparison([data.comparison_of(stored, cell, resources.description(), recorded(stored))])
         intent = cell_menu(cell.name)
     if intent == "delete":
@@ -173,7 +173,7 @@ def _comparison_body(stored: Stored, cell: ComparisonCell, compared: Comparison 
     key = f"better-{cell.name}"
     if goal := turn_better(compared.metric, compared.direction, key, stored.stamp):
         done = write(stored, lambda notebook: edit.say_better(notebook, cell, compared.metric, goal))
-        state.clicks().settle(key, done=done is not None)
+        state.clicks().mark_handled(key, done=done is not None)
         st.rerun()
     widgets.why(compared)
     if compared.differences:
@@ -193,7 +193,7 @@ def show_claim(stored: Stored, index: int, cell: ClaimCell) -> None:
             st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"),
         ):
             if press_button("Edit", f"edit-{cell.name}", type="tertiary"):
-                state.clicks().settle(f"edit-{cell.name}", done=False)
+                state.clicks().mark_handled(f"edit-{cell.name}", done=False)
                 dialogs.ask(f"Edit {cell.name}", partial(_edit, stored, index, cell), "large")
             intent = cell_menu(cell.name)
         if intent == "delete":
@@ -210,7 +210,7 @@ def _better(stored: Stored, cell: ClaimCell, judgement: Judgement, metric: str) 
     key = f"better-{cell.name}-{metric}" if cell.ratios else f"better-{cell.name}"
     if goal := turn_better(metric, judgement.directions[metric], key, stored.stamp):
         done = write(stored, lambda notebook: edit.say_better(notebook, judgement.cell, metric, goal))
-        state.clicks().settle(key, done=done is not None)
+        state.clicks().mark_handled(key, done=done is not None)
         st.rerun()
 
 
@@ -240,7 +240,7 @@ def _form(plan: ClaimPlan) -> None:
         return
     if wanted:
         done = write(stored, lambda notebook: plan.put(notebook, name, said), f"Saved {name}.")
-        state.clicks().settle(widgets.SAVE_CLAIM, done=done is not None)
+        state.clicks().mark_handled(widgets.SAVE_CLAIM, done=done is not None)
         if done is None and not in_conflict():
             return  # it has been said why; what was chosen stays
     dialogs.close()
@@ -260,7 +260,7 @@ def _text(stored: Stored, index: int, cell: ClaimCell) -> None:
         ):
             whole = text if text.endswith("\n") else f"{text}\n"
             done = write(stored, lambda notebook: edit.replace_source(notebook, index, whole))
-            state.clicks().settle("claim-save", done=done is not None)
+            state.clicks().mark_handled("claim-save", done=done is not None)
             if done is not None or in_conflict():
                 dialogs.close()
                 st.rerun()

@@ -98,7 +98,7 @@ def _look_again(run_ids: Sequence[str]) -> None:
 def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str]) -> None:
     """The button that makes a cell of a notebook from what the page shows."""
     if press_button("Save in a notebook", SAVE, type="primary", icon=":material/save:"):
-        state.clicks().settle(SAVE, done=False)
+        state.clicks().mark_handled(SAVE, done=False)
         possible = data.of_runs(resources.workspace(), records, shown, metrics, resources.description())
         if possible:
             cells.ask_comparison(possible, leads_there=True)
@@ -171,7 +171,7 @@ def _body(
         )
     widgets.comparison_table(by_metric[0])
     if goal := turn_better(metrics[0], by_metric[0].direction, TURN, metrics[0], said=True):
-        state.clicks().settle(TURN)
+        state.clicks().mark_handled(TURN)
         st.query_params["better"] = f"{goal}:{metrics[0]}"
         st.rerun()
     widgets.why(by_metric[0])

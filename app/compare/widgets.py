@@ -264,7 +264,7 @@ def comparison_buttons(wrong: list[Problem], shown: str) -> Literal["save", "can
         if press_button("Save", SAVE, shown, type="primary", disabled=bool(wrong)):
             if not wrong:
                 return "save"
-            state.clicks().settle(SAVE, done=False)  # clicked before the page had heard of what is wrong
+            state.clicks().mark_handled(SAVE, done=False)  # clicked before the page had heard of what is wrong
     return None
 
 

@@ -15,7 +15,7 @@ from scalebook.training.base.errors import ConfigError, one_line
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules.codecs import Codec, in_halves, numel
 from scalebook.training.experiments import sparse_tables
-from scalebook.training.experiments.classes import Chosen, chosen, in_words, mapping, named, short
+from scalebook.training.experiments.classes import ChosenClass, chosen, in_words, mapping, named, short
 from scalebook.training.experiments.codec_problems import DIRECTIONS, codec_as, codecs_of
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.fields import check_value
@@ -299,7 +299,7 @@ def codec_labels(config: form.Config, description: Description, field: Field) ->
         return {}
     said, plain = {}, found.width * numel(found.shapes)
     for option in field.options:
-        usual = Chosen(option, {})
+        usual = ChosenClass(option, {})
         if (codec := codec_as(usual)) is not None:
             nbytes = exchanged(codec, found, 1)[0] if field.name == "codec" else codec.nbytes(found.shapes, found.width)
             cost = shown(nbytes, "B") if nbytes == plain else f"{shown(nbytes, 'B')}, {_share(nbytes, plain)}"

@@ -31,7 +31,7 @@ from scalebook.training.experiments.renamed import renewed
 from scalebook.training.experiments.validate import validate
 from scalebook.training.experiments.workload import crowd_words, workload
 from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.devices import Machine, this_machine
+from scalebook.training.jobs.devices import NodeDevices, this_machine
 from scalebook.training.jobs.gpu_problems import about_gpus, gpu_problems, machines_of
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Notebook
@@ -43,7 +43,7 @@ TURN_BACK = "compose-turn-back"
 
 
 @dataclass(frozen=True)
-class Edited:
+class EditedConfig:
     """What the form, or the text, says now."""
 
     config: dict[str, Any]
@@ -139,7 +139,7 @@ def show_missing(choice: NotebookChoice, cell_name: str) -> None:
     html.empty(f"{choice.title} has no experiment called {cell_name}", "It has been renamed or deleted.")
 
 
-def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
+def edit_as_form(draft: ComposeDraft, description: Description) -> EditedConfig:
     """The form; problems are shown at their fields."""
     drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version, _gpus(),
                        partial(_clocks, draft, description), look=resources.look_at_model)  # fmt: skip
@@ -148,7 +148,7 @@ def edit_as_form(draft: ComposeDraft, description: Description) -> Edited:
     own = {problem.key for problem in drawn.refused}
     known = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
     homeless = drawn.show_problems([*name_problems(draft, name), *known, *drawn.refused])
-    return Edited(drawn.config, name, repeats, drawn.refused, homeless)
+    return EditedConfig(drawn.config, name, repeats, drawn.refused, homeless)
 
 
 def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
@@ -160,7 +160,7 @@ def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
     return data.clock_sources(resources.workspace(), stored.notebook, draft.config, resources.all_runs(), description)
 
 
-def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
+def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     """The config as text. What is no config is kept as it was typed, and said where the mistake is."""
     text = st.text_area("Config", draft.begun or yaml.dump(draft.base), height=560, key=f"compose.{draft.version}.yaml")
     try:
@@ -171,9 +171,9 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> Edited:
         config, older = renewed(config) if isinstance(config, dict) else (config, [])
         problems = [*older, *_problems(config, description)]
         if isinstance(config, dict):
-            return Edited(config, _name(draft, description), draft.repeats, homeless=problems)
+            return EditedConfig(config, _name(draft, description), draft.repeats, homeless=problems)
         wrong = problems[0]
-    return Edited(draft.config, _name(draft, description), draft.repeats, [wrong], [wrong], text)
+    return EditedConfig(draft.config, _name(draft, description), draft.repeats, [wrong], [wrong], text)
 
 
 def _problems(config: Any, description: Description) -> list[Problem]:
@@ -183,7 +183,7 @@ def _problems(config: Any, description: Description) -> list[Problem]:
     return [*lacking, *(one for one in found if one.severity == "error" or one.key not in refused)]
 
 
-def _machines() -> list[Machine]:
+def _machines() -> list[NodeDevices]:
     return machines_of(resources.workspace())
 
 
@@ -214,7 +214,7 @@ def _name(draft: ComposeDraft, description: Description) -> str:
     return draft.name or _suggested(draft.config, description)
 
 
-def keep(draft: ComposeDraft, edited: Edited, description: Description) -> None:
+def keep(draft: ComposeDraft, edited: EditedConfig, description: Description) -> None:
     """Remember what the page says now, in the session and on disk. A suggested name goes on following the choices."""
     suggested = not draft.source[1] and edited.name == _suggested(edited.config, description)
     now = (edited.config, edited.repeats, "" if suggested else edited.name, edited.text)
@@ -260,7 +260,7 @@ def commands(choice: NotebookChoice, name: str) -> str:
     return f"scalebook notebook run {shlex.quote(str(where))} --cell {name}\nscalebook fit -c {name}.yaml"
 
 
-def result(choice: NotebookChoice, edited: Edited, description: Description) -> widgets.Intent | None:
+def result(choice: NotebookChoice, edited: EditedConfig, description: Description) -> widgets.Intent | None:
     """The column beside the form; returns Run or Save."""
     config, name = edited.config, edited.name
     known = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
@@ -283,7 +283,7 @@ def result(choice: NotebookChoice, edited: Edited, description: Description) -> 
     return intent
 
 
-def _renaming(edited: Edited, description: Description) -> str:
+def _renaming(edited: EditedConfig, description: Description) -> str:
     """What becomes of the results of an experiment that gets another name; "" where it keeps its own."""
     before, opened = state.draft().source[1], _opened()
     cell = opened.notebook.experiment(before) if opened and before else None
@@ -298,7 +298,7 @@ def _renaming(edited: Edited, description: Description) -> str:
 
 
 def finish(
-    intent: widgets.Intent, choice: NotebookChoice, draft: ComposeDraft, edited: Edited, description: Description
+    intent: widgets.Intent, choice: NotebookChoice, draft: ComposeDraft, edited: EditedConfig, description: Description
 ) -> None:
     """Save the cell; for Run, submit its runs too and go where they can be watched."""
     config, name, repeats = edited.config, edited.name, edited.repeats
@@ -309,7 +309,7 @@ def finish(
 
     stored = write(_opened() or notebooks.read(choice.path), put, said="" if intent == "run" else f"Saved {name}.")
     if stored is None:
-        state.clicks().settle(key, done=False)
+        state.clicks().mark_handled(key, done=False)
         return
     jobs = []
     if intent == "run":
@@ -323,7 +323,7 @@ def finish(
             cell=name,
             recorded=claim_locks.tags(stored.notebook, name, description),
         )
-    state.clicks().settle(key)
+    state.clicks().mark_handled(key)
     drafts.discard(workspace, SavedDraft, *draft.source)
     state.reset_draft(("", ""), {}, "", 1)
     if jobs:

@@ -430,13 +430,13 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> I
     if not wrong and (meant or intent != "run"):
         return intent
     if not wrong:
-        state.clicks().settle(KEYS["run"], done=False)  # clicked before what it asks for had grown
+        state.clicks().mark_handled(KEYS["run"], done=False)  # clicked before what it asks for had grown
         return None
     why = [str(problem) for problem in wrong[:MOST_SAID]]
     why += [f"And {len(wrong) - MOST_SAID} more."] if len(wrong) > MOST_SAID else []
     st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
     if intent:
-        state.clicks().settle(KEYS[intent], done=False)
+        state.clicks().mark_handled(KEYS[intent], done=False)
         state.say(f"Not {'run' if run else 'saved'}: {wrong[0]}", ":material/error:")
     return None
 

@@ -69,13 +69,13 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     offer_turn([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
-        state.clicks().settle(clicked, done=_run_one(stored, cell))
+        state.clicks().mark_handled(clicked, done=_run_one(stored, cell))
     elif intent == "stop":
         asked = runs.stop_seeds(seeds)
-        state.clicks().settle(clicked)
+        state.clicks().mark_handled(clicked)
         state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
     elif intent in ("edit", "search", "plan", "duplicate", "simulate"):
-        state.clicks().settle(clicked)
+        state.clicks().mark_handled(clicked)
         _leave(intent, stored.path.stem, cell, load.workers)
     elif intent == "delete":
         dialogs.confirm_delete(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
@@ -83,7 +83,7 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         ask_comparison([comparisons.new_comparison(stored, description, [cell.name], index + 1, recorded(stored))])
     elif intent is not None:
         notes.place(intent, stored, index)
-        state.clicks().settle(clicked)
+        state.clicks().mark_handled(clicked)
     if intent is not None:
         st.rerun()
 
@@ -127,7 +127,7 @@ ALL, STALE, STOP = "run-all", "run-stale", "stop-all"
 
 
 @dataclass
-class Standing:
+class CellStates:
     """How the cells of a notebook stand, as the page shows them; `reader` is for this drawing of the page alone."""
 
     reader: RunReader
@@ -137,7 +137,7 @@ class Standing:
     """The search cells whose search goes on."""
 
 
-def show_run_all(stored: Stored, standing: Standing) -> None:
+def show_run_all(stored: Stored, standing: CellStates) -> None:
     """All of a notebook at once: buttons to run its experiments, to run what is stale, to stop everything."""
     by_cell = standing.seeds
     if not by_cell:
@@ -174,7 +174,7 @@ def _run(stored: Stored, only_stale: bool) -> None:
             submitted += _submit(stored, cell, only_stale)
         except ConfigError as error:
             refusals.append(f"{cell.name} did not start: {error}")
-    state.clicks().settle(STALE if only_stale else ALL, done=bool(submitted))
+    state.clicks().mark_handled(STALE if only_stale else ALL, done=bool(submitted))
     words = [f"Submitted {plural(submitted, 'run')}.", *refusals]
     state.say("  \n".join(words), ":material/error:" if refusals else ":material/play_arrow:")
     st.rerun()
@@ -211,12 +211,12 @@ def _stop(stored: Stored) -> None:
     for search in live:
         search_requests.stop(search.folder)
     words += ["1 search" if len(live) == 1 else f"{len(live)} searches"] if live else []
-    state.clicks().settle(STOP)
+    state.clicks().mark_handled(STOP)
     state.say(f"Asked {' and '.join(words) or 'nothing'} to stop.", ":material/stop:")
     st.rerun()
 
 
-def show_cell(stored: Stored, index: int, cell: Cell, standing: Standing) -> None:
+def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> None:
     """Draw cell `index` of the notebook, with all its buttons; `standing` takes in how it stands."""
     notes.show_new(stored, index)
     if isinstance(cell, ExperimentCell):

@@ -47,7 +47,7 @@ def undo(stored: Stored) -> None:
         attempt(
             lambda: store.restore(stored, back), f"Undone: the notebook is back to its state of {ago(back.changed_s)}."
         )
-    state.clicks().settle(UNDO, done=False)
+    state.clicks().mark_handled(UNDO, done=False)
     st.rerun()
 
 
@@ -75,7 +75,7 @@ def _history_dialog(stored: Stored) -> None:
     with st.container(horizontal=True, horizontal_alignment="right"):
         if press_button("Restore this state", "earlier-return", type="primary"):
             attempt(lambda: store.restore(stored, chosen), f"Restored the state of {ago(chosen.changed_s)}.")
-            state.clicks().settle("earlier-return")
+            state.clicks().mark_handled("earlier-return")
             dialogs.close()
             st.rerun()
 
@@ -120,7 +120,7 @@ def _rename_dialog(stored: Stored) -> None:
         return
     with st.spinner("Moving its runs …"):
         changed = attempt(lambda: _renamed(stored, title.strip(), stem.strip()), "Renamed.")
-    state.clicks().settle(RENAME, done=changed is not None)
+    state.clicks().mark_handled(RENAME, done=changed is not None)
     if changed is not None:
         dialogs.close()
         st.switch_page(NOTEBOOK.script, query_params={"notebook": changed.path.stem})
@@ -148,7 +148,7 @@ def _delete_dialog(stored: Stored) -> None:
             st.rerun()
         if press_button("Delete", DELETE, stored.stamp, type="primary"):
             attempt(lambda: _removed(stored), f"Deleted {stored.path.name}.")
-            state.clicks().settle(DELETE, done=False)
+            state.clicks().mark_handled(DELETE, done=False)
             dialogs.close()
             st.rerun()
 
@@ -188,7 +188,7 @@ def offer_deleted(wanted: str | None) -> None:
 def _bring_back(notebook: DeletedNotebook) -> None:
     back = attempt(lambda: lifecycle.bring_back(notebook), "Restored.")
     for key in (BRING_BACK, f"{BRING_BACK}-here"):
-        state.clicks().settle(key, done=False)
+        state.clicks().mark_handled(key, done=False)
     dialogs.close()
     if back is not None:
         st.switch_page(NOTEBOOK.script, query_params={"notebook": back.path.stem})
@@ -212,10 +212,10 @@ def _new_dialog() -> None:
         try:
             stored = store.create(resources.workspace(), title.strip())
         except (ConfigError, FileExistsError) as error:
-            state.clicks().settle("create-notebook", done=False)
+            state.clicks().mark_handled("create-notebook", done=False)
             st.error(str(error))
             return
-        state.clicks().settle("create-notebook", done=False)
+        state.clicks().mark_handled("create-notebook", done=False)
         dialogs.close()
         notes.begin(stored)
         st.switch_page(NOTEBOOK.script, query_params={"notebook": stored.path.stem})
@@ -295,10 +295,10 @@ def _make_own_model(act: Callable[[], object], key: str, said: str) -> None:
     try:
         act()
     except (ConfigError, OSError) as error:
-        state.clicks().settle(key, done=False)
+        state.clicks().mark_handled(key, done=False)
         st.error(str(error))
         return
-    state.clicks().settle(key, done=False)
+    state.clicks().mark_handled(key, done=False)
     resources.look_anew()
     state.say(said)
     dialogs.close()

@@ -20,7 +20,7 @@ from scalebook.training.notebook.offered_metrics import offered
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answer_words import accuracy, compared, sentences
 from scalebook.training.planner.profile import Profile, as_mapping
-from scalebook.training.planner.question_folder import Asked, PlanRequest, measured
+from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
 from scalebook.training.planner.time_to_target import TargetAnswer, target_words
 
 MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
@@ -53,7 +53,7 @@ def show(notebook: str, name: str) -> None:
         else:
             assert profile is not None, "the form has made one"
             known, hashed = as_mapping(profile), ""
-        asked = Asked(resources.workspace(), PlanRequest(known, hashed, **asdict(asking)))
+        asked = QuestionFolder(resources.workspace(), PlanRequest(known, hashed, **asdict(asking)))
         asked.request.question()
     except ConfigError as error:
         st.error(str(error), icon=":material/error:")
@@ -102,7 +102,7 @@ def _system(cell: ExperimentCell | None) -> Profile | None:
     return None
 
 
-def _standing(asked: Asked, config: Mapping[str, Any] | None, name: str, was_working: bool) -> None:
+def _standing(asked: QuestionFolder, config: Mapping[str, Any] | None, name: str, was_working: bool) -> None:
     """Buttons, and how far it is, or what was found."""
     progress = asked.running()
     if was_working and progress is None:
@@ -120,7 +120,7 @@ def _standing(asked: Asked, config: Mapping[str, Any] | None, name: str, was_wor
             _start(asked, config, anew=True)
         if not idle and press_button("Stop", STOP, icon=":material/stop:"):
             asked.stop()
-            state.clicks().settle(STOP)
+            state.clicks().mark_handled(STOP)
             st.rerun()
     if progress is not None:
         st.progress(min(1.0, progress.done / (progress.whole or 1)), text=progress.words)
@@ -134,7 +134,7 @@ def _standing(asked: Asked, config: Mapping[str, Any] | None, name: str, was_wor
         html.empty("No plan yet", "Press Plan for the answer in words, charts and a table.")
 
 
-def _start(asked: Asked, config: Mapping[str, Any] | None, *, anew: bool) -> None:
+def _start(asked: QuestionFolder, config: Mapping[str, Any] | None, *, anew: bool) -> None:
     key = ANEW if anew else PLAY
     try:
         if asked.request.profile is None:
@@ -145,7 +145,7 @@ def _start(asked: Asked, config: Mapping[str, Any] | None, *, anew: bool) -> Non
             asked.start()
     except ConfigError as error:
         state.say(str(error), ":material/error:")
-    state.clicks().settle(key)
+    state.clicks().mark_handled(key)
     st.rerun()
 
 

@@ -31,7 +31,7 @@ MOST_CURVES: Final = 24
 
 
 @dataclass(frozen=True)
-class Asking:
+class QuestionForm:
     """What the widgets say, as `PlanRequest` has it."""
 
     workers: list[int]
@@ -42,7 +42,7 @@ class Asking:
     target: float | None = None
 
 
-def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> Asking:
+def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> QuestionForm:
     """What is asked: for which workers, rules, shards and links; all of it stands in the address.
 
     `asked` is what the address says, `trains`: there is a config, which may be trained to a target of one of these
@@ -72,7 +72,7 @@ def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, 
             help="Parts of the parameters, each with its own server.",
         )  # fmt: skip
         metric, target = _target(metrics) if trains else ("", None)
-    said = Asking(
+    said = QuestionForm(
         [count for count in WORKERS if count <= int(most)],
         list(rules) or ([] if trains else list(USUAL)),
         list(numbers(",".join(shards) or "1", "--shards")) if shards or not trains else [],

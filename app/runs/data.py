@@ -17,7 +17,7 @@ from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.workload import strategy_words
 from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.devices import Lent, this_machine
+from scalebook.training.jobs.devices import Allocation, this_machine
 from scalebook.training.jobs.gpu_problems import about_gpus
 from scalebook.training.jobs.gpus import gpu_readings, gpus_here
 from scalebook.training.jobs.job_folder import ENDED, JobFolder, Progress, Result
@@ -397,7 +397,7 @@ def delete_search(workspace: Workspace, reader: RunReader, search: SearchFolder,
 
 
 @dataclass(frozen=True)
-class HeldBy:
+class DeviceHolder:
     """A run, and the numbers of the devices that it was lent."""
 
     run_id: str
@@ -421,11 +421,11 @@ class GpuState:
 
 
 @dataclass(frozen=True)
-class ElsewhereState:
+class NodeState:
     """Another machine, of the workspace's cluster. `words`: why nothing can be lent of it just now."""
 
     name: str
-    held: list[HeldBy]
+    held: list[DeviceHolder]
     free_cores: list[int]
     free_gpus: list[int]
     words: str = ""
@@ -438,11 +438,11 @@ class DeviceState:
     cores: int
     free_cores: list[int]
     free_gpus: list[int]
-    held: list[HeldBy]
+    held: list[DeviceHolder]
     gpus: list[GpuState]
     memory_mb: float
     memory_used_mb: float
-    elsewhere: list[ElsewhereState] = field(default_factory=list)
+    elsewhere: list[NodeState] = field(default_factory=list)
     about_gpus: str = ""
     """Why none is used, where one might be there; what is odd about those that are."""
 
@@ -451,7 +451,7 @@ def device_state(workspace: Workspace) -> DeviceState:
     """Who holds which devices at this moment. Looks at every job that has not ended."""
     machine, memory = this_machine(), psutil.virtual_memory()
     index = {gpu.uuid: i for i, gpu in enumerate(machine.gpus)}
-    held, away = [], dict[str, list[tuple[str, str, Lent]]]()
+    held, away = [], dict[str, list[tuple[str, str, Allocation]]]()
     for job in reversed(open_jobs(workspace)):
         if job.state() not in ("running", "stopping"):
             continue
@@ -461,7 +461,7 @@ def device_state(workspace: Workspace) -> DeviceState:
                 continue
             gpus = [index[uuid] for uuid in lent.gpus if uuid in index]
             request = job.request()
-            held.append(HeldBy(job.id, request.title, sorted(lent.cores), gpus, request.gpu_share))
+            held.append(DeviceHolder(job.id, request.title, sorted(lent.cores), gpus, request.gpu_share))
     readings = {reading.uuid: reading for reading in gpu_readings([gpu.uuid for gpu in machine.gpus])}
     gpu_states = []
     for i, gpu in enumerate(machine.gpus):
@@ -490,17 +490,17 @@ def _is_clustered(workspace: Workspace) -> bool:
         return False
 
 
-def _cluster_state(workspace: Workspace, held: Mapping[str, list[tuple[str, str, Lent]]]) -> list[ElsewhereState]:
+def _cluster_state(workspace: Workspace, held: Mapping[str, list[tuple[str, str, Allocation]]]) -> list[NodeState]:
     """The machines of the cluster, as they were last heard of."""
     told = RayExecutor(workspace).known()
     states = []
     for machine in told.ready:
         uuids = [gpu.uuid for gpu in machine.gpus]
         holders = [
-            HeldBy(run, name, sorted(lent.cores), [uuids.index(uuid) for uuid in lent.gpus if uuid in uuids])
+            DeviceHolder(run, name, sorted(lent.cores), [uuids.index(uuid) for uuid in lent.gpus if uuid in uuids])
             for run, name, lent in held.get(machine.name, [])
         ]
         lent, lent_gpus = ({n for one in holders for n in getattr(one, kind)} for kind in ("cores", "gpus"))
         free = [core for core in machine.cores if core not in lent]
-        states.append(ElsewhereState(machine.name, holders, free, [i for i in range(len(uuids)) if i not in lent_gpus]))
-    return [*states, *(ElsewhereState(name, [], [], [], words) for name, words in sorted(told.others.items()))]
+        states.append(NodeState(machine.name, holders, free, [i for i in range(len(uuids)) if i not in lent_gpus]))
+    return [*states, *(NodeState(name, [], [], [], words) for name, words in sorted(told.others.items()))]

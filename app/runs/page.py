@@ -159,7 +159,7 @@ def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:
             ):  # fmt: skip
                 with suppress(ConfigError):  # it has begun meanwhile, and shows so
                     move(resources.workspace(), job, way)
-                state.clicks().settle(key)
+                state.clicks().mark_handled(key)
                 st.rerun()
     if st.button("Stop", key=f"stop-{view.id}", type="tertiary", disabled=view.state == "stopping"):
         job_requests.stop(job)
@@ -213,7 +213,7 @@ def _digest(records: Sequence[RunRecord]) -> str:
 
 def _counted(records: Sequence[RunRecord], shown: ListView) -> str:
     """`12 runs: notebook first-steps.`"""
-    narrowed = shown.said()
+    narrowed = shown.filter_words()
     return f"{plural(len(records), 'run')}{f': {narrowed}' if narrowed else ''}."
 
 
@@ -280,7 +280,7 @@ def _delete_dialog(views: Sequence[RunView]) -> None:
         if press_button("Delete", DELETE, " ".join(view.id for view in views), type="primary"):
             ended = [view.id for view in views if view.ended]
             done, refused = data.delete_runs(resources.workspace(), resources.reader(), ended)
-            state.clicks().settle(DELETE)
+            state.clicks().mark_handled(DELETE)
             resources.look_at_all_runs_anew()
             icon = ":material/error:" if refused else ":material/check:"
             state.say(" ".join([f"Deleted {plural(done, 'run')}.", *refused]), icon)

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from scalebook.app.runs.data import RunView
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import MOST_OWN_BYTES, whole
 from scalebook.training.base.trust import within
 from scalebook.training.base.workspace import Workspace, sqlite_address
@@ -81,7 +81,7 @@ def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
         if content := read(name):
             try:
                 return records.parse(Path(name), content, PushRecord)
-            except Broken:
+            except BrokenRecord:
                 continue
     return None
 
@@ -119,7 +119,7 @@ MOST_OF_NOTEBOOK = 1000  # runs of a notebook that are read at once
 CURVES_KEPT = 4000  # about 20 kB each
 
 
-class KeptReader(RunReader):
+class CachingReader(RunReader):
     """A reader for many visitors: keeps the curves of ended runs. Safe to use from several threads, like its parent."""
 
     def __init__(self, tracking_uri: str) -> None:

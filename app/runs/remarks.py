@@ -145,7 +145,7 @@ def _save(key: str, write: Callable[[], str]) -> None:
         st.error(str(error))
         return
     finally:
-        state.clicks().settle(key, done=False)
+        state.clicks().mark_handled(key, done=False)
     resources.look_at_all_runs_anew()
     state.say(said)
     dialogs.close()
@@ -175,5 +175,5 @@ def offer_turn(views: Sequence[RunView], key: str) -> None:
     if goal := turn_better(main, told, key, said=True):
         turn(resources.reader(), [view.record for view in views], main, goal)
         resources.look_at_all_runs_anew()
-        state.clicks().settle(key)
+        state.clicks().mark_handled(key)
         st.rerun()

@@ -8,7 +8,7 @@ import streamlit as st
 
 from scalebook.app.navigation import RUNS
 from scalebook.app.runs import run_query
-from scalebook.app.runs.data import DeviceState, ElsewhereState, HeldBy, RunView
+from scalebook.app.runs.data import DeviceHolder, DeviceState, NodeState, RunView
 from scalebook.app.runs.run_query import FACETS, PARAMETER, RunQuery, ValueRange
 from scalebook.app.shared import html
 from scalebook.app.shared.widgets import number_box, number_text
@@ -82,7 +82,7 @@ def devices(state: DeviceState) -> None:
         html.draw(html.table(["GPU", "busy", "memory, GB", "temperature, °C"], gpu_rows, numeric=range(1, 4)))
 
 
-def _elsewhere_rows(machines: Sequence[ElsewhereState]) -> list[list[html.Cell]]:
+def _elsewhere_rows(machines: Sequence[NodeState]) -> list[list[html.Cell]]:
     """The machines of the cluster: a row for each run there, and what is free."""
     rows = []
     for machine in machines:
@@ -99,11 +99,11 @@ def _elsewhere_rows(machines: Sequence[ElsewhereState]) -> list[list[html.Cell]]
     return rows
 
 
-def _who(holder: HeldBy) -> html.Cell:
+def _who(holder: DeviceHolder) -> html.Cell:
     return html.link(holder.name, RUNS.url(run=holder.run_id))
 
 
-def _gpus(holder: HeldBy) -> str:
+def _gpus(holder: DeviceHolder) -> str:
     """`1 (25 %)` of a GPU that it leaves room on."""
     share = f" ({holder.share:.0%})" if holder.share < 1 else ""
     return f"{_numbers(holder.gpus)}{share}" if holder.gpus else "–"
@@ -142,7 +142,7 @@ class ListView:
     columns: Sequence[str]
     """Metrics, and parameters (`params.lr`), that have a column of their own."""
 
-    def said(self) -> str:
+    def filter_words(self) -> str:
         """What narrows it, in words; "" where nothing does."""
         query = self.query
         chosen = {**query.facets, "tag": query.tags, "name": [query.find] if query.find else [], **query.values}

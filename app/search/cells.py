@@ -9,7 +9,7 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.navigation import SEARCH
 from scalebook.app.search import data, widgets
-from scalebook.app.search.data import Best, SearchView
+from scalebook.app.search.data import BestTrial, SearchView
 from scalebook.app.shared import dialogs, notes
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.widgets import turn_better
@@ -63,12 +63,12 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     if intent == "delete":
         dialogs.confirm_delete(stored, index, "search", cell.name, "Its trials stay in MLflow and on the Search page.")
     if intent == "edit":
-        state.clicks().settle(clicked)
+        state.clicks().mark_handled(clicked)
         st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
     if intent == "open" and search is not None:
-        state.clicks().settle(clicked)
+        state.clicks().mark_handled(clicked)
         st.switch_page(SEARCH.script, query_params={"search": search.id})
-    state.clicks().settle(clicked, done=_act(intent, stored, index, cell, search))
+    state.clicks().mark_handled(clicked, done=_act(intent, stored, index, cell, search))
     st.rerun()
 
 
@@ -80,12 +80,12 @@ def turned(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
         if goal := turn_better(name, data.better(name, config, ()), key, stored.stamp):
             body = data.turned(cell.body, name, goal)
             done = write(stored, partial(edit.put_search, name=cell.name, body=body))
-            state.clicks().settle(key, done=done is not None)
+            state.clicks().mark_handled(key, done=done is not None)
             return done is not None
     return False
 
 
-def _best(search: SearchView | None) -> Best | None:
+def _best(search: SearchView | None) -> BestTrial | None:
     """Value and point of the best trial so far; None before there is one."""
     if search is None or not search.done:
         return None

@@ -7,7 +7,7 @@ from typing import Any, Final
 from scalebook.app.search import trial_data
 from scalebook.app.shared.words import figure, plain, plural, spoken
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Description
@@ -74,7 +74,7 @@ NOT_DRIVEN: Final = "Its process has ended. Press Resume: no finished trial is l
 
 
 @dataclass(frozen=True)
-class Best:
+class BestTrial:
     """The best trial so far in words: its value, its point."""
 
     value: str
@@ -164,7 +164,7 @@ def view(folder: SearchFolder) -> SearchView:
     body, broken = {}, ""
     try:
         body = folder.body()
-    except Broken as error:
+    except BrokenRecord as error:
         broken = str(error)
     return SearchView(
         folder=folder,
@@ -222,13 +222,13 @@ def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Des
     )
 
 
-def best_of(records: Sequence[TrialRecord], spec: SearchSpec, reader: RunReader) -> Best | None:
+def best_of(records: Sequence[TrialRecord], spec: SearchSpec, reader: RunReader) -> BestTrial | None:
     """The best trial so far in words; None where none has finished."""
     record = trial_data.best(records, spec)
     if record is None:
         return None
     own = spec.objectives[0].name in trial_data.own(record, spec, reader)
-    return Best(trial_data.reached(record, spec), trial_data.words(record, spec), own)
+    return BestTrial(trial_data.reached(record, spec), trial_data.words(record, spec), own)
 
 
 def space_words(body: Mapping[str, Any]) -> str:

@@ -101,7 +101,7 @@ def _delete_dialog(ended: Sequence[SearchView]) -> None:
             st.rerun()
         if press_button("Delete", DELETE, " ".join(words), type="primary", disabled=not chosen):
             refused = _delete_searches([view for view in ended if view.id in chosen], trials)
-            state.clicks().settle(DELETE, done=False)
+            state.clicks().mark_handled(DELETE, done=False)
             resources.look_at_all_runs_anew()
             state.say(" ".join(["Deleted.", *refused]), ":material/error:" if refused else ":material/check:")
             dialogs.close()
@@ -212,10 +212,10 @@ def _buttons(search: SearchView) -> None:
     try:
         _act(intent, given, search)
     except ConfigError as error:
-        state.clicks().settle(widgets.KEYS[intent], done=False)
+        state.clicks().mark_handled(widgets.KEYS[intent], done=False)
         st.error(str(error), icon=":material/error:")
     else:
-        state.clicks().settle(widgets.KEYS[intent])
+        state.clicks().mark_handled(widgets.KEYS[intent])
         state.remember(ACTED, version + 1)
         st.rerun()
 

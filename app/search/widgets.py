@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from scalebook.app.search import looks, trial_data
-from scalebook.app.search.data import Best, SearchView, budget_words, scaling_words, space_words
+from scalebook.app.search.data import BestTrial, SearchView, budget_words, scaling_words, space_words
 from scalebook.app.search.trial_data import TrialRow
 from scalebook.app.shared import html, style
 from scalebook.app.shared.widgets import CellIntent, cell_menu, number_box, press_button, show_problems
@@ -32,7 +32,7 @@ def search_card(
     body: Mapping[str, Any],
     search: SearchView | None,
     stale: str,
-    best: Best | None,
+    best: BestTrial | None,
     problems: Sequence[Problem],
     page: str,
 ) -> CardIntent | None:
@@ -132,7 +132,7 @@ def trouble_words(search: SearchView) -> None:
         st.info(f"{sentence(search.trouble or 'This search was stopped')} Resume continues where it stopped.")
 
 
-def best_line(search: SearchView, best: Best) -> str:
+def best_line(search: SearchView, best: BestTrial) -> str:
     """`best val/loss 0.1293 at batch 128, rate 0.08, after 60 of 60 trials`"""
     after = f"after {search.done:,} of {plural(search.trials, 'trial')}"
     value = html.marked(best.value) if best.is_own else escape(best.value)

@@ -26,7 +26,7 @@ from scalebook.training.experiments.search.presets import preset_body
 from scalebook.training.experiments.search.space import Dimension, Kind
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
 from scalebook.training.experiments.workload import Workload, workload
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.gpu_problems import computes_on_gpus
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook, SearchCell
@@ -203,7 +203,7 @@ def with_preset(
     name: str,
     config: Mapping[str, Any],
     description: Description,
-    machine: Machine,
+    machine: NodeDevices,
     runs: Sequence[RunRecord] = (),
 ) -> Body:
     """What the preset says, for the same experiment, by the metric that `begun` takes."""

@@ -25,7 +25,7 @@ from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.cost import cost
 from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
-from scalebook.training.jobs.devices import Machine, this_machine
+from scalebook.training.jobs.devices import NodeDevices, this_machine
 from scalebook.training.jobs.gpu_problems import machines_of
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import claim_locks
@@ -171,11 +171,11 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         _go(draft, step)
 
 
-def _offered(choice: NotebookChoice, body: Body, description: Description) -> widgets.Offered:
+def _offered(choice: NotebookChoice, body: Body, description: Description) -> widgets.OfferedMetrics:
     """What the experiment's runs have logged, and what they say of it."""
     config, runs = _config(body) or {}, _runs(choice, body)
     metrics = data.metrics(config, description, runs)
-    return widgets.Offered(metrics, lambda name: searches.better(name, config, runs), config)
+    return widgets.OfferedMetrics(metrics, lambda name: searches.better(name, config, runs), config)
 
 
 def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
@@ -271,7 +271,9 @@ def _spec(body: Body, config: dict[str, Any] | None, description: Description) -
         return None  # the problems say why
 
 
-def _about(choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: Machine) -> None:
+def _about(
+    choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: NodeDevices
+) -> None:
     """How many runs and minutes, from what the experiment's runs took."""
     took = data.seconds_a_run(
         resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
@@ -298,7 +300,7 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
     key = widgets.KEYS[intent]
     stored = write(_opened(), put, said="" if intent == "start" else f"Saved {name}.")
     if stored is None:
-        state.clicks().settle(key, done=False)
+        state.clicks().mark_handled(key, done=False)
         return  # the page says why
     state.remember(OPENED, stored)
     folder = None
@@ -310,10 +312,10 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
                 description=description, recorded=claim_locks.tags(stored.notebook, name, description),
             )  # fmt: skip
         except ConfigError as error:
-            state.clicks().settle(key, done=False)
+            state.clicks().mark_handled(key, done=False)
             st.error(str(error), icon=":material/error:")
             return
-    state.clicks().settle(key)
+    state.clicks().mark_handled(key)
     _discard(draft)
     state.reset_search_draft(("", "", ""), {}, "")
     if folder is None:

@@ -169,7 +169,7 @@ AS_EXPERIMENT: Final = "as the experiment"
 
 
 @dataclass(frozen=True)
-class StepOne:
+class FirstStep:
     """What the first step says: the body, and what was asked for that makes all widgets new."""
 
     body: Body
@@ -195,7 +195,7 @@ def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str]
     return chosen, picked or ""
 
 
-def first_step(body: Body, fields: Sequence[SearchField], key: str) -> StepOne:
+def first_step(body: Body, fields: Sequence[SearchField], key: str) -> FirstStep:
     """Step 1: presets, dimensions, strong or weak scaling."""
     st.header("Search space")
     preset = _cards(str(body.get("preset") or OWN), bool(body.get("space")), key)
@@ -203,7 +203,7 @@ def first_step(body: Body, fields: Sequence[SearchField], key: str) -> StepOne:
     body = {**body, "space": space}
     st.header("Batch size is")
     body["scaling"] = _scaling(str(body.get("scaling", "strong")), key)
-    return StepOne(body, preset, changed)
+    return FirstStep(body, preset, changed)
 
 
 def _cards(chosen: str, begun: bool, key: str) -> str | None:
@@ -264,7 +264,7 @@ def _scaling(before: str, key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Offered:
+class OfferedMetrics:
     """Metrics to choose an objective from, and what is better of one that says nothing of it."""
 
     metrics: Sequence[str]
@@ -272,7 +272,7 @@ class Offered:
     config: Mapping[str, Any]
 
 
-def second_step(body: Body, offered: Offered, key: str, simulated: bool) -> Body:
+def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) -> Body:
     """Step 2: objectives, how points are chosen, budget, the machine. `simulated`: as `SearchSpec.is_simulated`."""
     body = dict(body)
     st.header("Objective")
@@ -301,7 +301,7 @@ def second_step(body: Body, offered: Offered, key: str, simulated: bool) -> Body
     return body
 
 
-def _objectives(body: Body, offered: Offered, key: str) -> None:
+def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
     names = objectives(body)
     options = list(dict.fromkeys([*offered.metrics, *AMOUNTS, *names]))
     told = {}
@@ -408,7 +408,7 @@ def plan_buttons(blocked: bool, shown: str) -> Intent | None:
         )  # fmt: skip
     intent: Intent | None = "start" if start else "save" if save else None
     if intent and blocked:
-        state.clicks().settle(KEYS[intent], done=False)
+        state.clicks().mark_handled(KEYS[intent], done=False)
         state.say(f"Not {'started' if start else 'saved'}: fix what is marked in red first.", ":material/error:")
         return None
     return intent

@@ -38,7 +38,7 @@ class Access:
         return cls(tuple(hosts), token, f"scalebook-{_digest(workspace)[:12]}")
 
     @classmethod
-    def told(cls, options: argparse.Namespace, workspace: Workspace) -> "Access":
+    def from_options(cls, options: argparse.Namespace, workspace: Workspace) -> "Access":
         """The access that the options of `add_options` ask for."""
         return cls.of(workspace, options.allow_host, not options.no_token)
 
@@ -80,7 +80,7 @@ def as_server(module: str, argv: Sequence[str] | None) -> tuple[Workspace, Acces
     options = parser.parse_args(argv)
     os.umask(OWNER_ONLY)
     workspace = Workspace.find()
-    return workspace, Access.told(options, workspace), options.port
+    return workspace, Access.from_options(options, workspace), options.port
 
 
 def _host(host: str) -> str:

@@ -65,7 +65,8 @@ class ServerDied(RuntimeError):
 class Child:
     """A server process. `command` makes its command line for a port; `health` is a path that answers 200 once it is up.
 
-    The process leads its own session, so that Ctrl+C in the terminal reaches only its owner, who then calls `end`.
+    The process leads its own session, so that Ctrl+C in the terminal reaches only its owner, who then calls
+    `terminate`.
     """
 
     name: str
@@ -137,7 +138,7 @@ class Child:
             connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port for connection in mine
         )
 
-    def end(self, grace_s: float = 5.0) -> None:
+    def terminate(self, grace_s: float = 5.0) -> None:
         """Ask it to end, then kill what is left of its session. Harmless when it has ended already."""
         if self.process is None:
             return

@@ -125,7 +125,7 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        asked = _Asked(scope)
+        asked = _GuardedRequest(scope)
         if reason := self._foreign(asked):
             await _refuse(scope, send, reason)
         elif asked.reading and asked.token is not None and (self._known(asked.token) or self._remembered(asked)):
@@ -139,7 +139,7 @@ class Guard:
         else:
             await _refuse(scope, send, f"Scalebook: the token is missing or wrong. {WHERE_IT_IS}\n")
 
-    def _foreign(self, asked: "_Asked") -> str:
+    def _foreign(self, asked: "_GuardedRequest") -> str:
         """Why this is not asked by a page of ours at an address of ours; "" if it is."""
         if len(asked.hosts) != 1 or asked.hosts[0] not in self._ours:
             name = ascii(", ".join(asked.hosts))[1:-1][:100]
@@ -153,12 +153,12 @@ class Guard:
             return "Scalebook's pages open in their own tab, never inside a page of another origin.\n"
         return ""
 
-    def _may_enter(self, asked: "_Asked") -> bool:
+    def _may_enter(self, asked: "_GuardedRequest") -> bool:
         if self._access.token is None or (asked.path == self._health and asked.reading):
             return True
         return self._remembered(asked) or any(self._known(bearer) for bearer in asked.bearers)
 
-    def _remembered(self, asked: "_Asked") -> bool:
+    def _remembered(self, asked: "_GuardedRequest") -> bool:
         return any(self._known(cookie) for cookie in asked.cookies(self._access.cookie))
 
     def _known(self, token: str) -> bool:
@@ -174,7 +174,7 @@ class Guard:
         return [(b"set-cookie", kept.encode())]
 
 
-class _Asked:
+class _GuardedRequest:
     """What the guard looks at in a request."""
 
     def __init__(self, scope: "Scope") -> None:

@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     stay_within(workspace)
     handlers.initialize_backend_stores(workspace.tracking_uri(), workspace.tracking_uri(), ARTIFACTS)
-    guarded = Guard(WayBack(app, workspace), access, port, HEALTH)
+    guarded = Guard(WayToScalebook(app, workspace), access, port, HEALTH)
     uvicorn.run(guarded, host=LOOPBACK, port=port, log_level="warning", access_log=False)
 
 
@@ -113,7 +113,7 @@ GONE: Final = "Scalebook: nothing lies at this address, or it has been deleted.\
 NOT_SERVED: Final = "Scalebook: its pages are not served now. Start `scalebook ui` with the notebook's folder.\n"
 
 
-class WayBack:
+class WayToScalebook:
     """`app`, which is MLflow's, with our paths before its own and without its assistant: links in its descriptions stay
     on its server and are sent on from here, so they hold whatever address the pages have
     (`training/tracking/notes.py` writes them).

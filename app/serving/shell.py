@@ -113,14 +113,14 @@ class Shell:
             return
         plain = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]  # a packed page cannot be changed
         early = early_links(scope["path"], scope.get("query_string", b""))
-        await self._app({**scope, "headers": plain}, receive, _Changed(send, OURS + early))
+        await self._app({**scope, "headers": plain}, receive, _BufferedPage(send, OURS + early))
 
 
 def _wants_html(scope: "Scope") -> bool:
     return any(key == b"accept" and b"text/html" in value for key, value in scope["headers"])
 
 
-class _Changed:
+class _BufferedPage:
     """Sends a page when it is there as a whole, since its length is told first; anything else as it comes."""
 
     def __init__(self, send: "Send", head: bytes) -> None:

@@ -145,7 +145,7 @@ def confirm_delete(
                 st.rerun()
             if press_button("Delete", "delete-cell", stored.stamp, type="primary"):
                 done = write(stored, lambda notebook: edit.remove(notebook, index), "Deleted. Undo restores it.")
-                state.clicks().settle("delete-cell")
+                state.clicks().mark_handled("delete-cell")
                 if done is not None and then is not None:
                     then()
                 close()

@@ -45,7 +45,7 @@ class SavedDraft(Draft):
 D = TypeVar("D", bound=Draft)
 
 
-class Left(NamedTuple, Generic[D]):
+class LeftDraft(NamedTuple, Generic[D]):
     """A draft that was found, and when it was written last, in seconds since the epoch."""
 
     draft: D
@@ -57,7 +57,7 @@ def save(workspace: Workspace, draft: Draft) -> None:
     records.save(_path(workspace, type(draft), draft.notebook, draft.which), draft)
 
 
-def load(workspace: Workspace, kind: type[D], notebook: str, which: str) -> Left[D] | None:
+def load(workspace: Workspace, kind: type[D], notebook: str, which: str) -> LeftDraft[D] | None:
     return _left(_path(workspace, kind, notebook, which), kind)
 
 
@@ -65,7 +65,7 @@ def discard(workspace: Workspace, kind: type[Draft], notebook: str, which: str) 
     _path(workspace, kind, notebook, which).unlink(missing_ok=True)
 
 
-def of_notebook(workspace: Workspace, kind: type[D], notebook: str) -> list[Left[D]]:
+def of_notebook(workspace: Workspace, kind: type[D], notebook: str) -> list[LeftDraft[D]]:
     """All of one, the oldest first."""
     paths = workspace.cache.glob(f"{kind.KIND}-{_digest(notebook)}-*.json")
     return sorted((left for path in paths if (left := _left(path, kind))), key=lambda left: left.written_s)
@@ -78,10 +78,10 @@ def move(workspace: Workspace, kind: type[Draft], old: str, new: str) -> None:
         discard(workspace, kind, old, draft.which)
 
 
-def _left(path: Path, kind: type[D]) -> Left[D] | None:
+def _left(path: Path, kind: type[D]) -> LeftDraft[D] | None:
     draft = records.peek(path, kind)
     try:
-        return None if draft is None else Left(draft, path.stat().st_mtime)
+        return None if draft is None else LeftDraft(draft, path.stat().st_mtime)
     except FileNotFoundError:  # discarded meanwhile
         return None
 
@@ -128,7 +128,7 @@ def _name_of(cell: Cell) -> str:
     return f"{type(cell).__name__} {cell.name}"
 
 
-def notes_at(left: Sequence[Left[NoteDraft]], notebook: Notebook, index: int) -> list[Left[NoteDraft]]:
+def notes_at(left: Sequence[LeftDraft[NoteDraft]], notebook: Notebook, index: int) -> list[LeftDraft[NoteDraft]]:
     """Those that are of cell `index`; with the number of cells for the end: of a new note there, or of a note that has
     been changed or deleted meanwhile."""
     count = len(notebook.cells)

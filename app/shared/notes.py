@@ -9,7 +9,7 @@ import streamlit as st
 from scalebook.app import resources, state
 from scalebook.app.shared import dialogs, drafts, html, notebooks
 from scalebook.app.shared.dialogs import in_conflict, write
-from scalebook.app.shared.drafts import Left, NoteDraft
+from scalebook.app.shared.drafts import LeftDraft, NoteDraft
 from scalebook.app.shared.widgets import draft_label, press_button
 from scalebook.training.base.errors import one_line
 from scalebook.training.base.trust import trusted
@@ -43,7 +43,7 @@ def show(stored: Stored, index: int, note: Note) -> None:
             st.caption("Pictures from other sites are blocked until you trust this folder (`scalebook ui --trust`).")
         with st.container(key=f"edit-note-{key}", horizontal=True, gap="small"):
             if press_button("Edit", f"edit-{key}", icon=":material/edit:"):
-                state.clicks().settle(f"edit-{key}")
+                state.clicks().mark_handled(f"edit-{key}")
                 _open(stored, key, note.source)
             picked = st.menu_button("More", list(MENU), key=f"more-{key}", icon=":material/more_horiz:")
     if picked == "Delete":
@@ -65,7 +65,7 @@ def _results(stored: Stored, index: int, note: Note) -> None:
     known = any(tables[region.name].runs for region in mine if region.name in tables)
     if found and known and press_button("Write results", key, stored.stamp, type="tertiary", icon=":material/table:"):
         done = write(stored, lambda notebook: written_tables.fill(notebook, tables), "Wrote the results of these runs.")
-        state.clicks().settle(key, done=done is not None)
+        state.clicks().mark_handled(key, done=done is not None)
         st.rerun()
 
 
@@ -85,13 +85,13 @@ def show_new(stored: Stored, index: int) -> None:
     key = f"new-{index}"
     if state.recall(EDITING, "") == key:
         _editor(key)
-    left: list[Left[NoteDraft]] = state.recall(LEFT, [])
+    left: list[LeftDraft[NoteDraft]] = state.recall(LEFT, [])
     for note in drafts.notes_at(left, stored.notebook, index):
         if note.draft != _draft_at_work():
             _show_left(stored, index, note)
 
 
-def _show_left(stored: Stored, index: int, left: Left[NoteDraft]) -> None:
+def _show_left(stored: Stored, index: int, left: LeftDraft[NoteDraft]) -> None:
     """A draft of an earlier session, or of another tab: labelled, and never taken for one's own."""
     draft = left.draft
     known = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
@@ -185,7 +185,7 @@ def _editor(key: str) -> None:
         with st.container(horizontal=True):
             if press_button("Save", f"save-{key}", type="primary", help="Ctrl+Enter or Ctrl+S"):
                 done = _finish(draft, opened, new)
-                state.clicks().settle(f"save-{key}", done=done)
+                state.clicks().mark_handled(f"save-{key}", done=done)
                 if done:
                     _close(draft)
             if st.button("Cancel", key=f"cancel-{key}", help="Esc, if nothing has changed"):

@@ -40,7 +40,7 @@ def what_it_logs(configs: Mapping[str, Mapping[str, Any]], runs: Sequence[RunRec
         with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"logs-{key}"):
             if press_button(LABEL, f"find-out-{key}", icon=":material/manage_search:", type="tertiary", help=HELP):
                 resources.look_at_metrics([configs[name] for name in asked], description)
-                state.clicks().settle(f"find-out-{key}", done=False)
+                state.clicks().mark_handled(f"find-out-{key}", done=False)
                 st.rerun()
         for name, problem in failed.items():
             st.warning(f"What {name or 'the model'} logs could not be found out. {sentence(problem)}")

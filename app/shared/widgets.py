@@ -13,7 +13,7 @@ from scalebook.app import state
 from scalebook.app.shared import html
 from scalebook.app.shared.words import ago
 from scalebook.training.base.errors import Problem, one_line
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.tracking.directions import GOALS, Direction, Goal
 
 
@@ -220,7 +220,7 @@ def confirmed_anyway(words: str, key: str) -> bool:
 MOST_BROKEN = 5
 
 
-def show_broken(errors: Sequence[Broken]) -> None:
+def show_broken(errors: Sequence[BrokenRecord]) -> None:
     """A warning that names the first few of the records; nothing where there are none."""
     if not errors:
         return

@@ -13,7 +13,7 @@ from mlflow.entities import Metric
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.tracking import names
@@ -74,7 +74,7 @@ def record(
         return job
     client.log_batch(run, metrics=_metrics(points, level, workers, metric))
     if state == "running":
-        job.write(Started(LocalHandle.own(), time.time()))
+        job.write(JobStart(LocalHandle.of_this_process(), time.time()))
         write_pushes(job.path, points, workers)
     else:
         _end(client, run, job, state)
@@ -109,7 +109,7 @@ def _end(client: MlflowClient, run: str, job: JobFolder, state: str) -> None:
     status = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}[state]
     failed = state == "failed"
     if state != "stopped":  # that one never began; the others' process is gone
-        job.write(Started(LocalHandle(replace(ProcessId.of(), start=0)), time.time() - 20))
+        job.write(JobStart(LocalHandle(replace(ProcessId.of(), start=0)), time.time() - 20))
     client.set_tag(run, names.TAG_STATUS, state)
     client.log_text(run, job.config.read_text(encoding="utf-8"), names.CONFIG_ARTIFACT)
     write_pushes(job.path, 30, job.request().workers)

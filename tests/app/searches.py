@@ -130,7 +130,7 @@ def tell(study: Study, told: Sequence[TrialRecord]) -> None:
     for record in told:
         study.give(record.point)
         asked = study.ask()
-        study.note(asked.number, runs=record.runs, seconds=record.seconds, spread=record.spread)
+        study.update_trial(asked.number, runs=record.runs, seconds=record.seconds, spread=record.spread)
         for samples, value in record.curve:
             study.report(asked.number, samples, value)
         if record.state == "finished":

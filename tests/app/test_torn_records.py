@@ -31,14 +31,14 @@ from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import body_of
 from scalebook.training.jobs import job_requests, waiting_jobs
-from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Progress, Result, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress, Result
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, status
 from scalebook.training.search import search_requests
 from scalebook.training.search.driver.trial_jobs import CurveTail
 from scalebook.training.search.search_folder import (
-    Driving,
+    DriverProcess,
     SearchFolder,
     SearchProgress,
     SearchRequest,
@@ -48,10 +48,10 @@ from scalebook.training.search.search_folder import (
 from scalebook.training.search.study import study_reader
 from scalebook.training.search.study.study import Study
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.lost_jobs import Recorder
-from scalebook.training.supervisor.search_drivers import Drivers
+from scalebook.training.supervisor.lost_jobs import LostJobRecorder
+from scalebook.training.supervisor.search_drivers import SearchDrivers
 from scalebook.training.supervisor.starter import Starter
-from scalebook.training.supervisor.supervisor_loop import Turns
+from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunRecord
 from tests.app.described import description
@@ -77,7 +77,7 @@ def job(workspace: Workspace, name: str, ended: bool, process: ProcessId | None 
     made.write(JobRequest(name, 1.5, "e", workspace.tracking_uri(), 3, 2, cell="cell", name=f"run {name[0]}"))
     sign(made.path, name, SIGNED)
     if process is not None:
-        made.write(Started(LocalHandle(process), 2.0, [0]))
+        made.write(JobStart(LocalHandle(process), 2.0, [0]))
     made.write(Progress(3.0, "training", 10, 640, 1.0, 1, 0.5, 4.0, {"val/loss": 0.25}))
     point = {"updates": 1, "samples": 32, "seconds": 0.5, "metrics": {"val/loss": 1.0}}
     made.curve.write_text(f"{json.dumps(point)}\n", encoding="utf-8")
@@ -95,7 +95,7 @@ def search(workspace: Workspace, name: str) -> SearchFolder:
     storage = f"journal:{made.path / 'study.journal'}"
     made.write(SearchRequest(name, 1.0, f"search {name[0]}", "e", workspace.tracking_uri(), "same", storage))
     made.write_body(body_of(SPEC))
-    made.write(Driving(ProcessId(2**22 - 1, 1, "gone"), 1.0))
+    made.write(DriverProcess(ProcessId(2**22 - 1, 1, "gone"), 1.0))
     made.write(SearchProgress(1.0, 1, 0, 3, 0.5, 0))
     made.write(SearchResult("finished", 2.0, "3 trials"))
     search_requests.give(made, [{"batch_size": 64}])
@@ -167,8 +167,8 @@ def workspace(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A copy, whose one job that runs is this process's; nothing is started in it."""
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(tmp_path))
     monkeypatch.setattr(Starter, "prepare", lambda self, fresh: False)
-    monkeypatch.setattr(Drivers, "_drive", lambda self, folder: None)
-    monkeypatch.setattr(Recorder, "turn", lambda self: None)
+    monkeypatch.setattr(SearchDrivers, "_drive", lambda self, folder: None)
+    monkeypatch.setattr(LostJobRecorder, "poll", lambda self: None)
     monkeypatch.setattr(catalogue, "content_hash", lambda workspace: "0" * 16)
     done = subprocess.CompletedProcess([], 0, description().to_json(), "")
     monkeypatch.setattr(subprocess, "run", lambda *told, **more: done)
@@ -247,9 +247,9 @@ def everything_else(workspace: Workspace) -> None:
     assert isinstance(catalogue.describe(workspace), Description)
     states = {one.id: one.state() for one in job_requests.all_jobs(workspace)}
     assert (states[WELL], states[ALIVE]) == ("waiting", "running")
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
-    turns.turn()
-    turns.turn()
+    turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
+    turns.run_once()
+    turns.run_once()
     assert WELL in turns.open
     assert ALIVE in turns.watches
     found = status(workspace)
@@ -306,8 +306,8 @@ def test_a_record_of_a_newer_version_is_said_to_be_newer_and_left_alone(workspac
     assert error.newer
     why = "was written by a newer Scalebook (records of version 9; this one reads 1)"
     assert str(error) == f"{path}: {why}. Use that version here."
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
-    turns.turn()
+    turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
+    turns.run_once()
     assert hurt.state() == "failed"
     assert not (hurt.path / "result.json").exists()
     assert path.read_text(encoding="utf-8") == newer
@@ -317,8 +317,8 @@ def test_a_job_whose_owner_cannot_be_read_is_closed_for_it(workspace: Workspace)
     hurt = JobFolder(workspace.jobs / HURT)
     (hurt.path / "result.json").unlink()
     (hurt.path / "process.json").write_bytes(b"\0" * 200)
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
-    turns.turn()
+    turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
+    turns.run_once()
     result = records.load(hurt.path / "result.json", Result)
     assert result is not None
     assert "process.json is broken (no JSON" in result.cause
@@ -331,10 +331,10 @@ def test_a_job_is_met_once_its_request_is_mended(workspace: Workspace) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:50])
     forget()
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
-    turns.turn()
+    turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
+    turns.run_once()
     assert WELL not in turns.open
     path.write_bytes(content)
     turns._looked_around -= 10
-    turns.turn()
+    turns.run_once()
     assert WELL in turns.open

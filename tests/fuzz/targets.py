@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from scalebook.app.navigation import PLACES
 from scalebook.app.runs import data as runs
-from scalebook.app.runs.records import KeptReader
+from scalebook.app.runs.records import CachingReader
 from scalebook.app.runs.run_query import RunQuery, groups, shown
 from scalebook.app.search import data as searches
 from scalebook.app.shared import notebooks
@@ -166,8 +166,8 @@ def _spec(description: Description, kept: list[SearchSpec] = []) -> SearchSpec: 
 
 
 @cache
-def _reader(address: str) -> KeptReader:
-    return KeptReader(address)
+def _reader(address: str) -> CachingReader:
+    return CachingReader(address)
 
 
 def _command(*argv: str) -> None:

@@ -11,7 +11,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
 from scalebook.training.notebook import store
 from scalebook.training.notebook.claims.claim_table import text
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.comparison import compare
 from scalebook.training.notebook.results import SeedResult, results
@@ -73,7 +73,7 @@ class Lab:
 
     def verdict(self, claim: str) -> str:
         nb = self.stored.notebook
-        witness = Witness(self.workspace, self.reader, NOTEBOOK, nb, self.description)
+        witness = EvidenceReader(self.workspace, self.reader, NOTEBOOK, nb, self.description)
         return text(judge_all(witness)[claim])
 
 

@@ -16,7 +16,7 @@ from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.base.files.machine_errors import understood
 from scalebook.training.base.trust import HELP, OPTION, settle
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.cli.notebook_run import Wanted, run, write_tables
+from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description
@@ -26,7 +26,7 @@ from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.claims import written_tables
 from scalebook.training.notebook.claims.claim_table import lock_words, outlook, verdicts
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.examples import copy_examples
 from scalebook.training.notebook.export.archive import archive
@@ -68,7 +68,11 @@ def main(argv: Sequence[str]) -> int:
     if stored.notebook.searches() and not options.cell:
         _say_searches(options.file, stored.notebook)
     with sigterm_interrupts():
-        return run(Wanted(options.file, stored.notebook, cells, options.seeds, options.stale), description, sys.stdout)
+        return run(
+            NotebookSelection(options.file, stored.notebook, cells, options.seeds, options.stale),
+            description,
+            sys.stdout,
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -116,7 +120,7 @@ def _positive(text: str) -> int:
     return number
 
 
-def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem], recorded: Witness) -> int:
+def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem], recorded: EvidenceReader) -> int:
     judged = judge_all(recorded) if nb.claims() else {}
     problems = [*problems, *written_tables.problems(nb, written_tables.tables(recorded, judged))]
     _print_problems(path, problems)
@@ -133,11 +137,11 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem], recorded
     return 0
 
 
-def _recorded(workspace: Workspace, stored: Stored, description: Description) -> Witness:
+def _recorded(workspace: Workspace, stored: Stored, description: Description) -> EvidenceReader:
     """What the workspace's store knows of the notebook; to ask makes none."""
     there = not is_embedded(workspace) or workspace.database.exists()
     reader = (RunReader if there else NoRuns)(workspace.tracking_uri())
-    return Witness(workspace, reader, stored.path.name, stored.notebook, description)
+    return EvidenceReader(workspace, reader, stored.path.name, stored.notebook, description)
 
 
 def _say_searches(path: Path, nb: Notebook) -> None:

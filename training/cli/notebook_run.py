@@ -14,14 +14,14 @@ from scalebook.training.experiments.classes import named
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import ENDED, JobFolder, State
-from scalebook.training.jobs.supervisor_handle import Keeper, silence
+from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
 from scalebook.training.jobs.supervisor_owners import hold
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.claims import claim_locks, written_tables
 from scalebook.training.notebook.claims.claim_table import text
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.comparison import compare
 from scalebook.training.notebook.comparison_table import table
@@ -45,7 +45,7 @@ INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NotebookSelection:
     """What is to be run: `cells` of the notebook in `path`, each with its own repeats or `seeds` of them."""
 
     path: Path
@@ -61,7 +61,7 @@ class Wanted:
         return Workspace(self.path.resolve().parent)
 
 
-def run(wanted: Wanted, description: Description, out: TextIO) -> int:
+def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int:
     """0 when all runs finished, 1 when any did not, 130 when interrupted; the runs are then stopped.
 
     Raises ConfigError before anything starts. Returns only when every run has ended, or nothing moves any more.
@@ -84,19 +84,19 @@ def run(wanted: Wanted, description: Description, out: TextIO) -> int:
             return _interrupted(workspace, jobs, board)
     states = [job.state() for job in jobs]
     finished = states.count("finished")
-    board.say(f"\n{finished} of {len(jobs)} runs finished in {duration(time.monotonic() - begun)}.")
+    board.print_line(f"\n{finished} of {len(jobs)} runs finished in {duration(time.monotonic() - begun)}.")
     if not moved:
-        board.say(f"Nothing happened for {duration(SILENCE_S)}; `scalebook jobs list` shows what still waits.")
+        board.print_line(f"Nothing happened for {duration(SILENCE_S)}; `scalebook jobs list` shows what still waits.")
     for job, state in zip(jobs, states, strict=True):
         if state != "finished":
-            board.say(_explained(job, state))
+            board.print_line(_explained(job, state))
     if unrecorded := wait_for_record(workspace, [job.id for job in jobs if job.state() in ENDED]):
-        board.say(f"MLflow has not yet recorded the end of {_runs(unrecorded)}; the results below lack it.")
+        board.print_line(f"MLflow has not yet recorded the end of {_runs(unrecorded)}; the results below lack it.")
     _compare(wanted, workspace, description, out)
     return 0 if finished == len(jobs) else 1
 
 
-def _submit(wanted: Wanted, workspace: Workspace, description: Description) -> list[JobFolder]:
+def _submit(wanted: NotebookSelection, workspace: Workspace, description: Description) -> list[JobFolder]:
     jobs: list[JobFolder] = []
     for cell in wanted.cells:
         jobs += job_requests.submit(
@@ -111,13 +111,13 @@ def _submit(wanted: Wanted, workspace: Workspace, description: Description) -> l
     return jobs
 
 
-def _due(wanted: Wanted, cell: ExperimentCell, workspace: Workspace, description: Description) -> list[int]:
+def _due(wanted: NotebookSelection, cell: ExperimentCell, workspace: Workspace, description: Description) -> list[int]:
     reader, asked = RunReader(workspace.tracking_uri()), cell.seeds(wanted.seeds)
     by_seed = results(reader, wanted.path.name, cell, description, asked, wanted.notebook)
     return [result.seed for result in by_seed if result.due]
 
 
-def _metric(wanted: Wanted, job: JobFolder, description: Description) -> str:
+def _metric(wanted: NotebookSelection, job: JobFolder, description: Description) -> str:
     """The one to show while it runs: of the first comparison that names its cell, else the model's main one."""
     cell = job.request().cell
     compared = [
@@ -136,19 +136,19 @@ def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> 
     asked = -REASONS_EVERY_S
     seen: object = None
     moved = time.monotonic()
-    keeper = Keeper(workspace)
+    keeper = SupervisorKeeper(workspace)
     while True:
         states: dict[str, State] = {job.id: job.state() for job in jobs}
         now = time.monotonic()
         if now - asked >= REASONS_EVERY_S:
             asked = now
             reasons = waiting_reasons(workspace) if "waiting" in states.values() else {}
-        board.show(states, reasons)
+        board.draw(states, reasons)
         if all(state in ENDED for state in states.values()):
             return True
-        keeper.look()
+        keeper.has_changed()
         if news := keeper.news():
-            board.say(f"scalebook: {news}")
+            board.print_line(f"scalebook: {news}")
         signs = (states, [progress.time for job in jobs if (progress := job.progress())])
         if signs != seen:
             seen, moved = signs, now
@@ -177,21 +177,21 @@ def _is_going(reader: RunReader, run_id: str) -> bool:
 
 def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> int:
     going = [job for job in jobs if job.state() not in ENDED]
-    board.say(f"\nInterrupted: stopping {_runs(len(going))} (press again to leave that to the supervisor).")
+    board.print_line(f"\nInterrupted: stopping {_runs(len(going))} (press again to leave that to the supervisor).")
     for job in going:
         job_requests.stop(job)
     if silent := silence(workspace):
-        board.say(f"scalebook: {silent}")
+        board.print_line(f"scalebook: {silent}")
     deadline = time.monotonic() + STOP_DEADLINE_S
     try:
         while time.monotonic() < deadline and any(job.state() not in ENDED for job in going):
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
-        board.say("The supervisor stops the rest.")
+        board.print_line("The supervisor stops the rest.")
         return INTERRUPTED
     ended = sum(job.state() in ENDED for job in going)
     late = "" if ended == len(going) else f" {_runs(len(going) - ended)} did not end within {STOP_DEADLINE_S:g} s."
-    board.say(f"Stopped {_runs(ended)}.{late}")
+    board.print_line(f"Stopped {_runs(ended)}.{late}")
     return INTERRUPTED
 
 
@@ -212,7 +212,7 @@ def _explained(job: JobFolder, state: State) -> str:
     return f"{title} {state}. {words} Log: `scalebook jobs log {job.id[:8]}`."
 
 
-def _compare(wanted: Wanted, workspace: Workspace, description: Description, out: TextIO) -> None:
+def _compare(wanted: NotebookSelection, workspace: Workspace, description: Description, out: TextIO) -> None:
     """Every comparison of the notebook that has something to do with what was run."""
     reader = RunReader(workspace.tracking_uri())
     ran = {cell.name for cell in wanted.cells}
@@ -229,7 +229,7 @@ def say_claims(path: Path, nb: Notebook, description: Description, ran: Containe
     Whatever is behind them is the runs as recorded, of the seeds that the cells say.
     """
     workspace = Workspace(path.resolve().parent)
-    witness = Witness(workspace, RunReader(workspace.tracking_uri()), path.name, nb, description)
+    witness = EvidenceReader(workspace, RunReader(workspace.tracking_uri()), path.name, nb, description)
     concerned = {
         cell.name
         for cell in nb.claims()
@@ -246,7 +246,7 @@ def say_claims(path: Path, nb: Notebook, description: Description, ran: Containe
 def write_tables(path: Path, description: Description, out: TextIO) -> None:
     """Write the results that the notebook, as it is in the file now, has places for, by the runs of its workspace."""
     stored, workspace = store.read(path), Workspace(path.resolve().parent)
-    witness = Witness(workspace, RunReader(workspace.tracking_uri()), path.name, stored.notebook, description)
+    witness = EvidenceReader(workspace, RunReader(workspace.tracking_uri()), path.name, stored.notebook, description)
     filled = written_tables.fill(stored.notebook, written_tables.tables(witness))
     if filled == stored.notebook:
         return

@@ -26,14 +26,14 @@ class RunLines:
         self._drawn = 0  # lines on the terminal that the next drawing replaces
         self._said: dict[str, tuple[State, float]] = {}  # by job: what the last plain line said, and when
 
-    def show(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
+    def draw(self, states: Mapping[str, State], reasons: Mapping[str, str]) -> None:
         """Draw all runs, or on a file print those that have news."""
         if self.live:
             self._redraw(states, reasons)
         else:
             self._print_news(states, reasons)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line of its own, below the runs, which stays."""
         self.out.write(f"{text}\n")
         self.out.flush()

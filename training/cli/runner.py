@@ -19,7 +19,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass, classify
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.memory_limit import memory_limit
 from scalebook.training.base.modules import import_modules
 from scalebook.training.base.own_code import blamed
@@ -31,7 +31,7 @@ from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 from scalebook.training.experiments.confinement import confine
 from scalebook.training.experiments.num_nodes import on_gpus, over
 from scalebook.training.jobs.devices import machine_words, this_machine
-from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.job_nodes import parts_of
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.usage import SystemMetrics
@@ -99,7 +99,7 @@ def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> 
     try:
         records.put(job.config, yaml.dump(dict(config)).encode())
         job.write(JobRequest(folder.name, time.time(), "", "", config["seed_everything"], workers))
-        job.write(Started(LocalHandle.own(leads_session=False), time.time(), inline=True))
+        job.write(JobStart(LocalHandle.of_this_process(leads_session=False), time.time(), inline=True))
         result, code = _outcome(job)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -140,7 +140,7 @@ def _readable(job: JobFolder) -> dict[str, Any]:
     """The config; nothing where that is what failed."""
     try:
         return job.content()
-    except Broken:
+    except BrokenRecord:
         return {}
 
 

@@ -23,7 +23,7 @@ from scalebook.training.experiments.search.cost import trials_wanted
 from scalebook.training.experiments.search.definition import SearchSpec, search_problems
 from scalebook.training.experiments.search.point import summary
 from scalebook.training.jobs.process import sigterm_interrupts
-from scalebook.training.jobs.supervisor_handle import Keeper, silence
+from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
 from scalebook.training.notebook import store
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.comparison_table import WIDTH
@@ -239,10 +239,10 @@ def _watch(folder: SearchFolder, out: TextIO) -> bool:
     """False when nothing has moved for too long. A supervisor that died is replaced, and replaces the driver."""
     live = out.isatty()
     said, seen, moved = 0.0, 0.0, time.monotonic()
-    keeper = Keeper(folder.workspace)
+    keeper = SupervisorKeeper(folder.workspace)
     while folder.state() not in ENDED:
         now = time.monotonic()
-        keeper.look()
+        keeper.has_changed()
         if news := keeper.news():
             say(out, ("\n" if live else "") + f"scalebook: {news}")
         progress = folder.progress()

@@ -24,11 +24,11 @@ from scalebook.training.cluster.cluster_token import cluster_home
 from scalebook.training.cluster.incoming_files import FilePiece, Has, files_of, news
 from scalebook.training.cluster.outgoing_files import Parcel, digest_of, is_shared, package_hash, unpacked
 from scalebook.training.cluster.rendezvous import Rendezvous, Rendezvouses
-from scalebook.training.jobs.begin_request import ANSWER, ASKED, YES, Away
-from scalebook.training.jobs.devices import Machine, this_machine
-from scalebook.training.jobs.executor import Taken
-from scalebook.training.jobs.job_folder import JobFolder, Started
-from scalebook.training.jobs.launcher import Ended, LauncherLost
+from scalebook.training.jobs.begin_request import ANSWER, ASKED, YES, RemoteJobContext
+from scalebook.training.jobs.devices import NodeDevices, this_machine
+from scalebook.training.jobs.executor import JobUsage
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
+from scalebook.training.jobs.launcher import LauncherLost, ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.local.local_executor import LocalExecutor, LocalHandle
 from scalebook.training.jobs.local.local_launcher import LocalLauncher
@@ -51,7 +51,7 @@ class _Job:
     shared: bool
     """Whether it runs in its own folder, which this machine sees, too."""
     lease: Lease
-    away: Away
+    away: RemoteJobContext
     version: int = 0
     handle: LocalHandle | None = None
     begun: str = ""
@@ -61,7 +61,7 @@ class _Job:
     problem: str = ""
     clearing: bool = False
     cleared: bool = False
-    taken: Taken | None = None
+    taken: JobUsage | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class JobNews:
     code: int | None
     problem: str
     cleared: bool
-    taken: Taken | None
+    taken: JobUsage | None
     complete: bool = False
     paths: list[str] = field(default_factory=list)
     pieces: list[FilePiece] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Agent:
         adopt_orphans()
         self.name, self.incarnation = name, uuid.uuid4().hex
         here = this_machine()
-        self.machine = Machine(here.cores[:cores], here.gpus, name)
+        self.machine = NodeDevices(here.cores[:cores], here.gpus, name)
         self.folder = cluster_home() / "work" / key
         shutil.rmtree(self.folder, ignore_errors=True)  # of an agent that has died, and its jobs with it
         self.files = self.folder / "files"
@@ -115,7 +115,7 @@ class Agent:
             "state": self.launcher.state, "problem": self._problem, "jobs": list(self.jobs),
         }  # fmt: skip
 
-    def meet(self, run: str, address: str) -> Rendezvous:
+    def rendezvous_of(self, run: str, address: str) -> Rendezvous:
         """Where the machines of a run meet whose first this is, at its `address`."""
         return self.meetings.of(run, address)
 
@@ -163,7 +163,7 @@ class Agent:
                 self._changed.wait(PAUSE_S)
 
     def forget(self, job: str) -> None:
-        self.meetings.leave(job)  # at once: who asks next meets elsewhere
+        self.meetings.release(job)  # at once: who asks next meets elsewhere
         self._todo.put(lambda: self._forget(job))
 
     # In the agent's own thread
@@ -171,7 +171,7 @@ class Agent:
     def _serve(self) -> None:
         measured = 0.0
         while True:
-            self.children.look()
+            self.children.reap()
             while not self._todo.empty():
                 self._todo.get()()
             on_way = any(job.handle is None and not job.ended for job in list(self.jobs.values()))
@@ -194,7 +194,7 @@ class Agent:
         folder = Path(parcel.home) if shared else unpacked(parcel, self.folder, self.files)
         lease = Lease(parcel.job, "", parcel.cores, parcel.gpus, machine=self.name)
         where = {} if parcel.rendezvous is None else parcel.rendezvous.environment(parcel.node, asks / "key")
-        away = Away(
+        away = RemoteJobContext(
             self.name, self.incarnation, parcel.home, str(asks), ProcessId.of(), parcel.parts, parcel.others, where
         )
         self.jobs[parcel.job] = _Job(JobFolder(folder), asks, shared, lease, away)
@@ -207,7 +207,7 @@ class Agent:
                 return
             self._waiting.remove(name)
 
-    def _hear(self, event: Ended | LauncherLost) -> None:
+    def _hear(self, event: ProcessEnded | LauncherLost) -> None:
         if isinstance(event, LauncherLost):
             self._problem = event.problem
             for name, job in self.jobs.items():
@@ -227,7 +227,7 @@ class Agent:
 
     def _look_at(self, job: _Job) -> None:
         if job.handle is None and (job.asks / ASKED).exists():
-            started = records.load(job.asks / ASKED, Started)
+            started = records.load(job.asks / ASKED, JobStart)
             assert started is not None
             job.handle = LocalHandle(started.handle.process)
             job.begun = (job.asks / ASKED).read_text(encoding="utf-8")
@@ -245,7 +245,7 @@ class Agent:
     def _measure(self) -> None:
         for job in self.jobs.values():
             if job.handle is not None and not job.ended:
-                job.taken = self.local.taken(job.handle)
+                job.taken = self.local.usage(job.handle)
                 job.version += 1
 
     def _obey(self, name: str, what: str, words: str) -> None:

@@ -21,8 +21,8 @@ from scalebook.training.base.files import locks
 from scalebook.training.base.files.lossy_output import forgive
 from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.cluster.agent import Agent
-from scalebook.training.cluster.cluster_spool import Desk, KnownMachines, RemoteState, state_of
-from scalebook.training.cluster.mlflow_relay import Recording
+from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, state_of
+from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.node_connection import (
     CALL_S,
     LISTEN_S,
@@ -36,7 +36,7 @@ from scalebook.training.cluster.outgoing_files import package_hash
 from scalebook.training.cluster.ray_daemons import connected
 from scalebook.training.cluster.rendezvous import Gathering, Rendezvous
 from scalebook.training.jobs.begin_request import PARTS
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.process import ProcessId
 
@@ -49,15 +49,15 @@ LOST_S: Final = 120.0
 LEAVE_S: Final = 30.0
 
 
-class MachineLink:
+class NodeWorker:
     """One machine, in a thread of its own: its agent is made, asked until it is ready, and then kept company."""
 
-    def __init__(self, courier: "Courier", node: dict[str, Any], name: str) -> None:
+    def __init__(self, courier: "ClusterDaemon", node: dict[str, Any], name: str) -> None:
         self.courier, self.node_id, self.name = courier, str(node["NodeID"]), name
         self.address = str(node["NodeManagerAddress"])
         self.cores = int(node["Resources"].get("CPU", 0)) or None
         self.words = "is being asked"
-        self.machine: Machine | None = None
+        self.machine: NodeDevices | None = None
         self.link: AgentLink | None = None
         self.over = False
         self.leaving = False
@@ -114,17 +114,17 @@ class MachineLink:
         ready, _ = ray.wait([self._asked], timeout=TURN_S)
         if ready:
             asked, self._asked = self._asked, None
-            link.hear(*ray.get(asked))
+            link.receive_answer(*ray.get(asked))
             self.words = ""
         elif time.monotonic() - self._asked_at > SILENT_S:
             self.words = NO_ANSWER
             link.give_back()
-        link.settle_all()
+        link.finish_all_ended()
         self._look_for_data(self.machine)
         if self.leaving and link.clear_ended():
             self.over = True
 
-    def _look_for_data(self, machine: Machine) -> None:
+    def _look_for_data(self, machine: NodeDevices) -> None:
         """Which of the data that jobs name and that do not travel are there."""
         if time.monotonic() - self._looked < LOOK_S:
             return
@@ -151,7 +151,7 @@ class MachineLink:
         within_s = CALL_S if method == "put" else SILENT_S
         return self.courier.ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
 
-    def end(self) -> None:
+    def stop_agent(self) -> None:
         """Its agent, when no job is left."""
         if self._actor is not None and self.words != "is lost":
             try:
@@ -161,17 +161,17 @@ class MachineLink:
                 print(f"scalebook: the agent on {self.name}: {error}", flush=True)
 
 
-class Courier:
+class ClusterDaemon:
     """All machines of one workspace."""
 
     def __init__(self, workspace: Workspace, runner: str | None, preload: Sequence[str] | None) -> None:
         self.workspace, self.runner, self.preload = workspace, runner, preload
-        self.desk = Desk(workspace).create()
-        self.recording, self.gathering = Recording(), Gathering(self.meet)
+        self.desk = ClusterSpool(workspace).create()
+        self.recording, self.gathering = MlflowRelay(), Gathering(self.rendezvous_of)
         self.ray: Any = None
-        self.places: dict[str, MachineLink] = {}
+        self.places: dict[str, NodeWorker] = {}
         self._me = ProcessId.of()
-        self._said: KnownMachines | None = None
+        self._said: KnownNodes | None = None
         self._orphans: dict[str, float] = {}
         self._looked = 0.0
 
@@ -210,13 +210,13 @@ class Courier:
         )  # fmt: skip
         return made.remote(key, name, cores, self.runner, self.preload)
 
-    def meet(self, run: str, first: str) -> Rendezvous | None:
+    def rendezvous_of(self, run: str, first: str) -> Rendezvous | None:
         """Where the machines of a run meet; None while its first machine does not answer. From any thread."""
         place = next((place for place in list(self.places.values()) if place.name == first and place.link), None)
         if place is None:
             return None
         try:
-            made: Rendezvous = place.call("meet", run, place.address)
+            made: Rendezvous = place.call("rendezvous_of", run, place.address)
         except self.ray.exceptions.RayError as error:
             print(f"scalebook: {first} cannot be asked where run {run} meets: {error}", flush=True)
             return None
@@ -225,7 +225,7 @@ class Courier:
     def note(self, problem: str) -> None:
         ready = [place.machine for place in self.places.values() if place.machine is not None and not place.words]
         others = {place.name: place.words for place in self.places.values() if place.words}
-        said = KnownMachines(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
+        said = KnownNodes(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
         if said != self._said:
             self.desk.note(said)
             self._said = said
@@ -242,7 +242,7 @@ class Courier:
                 del self.places[node_id]
         for node_id, node in nodes.items():
             if node_id not in self.places:
-                self.places[node_id] = MachineLink(self, node, self._name(node))
+                self.places[node_id] = NodeWorker(self, node, self._name(node))
         self._adopt()
         self._refuse({place.name for node_id, place in self.places.items() if node_id in nodes})
 
@@ -255,7 +255,7 @@ class Courier:
                 comes_to_nothing(self.desk, order.job, order.parts)
         known = {order.job for order in orders}
         known |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
-        for name, what in self.desk.asked():
+        for name, what in self.desk.pending_requests():
             if what == "withdraw" and name not in known:
                 comes_to_nothing(self.desk, name)
                 self.desk.passed_on(name, what)
@@ -310,7 +310,7 @@ class Courier:
         for place in self.places.values():
             place.thread.join(max(0.1, deadline - time.monotonic()))
             place.over = True
-            place.end()
+            place.stop_agent()
         self.recording.close()
         self.ray.shutdown()
 
@@ -325,9 +325,9 @@ def main(argv: Sequence[str]) -> int:
     forgive()
     workspace = Workspace(options.workspace)
     preload = None if options.preload is None else tuple(filter(None, options.preload.split(",")))
-    with locks.only_one(Desk(workspace).create().lock) as alone:
+    with locks.only_one(ClusterSpool(workspace).create().lock) as alone:
         if alone:
-            Courier(workspace, options.runner, preload).serve()
+            ClusterDaemon(workspace, options.runner, preload).serve()
     return 0
 
 

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.begin_request import RayHandle, folder_of, run_of
-from scalebook.training.jobs.devices import Lent, Machine
+from scalebook.training.jobs.devices import Allocation, NodeDevices
 from scalebook.training.jobs.process import ProcessId
 
 REMOTE: Final = "remote.json"
@@ -45,11 +45,11 @@ class RemoteState:
 
 
 @dataclass(frozen=True)
-class KnownMachines:
+class KnownNodes:
     """`machines.json`: those on which jobs can be started now, and what is to be said of the others."""
 
     courier: ProcessId
-    ready: list[Machine] = field(default_factory=list)
+    ready: list[NodeDevices] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
     """By name, in words."""
     problem: str = ""
@@ -69,11 +69,11 @@ class JobOrder:
     first: str = ""
     """Of a run on several machines, where the machines meet."""
     parts: list[str] = field(default_factory=list)
-    others: list[Lent] = field(default_factory=list)
+    others: list[Allocation] = field(default_factory=list)
     """Of the first machine's alone: the names of the other parts, and what the job holds of their machines."""
 
 
-class Desk:
+class ClusterSpool:
     """The files of one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -81,7 +81,7 @@ class Desk:
         self.folder = workspace.hidden / "cluster"
         self.orders, self.asks, self.data = (self.folder / name for name in ("orders", "asks", "data"))
 
-    def create(self) -> "Desk":
+    def create(self) -> "ClusterSpool":
         self.workspace.create()
         for folder in (self.folder, self.orders, self.asks, self.data):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -96,10 +96,10 @@ class Desk:
     def log(self) -> Path:
         return self.folder / "courier.log"
 
-    def machines(self) -> KnownMachines | None:
-        return records.peek(self.folder / "machines.json", KnownMachines)
+    def machines(self) -> KnownNodes | None:
+        return records.peek(self.folder / "machines.json", KnownNodes)
 
-    def note(self, machines: KnownMachines) -> None:
+    def note(self, machines: KnownNodes) -> None:
         records.save(self.folder / "machines.json", machines)
 
     def want(self) -> None:
@@ -136,13 +136,13 @@ class Desk:
         """The orders of a job and of its parts."""
         for order in self.ordered():
             if run_of(order.job) == job:
-                self.done(order.job)
+                self.order_done(order.job)
 
-    def done(self, job: str) -> None:
+    def order_done(self, job: str) -> None:
         """Of an order that has been followed, or is not wanted any more."""
         (self.orders / f"{job}.json").unlink(missing_ok=True)
 
-    def asked(self) -> list[tuple[str, str]]:
+    def pending_requests(self) -> list[tuple[str, str]]:
         """Job and what is asked of it, for all that has not been passed on."""
         return [(job, ask) for name in _names(self.asks) for job, _, ask in [name.partition(".")]]
 

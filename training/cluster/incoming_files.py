@@ -95,7 +95,7 @@ def _piece(file: Path, path: str, stamp: str, offset: int) -> FilePiece | None:
         return FilePiece(path, now, offset, source.read(PIECE), facts.st_size)
 
 
-class Brought:
+class IncomingFiles:
     """The folder of a job here, being filled from another machine, whose word is not trusted to stay within it."""
 
     def __init__(self, folder: Path) -> None:
@@ -107,7 +107,7 @@ class Brought:
         growing = {path: ("", size_of(self.folder / path)) for path in self._grown()}
         return {**self._has, **growing}
 
-    def take(self, piece: FilePiece) -> None:
+    def write_piece(self, piece: FilePiece) -> None:
         """ValueError for a path that may not be. A piece that does not fit is dropped: it is asked for again."""
         target = self._place(piece.path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ class Brought:
             os.utime(beside, ns=(changed, changed))
             beside.replace(target.with_name(".result") if piece.path == RESULT else target)
 
-    def keep(self, paths: list[str]) -> None:
+    def prune(self, paths: list[str]) -> None:
         """Remove what was brought and is not there any more: checkpoints that a better one has replaced."""
         for path in [path for path in self._has if path not in paths and path != RESULT]:
             del self._has[path]

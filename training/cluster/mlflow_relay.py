@@ -18,8 +18,8 @@ EVERY_S: Final = 0.3
 RETRY_S: Final = 2.0
 
 
-class Recording:
-    """Give it jobs by `watch`; `done` says whether the store has all that has come of one."""
+class MlflowRelay:
+    """Give it jobs by `watch`; `is_complete` says whether the store has all that has come of one."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobFolder] = {}
@@ -32,14 +32,14 @@ class Recording:
     def watch(self, job: JobFolder) -> None:
         self._jobs[job.id] = job
 
-    def done(self, job: JobFolder) -> bool:
+    def is_complete(self, job: JobFolder) -> bool:
         """Looks at once where more is there."""
         if told_so_far(job.path / names.SPOOL) >= size_of(job.path / names.SPOOL / LINES):
             return True
         self._news.set()
         return False
 
-    def leave(self, job: JobFolder) -> None:
+    def forget_job(self, job: JobFolder) -> None:
         self._jobs.pop(job.id, None)
 
     def close(self, deadline_s: float = 10.0) -> None:

@@ -8,15 +8,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.cluster.agent import JobNews
-from scalebook.training.cluster.cluster_spool import Desk, JobOrder, RemoteState, came_to_nothing, state_of, tell
-from scalebook.training.cluster.incoming_files import Brought
-from scalebook.training.cluster.mlflow_relay import Recording
+from scalebook.training.cluster.cluster_spool import (
+    ClusterSpool,
+    JobOrder,
+    RemoteState,
+    came_to_nothing,
+    state_of,
+    tell,
+)
+from scalebook.training.cluster.incoming_files import IncomingFiles
+from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.outgoing_files import parcel
 from scalebook.training.cluster.rendezvous import Gathering
 from scalebook.training.jobs.begin_request import RayHandle, is_part, joined, run_of
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.tracking import names
 
@@ -39,7 +46,7 @@ class _Remote:
     """A job on this machine."""
 
     folder: JobFolder
-    brought: Brought
+    brought: IncomingFiles
     state: RemoteState
     permitted: bool = False
     stop_told: bool = False
@@ -56,7 +63,7 @@ class AgentLink:
     """`call` raises what Ray raises where the machine does not answer; nothing here is lost by it."""
 
     def __init__(
-        self, desk: Desk, machine: str, agent: str, call: Call, recording: Recording, gathering: Gathering
+        self, desk: ClusterSpool, machine: str, agent: str, call: Call, recording: MlflowRelay, gathering: Gathering
     ) -> None:
         self.desk, self.machine, self.agent, self.call, self.recording = desk, machine, agent, call, recording
         self.gathering = gathering
@@ -68,7 +75,7 @@ class AgentLink:
     def adopt(self, folder: JobFolder, state: RemoteState) -> None:
         """A job that an earlier courier knew."""
         if folder.id not in self.jobs:
-            self.jobs[folder.id] = _Remote(folder, Brought(folder.path), state, permitted=False)
+            self.jobs[folder.id] = _Remote(folder, IncomingFiles(folder.path), state, permitted=False)
             self.recording.watch(folder)
 
     def send(self, order: JobOrder) -> None:
@@ -87,13 +94,13 @@ class AgentLink:
                 self._put(digest, paths[digest])
             self._there.update(lacking)
             self.call("start", told, [paths[digest].read_bytes() for digest in told.files.values()])
-            self.jobs[order.job] = _Remote(folder, Brought(folder.path), RemoteState(), parts=order.parts)
+            self.jobs[order.job] = _Remote(folder, IncomingFiles(folder.path), RemoteState(), parts=order.parts)
             self.recording.watch(folder)
-        self.desk.done(order.job)
+        self.desk.order_done(order.job)
 
     def pass_on(self) -> None:
         """What is asked of jobs: by the desk, and by the file `stop` in a folder."""
-        for name, what in self.desk.asked():
+        for name, what in self.desk.pending_requests():
             if name in self.jobs:
                 if what != "withdraw":
                     self.call("ask", name, what)
@@ -110,7 +117,7 @@ class AgentLink:
         known = {name: remote.brought.has() for name, remote in self.jobs.items() if not remote.shared}
         return known, dict(self._seen)
 
-    def hear(self, versions: dict[str, int], news: list[JobNews]) -> None:
+    def receive_answer(self, versions: dict[str, int], news: list[JobNews]) -> None:
         """What it answered."""
         self._seen |= versions
         for one in news:
@@ -125,25 +132,25 @@ class AgentLink:
         if news.begun and not remote.permitted:
             self._answer(remote, news)
         if remote.refused:
-            self.settle(remote)
+            self.finish_ended(remote)
             return
         if not news.shared:
             for piece in news.pieces:
-                remote.brought.take(piece)
+                remote.brought.write_piece(piece)
             if news.paths:
-                remote.brought.keep(news.paths)
+                remote.brought.prune(news.paths)
         state = remote.state
         if news.taken is not None and not news.ended:
             state = replace(state, cpu_s=news.taken.cpu_s, memory_mb=news.taken.memory_mb)
         self._say(remote, state)
-        self.settle(remote)
+        self.finish_ended(remote)
 
     def _answer(self, remote: _Remote, news: JobNews) -> None:
         """The process of a job asks whether it may begin: if it is the one that the folder names, or is the first."""
-        started = records.parse(Path(news.begun), news.begun.encode(), Started)
+        started = records.parse(Path(news.begun), news.begun.encode(), JobStart)
         handle = started.handle
         if not isinstance(handle, RayHandle) or handle.agent != self.agent or handle.folder != str(remote.folder.path):
-            raise Broken(Path(news.job), "an agent speaks for another one's job")
+            raise BrokenRecord(Path(news.job), "an agent speaks for another one's job")
         before = remote.folder.started()
         if before is None:
             may_begin = self._may_begin(remote.folder.id, handle)
@@ -184,7 +191,7 @@ class AgentLink:
         together = [order.job, *order.parts] if is_part(order.job) else order.parts
         return is_over or any(came_to_nothing(self.desk.folder_of(name)) for name in together)
 
-    def settle(self, remote: _Remote) -> None:
+    def finish_ended(self, remote: _Remote) -> None:
         """Say that a job has ended as soon as all of it is here, and that nothing of it is left there."""
         news = remote.news
         if remote.refused:
@@ -198,7 +205,7 @@ class AgentLink:
         cleared = news.cleared or remote.state.handle is None
         if remote.state.alive or remote.state.handle is None:
             remote.ending_since = remote.ending_since or time.monotonic()
-            if not self.recording.done(remote.folder):
+            if not self.recording.is_complete(remote.folder):
                 if time.monotonic() - remote.ending_since < RECORD_S:
                     return
                 remote.folder.unrecorded.touch()
@@ -209,14 +216,14 @@ class AgentLink:
             self._say(remote, replace(remote.state, alive=False, cleared=True))
             self.call("forget", news.job)
             self._drop(remote)
-            if self.recording.done(remote.folder):
+            if self.recording.is_complete(remote.folder):
                 shutil.rmtree(remote.folder.path / names.SPOOL, ignore_errors=True)
 
-    def settle_all(self) -> None:
+    def finish_all_ended(self) -> None:
         for remote in list(self.jobs.values()):
             if remote.news is not None and remote.news.begun and not remote.permitted:
                 self._answer(remote, remote.news)
-            self.settle(remote)
+            self.finish_ended(remote)
 
     def clear_ended(self) -> bool:
         """Nobody watches any more: clear away what jobs that have ended have left. False while any runs."""
@@ -263,13 +270,13 @@ class AgentLink:
             remote.state = state
 
     def _drop(self, remote: _Remote) -> None:
-        self.recording.leave(remote.folder)
+        self.recording.forget_job(remote.folder)
         self.gathering.asked.discard(remote.folder.id)
         self.jobs.pop(remote.folder.id, None)
         self._seen.pop(remote.folder.id, None)
 
 
-def comes_to_nothing(desk: Desk, name: str, parts: Sequence[str] = ()) -> None:
+def comes_to_nothing(desk: ClusterSpool, name: str, parts: Sequence[str] = ()) -> None:
     """This start of a job, or of a part; with a job's its `parts`, of which none has begun then."""
     for one in (*parts, name):
         folder = desk.folder_of(one)
@@ -277,10 +284,10 @@ def comes_to_nothing(desk: Desk, name: str, parts: Sequence[str] = ()) -> None:
             state = state_of(folder)
             if state is None or state.handle is None or (state.code is not None and not is_part(one)):
                 tell(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
-        desk.done(one)
+        desk.order_done(one)
 
 
 def give_up(folder: JobFolder, state: RemoteState, why: str) -> None:
     """Nothing will be heard of the job any more. A whole record of its end that has come counts."""
-    Brought(folder.path).finish()
+    IncomingFiles(folder.path).finish()
     tell(folder.path, replace(state, alive=False, cleared=True, lost=why))

@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import scalebook
 from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.modules import source_files
 from scalebook.training.base.trust import trust, trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import JobOrder
 from scalebook.training.cluster.rendezvous import Rendezvous
 from scalebook.training.experiments.data_paths import data_of, staying
-from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.job_folder import JobFolder
 
 MARK: Final = "machine"
@@ -51,7 +51,7 @@ class Parcel:
     mark: tuple[str, str]
     """A file here, and what is in it; "" where the folder is not to be shared."""
     parts: list[str] = field(default_factory=list)
-    others: list[Lent] = field(default_factory=list)
+    others: list[Allocation] = field(default_factory=list)
     """As in `JobOrder`."""
     stays: dict[str, str] = field(default_factory=dict)
     """What of the data does not travel: paths within the workspace, and where they lie, here and there."""
@@ -112,7 +112,7 @@ def _own(workspace: Workspace) -> list[Path]:
 def _content(job: JobFolder) -> dict[str, Any]:
     try:
         return job.content()
-    except Broken:
+    except BrokenRecord:
         return {}  # the job's process says what is wrong with its config
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.cluster.cluster_spool import REMOTE, Desk, KnownMachines, RemoteState, ask, state_of
+from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
 from scalebook.training.cluster.ray_core import require_ray
 from scalebook.training.jobs.begin_request import RayHandle, folder_of, joined
-from scalebook.training.jobs.devices import Machine
-from scalebook.training.jobs.executor import Executor, Level, PartEnd, Taken
+from scalebook.training.jobs.devices import NodeDevices
+from scalebook.training.jobs.executor import Executor, JobUsage, Level, PartEnd
 from scalebook.training.jobs.process import ProcessId, alive
 
 LEAVES_S: Final = 5.0
@@ -29,29 +29,29 @@ class RayExecutor(Executor[RayHandle]):
     def __init__(self, workspace: Workspace | None = None) -> None:
         self.workspace = workspace
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[NodeDevices]:
         """Those on which jobs can be started now."""
         assert self.workspace is not None, "of no workspace"
-        told = Desk(self.workspace).machines()
+        told = ClusterSpool(self.workspace).machines()
         return told.ready if told is not None and alive(told.courier) else []
 
     def need(self, paths: Iterable[str]) -> None:
         assert self.workspace is not None, "of no workspace"
-        Desk(self.workspace).create().need(paths)
+        ClusterSpool(self.workspace).create().need(paths)
 
-    def known(self) -> KnownMachines:
+    def known(self) -> KnownNodes:
         """All machines of the cluster, those too of which nothing can be lent just now, with why."""
         assert self.workspace is not None, "of no workspace"
-        told = Desk(self.workspace).machines()
+        told = ClusterSpool(self.workspace).machines()
         if told is None or not alive(told.courier):
             names = [] if told is None else [*(machine.name for machine in told.ready), *told.others]
-            return KnownMachines(ProcessId.of(), others=dict.fromkeys(names, "not asked just now"))
+            return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not asked just now"))
         return told
 
     def without(self) -> str:
         """Why there is no machine."""
         assert self.workspace is not None, "of no workspace"
-        told = Desk(self.workspace).machines()
+        told = ClusterSpool(self.workspace).machines()
         if told is None or not alive(told.courier):
             return "waits for a machine; the cluster is being asked"
         words = "; ".join(f"{name} {how}" for name, how in told.others.items())
@@ -76,13 +76,13 @@ class RayExecutor(Executor[RayHandle]):
             ask(Path(handle.folder), "clear")
         return all([is_gone, *(_cleared(part, Path(handle.folder)) for part in self._parts(handle))])
 
-    def taken(self, handle: RayHandle) -> Taken | None:
+    def usage(self, handle: RayHandle) -> JobUsage | None:
         states = [self._state(handle), *map(state_of, self._parts(handle))]
         told = [state for state in states if state is not None and state.alive]
         cpu_s, memory_mb = (sum(getattr(state, what) for state in told) for what in ("cpu_s", "memory_mb"))
-        return Taken(cpu_s, memory_mb) if cpu_s and self.alive(handle) else None
+        return JobUsage(cpu_s, memory_mb) if cpu_s and self.alive(handle) else None
 
-    def doomed(self, handle: RayHandle) -> str:
+    def failure_reason(self, handle: RayHandle) -> str:
         ended = [part for part in self._parts(handle) if (state := state_of(part)) is not None and not state.alive]
         told = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
         return _end_of(told[0]) if told else ""
@@ -106,7 +106,7 @@ class RayExecutor(Executor[RayHandle]):
             if state_of(part) is None and time.time() - one.ordered > BEGINS_S:
                 ask(part, "withdraw")
 
-    def shown(self, handle: RayHandle) -> str:
+    def describe(self, handle: RayHandle) -> str:
         state = self._state(handle)
         lost = f", {state.lost}" if state is not None and state.lost else ""
         return f"pid {handle.process.pid} on {handle.machine}{lost}"

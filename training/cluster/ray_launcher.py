@@ -11,19 +11,19 @@ from scalebook.training.base.files import locks, records
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cluster.cluster_spool import (
     REMOTE,
-    Desk,
+    ClusterSpool,
     JobOrder,
-    KnownMachines,
+    KnownNodes,
     ask,
     came_to_nothing,
     state_of,
 )
 from scalebook.training.cluster.ray_core import require_ray
 from scalebook.training.jobs.begin_request import JoinedParts, RunPart, joined, joined_name, part_names
-from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_nodes import parts_of
-from scalebook.training.jobs.launcher import Ended, Event, Launcher
+from scalebook.training.jobs.launcher import Event, Launcher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.process import Children, alive, start_detached
 
@@ -39,7 +39,7 @@ class RayLauncher(Launcher):
         self, workspace: Workspace, children: Children, runner: str | None = None, preload: Sequence[str] | None = None
     ) -> None:
         require_ray("scalebook.toml: cluster.address")
-        self.desk = Desk(workspace).create()
+        self.desk = ClusterSpool(workspace).create()
         self._options = [*([] if runner is None else ["--runner", runner])]
         self._options += [] if preload is None else ["--preload", ",".join(preload)]
         self._prepared = False
@@ -89,7 +89,7 @@ class RayLauncher(Launcher):
                 for part in self._parts.get(name, ()):
                     ask(self.desk.folder_of(part), "withdraw")
 
-    def join(self, job: JobFolder, lent: Lent) -> None:
+    def join(self, job: JobFolder, lent: Allocation) -> None:
         """The place of one that has ended, or the first that is free."""
         started = job.started()
         if started is None:
@@ -133,10 +133,10 @@ class RayLauncher(Launcher):
             del self._running[name]
             self._parts.pop(name, None)
             if state.code is not None:
-                events.append(Ended(name, state.code, state.problem))
+                events.append(ProcessEnded(name, state.code, state.problem))
         return events
 
-    def _machines(self) -> KnownMachines | None:
+    def _machines(self) -> KnownNodes | None:
         """As the courier tells them, if it lives and there are any."""
         told = self.desk.machines()
         return told if told is not None and told.ready and alive(told.courier) else None

@@ -50,7 +50,7 @@ class Rendezvouses:
                 self._kept[run] = made, bound
             return self._kept[run][0]
 
-    def leave(self, run: str) -> None:
+    def release(self, run: str) -> None:
         with self._lock:
             _, bound = self._kept.pop(run, (None, None))
         if bound is not None:

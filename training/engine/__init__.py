@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scalebook.training.engine.worker.client import Client
     from scalebook.training.engine.worker.join import join
     from scalebook.training.engine.worker.joined_worker import Joined
-    from scalebook.training.engine.worker.worker_end import Pushed, Snapshot, WrittenError
+    from scalebook.training.engine.worker.worker_end import PushResult, Snapshot, WrittenError
 
 __all__ = [
     "Client",
@@ -37,7 +37,7 @@ __all__ = [
     "HostName",
     "Joined",
     "PushMeasures",
-    "Pushed",
+    "PushResult",
     "Settings",
     "SharedRun",
     "Snapshot",
@@ -54,7 +54,7 @@ _ROOMS: Final = {
     "coordination.run": ("SharedRun",),
     "rules.settings": ("Clip", "HostName", "Settings"),
     "worker.client": ("Client",),
-    "worker.worker_end": ("Pushed", "Snapshot", "WrittenError"),
+    "worker.worker_end": ("PushResult", "Snapshot", "WrittenError"),
     "worker.join": ("join",),
     "worker.joined_worker": ("Joined",),
 }

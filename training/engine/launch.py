@@ -11,17 +11,17 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import SharedRun
-from scalebook.training.engine.coordination.worker_messages import SharedMeetings, SharedSignals
+from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
 from scalebook.training.engine.memory.region import ARRIVALS, FINISHED, STARTED, SharedRows, anonymous_file
 from scalebook.training.engine.net.connection_handoff import Listener
-from scalebook.training.engine.net.handshake import Hello, Secret, Serving
-from scalebook.training.engine.net.remote_worker_service import Post
+from scalebook.training.engine.net.handshake import Hello, Secret, ServerTls
+from scalebook.training.engine.net.remote_worker_service import RemoteWorkerService
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.sim import SimulatedClock, SimulatedEnd
 from scalebook.training.engine.store.server import serve
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.engine.worker.shared_end import SharedEnd
-from scalebook.training.engine.worker.worker_end import DataCursor, Figures, Meetings, PlayingEnd, WorkerEnd
+from scalebook.training.engine.worker.worker_end import DataCursor, Figures, MessageExchange, SimulationEnd, WorkerEnd
 
 __all__ = ["Launch", "ServerEnd", "anonymous_file"]
 
@@ -36,7 +36,7 @@ class Launch:
             self._clock = SimulatedClock(settings.clock, workers, settings.shards, seed)
         self._run = SharedRun(workers, settings, self._clock)
         self._cursor, self._signals, self._rows = Cursor(workers), SharedSignals(self._run.control), SharedRows(workers)
-        self._meetings = SharedMeetings(self._run.control)
+        self._meetings = SharedExchange(self._run.control)
 
     @property
     def processes(self) -> int:
@@ -53,10 +53,14 @@ class Launch:
         """What the run has measured; also after `close`."""
         return self._run
 
-    def post(self, worker: int, run: str, listener: Listener, secret: Secret, tls: Serving | None) -> Post:
+    def post(
+        self, worker: int, run: str, listener: Listener, secret: Secret, tls: ServerTls | None
+    ) -> RemoteWorkerService:
         """Before the fork: where worker `worker` is waited for, which another machine has (`RemoteEnd`). `run`: a name
         that both machines know. ValueError for settings that do not go between machines."""
-        return Post(self._run, partial(self._end, worker), listener, secret, tls, Hello(run, "", worker, 0))
+        return RemoteWorkerService(
+            self._run, partial(self._end, worker), listener, secret, tls, Hello(run, "", worker, 0)
+        )
 
     # --- in the processes that were started ------------------------------------------------------------------------
 
@@ -67,7 +71,7 @@ class Launch:
     def _end(self, worker: int, deadline_s: float) -> SharedEnd:
         return SharedEnd(self._run, worker, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 
-    def players(self, deadline_s: float) -> PlayingEnd:
+    def players(self, deadline_s: float) -> SimulationEnd:
         """Become the process that simulates all workers of a virtual run; `deadline_s` as above."""
         assert self._clock is not None, "host virtual, with a clock"
         return SimulatedEnd(self._run, self._clock, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
@@ -126,7 +130,9 @@ class ServerEnd:
     """What a server process needs of the run: it applies pushes. It may look at data cursor and meetings, and takes no
     part."""
 
-    def __init__(self, run: SharedRun, server: int, deadline_s: float, cursor: DataCursor, meetings: Meetings) -> None:
+    def __init__(
+        self, run: SharedRun, server: int, deadline_s: float, cursor: DataCursor, meetings: MessageExchange
+    ) -> None:
         self._run, self._server, self._deadline_s = run, server, deadline_s
         self.cursor, self.meetings = cursor, meetings
 

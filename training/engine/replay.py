@@ -14,7 +14,12 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.store.optimizer_partition import Section, allocate, make_sections, plan_sections
+from scalebook.training.engine.store.optimizer_partition import (
+    OptimizerPartition,
+    allocate,
+    make_sections,
+    plan_sections,
+)
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.slots import mean
@@ -58,7 +63,7 @@ def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: Comp
 
 class _Replay:
     def __init__(
-        self, folder: Path, settings: Settings, section: Section, head: Head, compute: ComputeGradient
+        self, folder: Path, settings: Settings, section: OptimizerPartition, head: Head, compute: ComputeGradient
     ) -> None:
         self._settings, self._section, self._compute = settings, section, compute
         self._parameters, self._first = parameters_of(section.optimizer), head.first[0]
@@ -140,7 +145,7 @@ class _Replay:
         if coded is not None and self._pushes[key][0]:
             decoded = coded.decode(coded.encode(key.worker, key.seq, gradients))
             gradients = [None if gradient is None else gradient.clone() for gradient in decoded]
-            coded.keep(key.worker, key.seq)
+            coded.store_residual(key.worker, key.seq)
         self._gradients[key] = gradients
         return True
 

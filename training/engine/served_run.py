@@ -1,7 +1,8 @@
 """A run whose workers are on several machines, for who starts it: the server's one port, and the way there.
 
-On the server's machine `OnePort` is made before the fork: a process keeps it, another stands in for each worker that
-computes elsewhere. On any other machine `Passage` gives its workers their ends. For the monitors both are mailboxes.
+On the server's machine `ServerEndpoint` is made before the fork: a process keeps it, another stands in for each worker
+that computes elsewhere. On any other machine `ServerConnection` gives its workers their ends. For the monitors both are
+mailboxes.
 """
 
 import json
@@ -18,24 +19,39 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.net.acceptor import Gone
-from scalebook.training.engine.net.channel import ChannelLost, Reach
+from scalebook.training.engine.net.acceptor import WorkerGone
+from scalebook.training.engine.net.channel import ChannelLost, ProxyAddress
 from scalebook.training.engine.net.connection_handoff import turn_away
 from scalebook.training.engine.net.handshake import Hello, Refused, Secret, serving
-from scalebook.training.engine.net.mailbox import LEAVE_S, Met, MonitorMailbox, RemoteMailbox
-from scalebook.training.engine.net.remote_end import COME_AGAIN_S, LOST_CODE, Notes, Passage, Run
-from scalebook.training.engine.net.remote_worker_service import Post
+from scalebook.training.engine.net.mailbox import LEAVE_S, MonitorMailbox, RemoteMailbox, StartSignal
+from scalebook.training.engine.net.remote_end import COME_AGAIN_S, LOST_CODE, Run, ServerConnection, WorkerNotes
+from scalebook.training.engine.net.remote_worker_service import RemoteWorkerService
 from scalebook.training.engine.net.version_mirror import settings_digest
 from scalebook.training.engine.net.wire import DEAD_S, PULSE_S
-from scalebook.training.engine.worker.worker_end import DataCursor, Meetings
+from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
 
 __all__ = [
-    "COME_AGAIN_S", "DEAD_S", "LEAVE_S", "PULSE_S", "ChannelLost", "Met", "MonitorMailbox", "OnePort", "Passage",
-    "Reach", "Refused", "RemoteMailbox", "Run", "Secret", "StandInEnd", "run_name", "settings_digest",
+    "COME_AGAIN_S",
+    "DEAD_S",
+    "LEAVE_S",
+    "PULSE_S",
+    "ChannelLost",
+    "MonitorMailbox",
+    "ProxyAddress",
+    "Refused",
+    "RemoteMailbox",
+    "Run",
+    "Secret",
+    "ServerConnection",
+    "ServerEndpoint",
+    "StartSignal",
+    "WorkerProxyEnd",
+    "run_name",
+    "settings_digest",
 ]  # fmt: skip
 
 
-class OnePort(MonitorMailbox):
+class ServerEndpoint(MonitorMailbox):
     """Made by the server's monitor before the fork. `first`: the first worker that computes elsewhere. `elastic`: who
     computes elsewhere may come and go. ValueError for settings that do not go between machines."""
 
@@ -47,7 +63,7 @@ class OnePort(MonitorMailbox):
             worker: launch.post(worker, run.name, self._gates[run.machines + worker], run.secret, tls)
             for worker in range(first, run.workers)
         }
-        self._notes = Notes(run.workers)
+        self._notes = WorkerNotes(run.workers)
         self._elastic = elastic
         self._taken = memoryview(mmap(-1, run.workers))  # 1: somebody stands in for this worker, or soon will
         self._taken[:] = bytes([not elastic or worker < first for worker in range(run.workers)])
@@ -57,7 +73,7 @@ class OnePort(MonitorMailbox):
 
     def why(self, worker: int) -> str:
         """Why the stand-in of this worker has ended, if it noted that; once."""
-        return self._notes.take(worker)
+        return self._notes.pop(worker)
 
     def await_again(self, worker: int) -> None:
         """A worker has died, and a new life of it may come."""
@@ -67,7 +83,7 @@ class OnePort(MonitorMailbox):
         """Whether it was to come again, and has not."""
         return self._awaited.get(worker) == self._posts[worker].lives.newest
 
-    def take(self, worker: int) -> None:
+    def mark_served(self, worker: int) -> None:
         """Somebody begins to stand in for this worker, who may connect from now on."""
         self._taken[worker] = 1
 
@@ -77,9 +93,9 @@ class OnePort(MonitorMailbox):
 
     # --- in the processes that were started --------------------------------------------------------------------------
 
-    def stand_in(self, worker: int, deadline_s: float) -> "StandInEnd":
+    def stand_in(self, worker: int, deadline_s: float) -> "WorkerProxyEnd":
         """Become who stands in for this worker."""
-        return StandInEnd(self._launch, worker, self._first, deadline_s, self._posts[worker], self._notes)
+        return WorkerProxyEnd(self._launch, worker, self._first, deadline_s, self._posts[worker], self._notes)
 
     @override
     def _tell_death(self, worker: int, incarnation: int, why: str) -> None:
@@ -98,7 +114,7 @@ class OnePort(MonitorMailbox):
             turn_away(hello)
         lives = self._posts[hello.worker].lives
         if hello.use == "number":
-            return lives.give()
+            return lives.next_generation()
         if not lives.may_begin(hello.incarnation):
             turn_away(hello)
         with suppress(BlockingIOError):  # it will knock again
@@ -106,14 +122,16 @@ class OnePort(MonitorMailbox):
         raise Refused("channel: this worker is not taken in so far.", later=True)
 
 
-class StandInEnd:
+class WorkerProxyEnd:
     """Of a process that stands in for a worker: what it needs to make the same model and optimizers, as a server does
     (`ServerEnd`), and then to serve it."""
 
-    def __init__(self, launch: Launch, worker: int, first: int, deadline_s: float, post: Post, notes: Notes) -> None:
+    def __init__(
+        self, launch: Launch, worker: int, first: int, deadline_s: float, post: RemoteWorkerService, notes: WorkerNotes
+    ) -> None:
         server = launch.server(0, deadline_s)
         self.cursor: DataCursor = server.cursor
-        self.meetings: Meetings = server.meetings
+        self.meetings: MessageExchange = server.meetings
         self._await, self._deadline_s = server.await_workers, deadline_s
         self._worker, self._first, self._post, self._notes = worker, first, post, notes
 
@@ -129,7 +147,7 @@ class StandInEnd:
         come_s = COME_AGAIN_S if self._post.lives.have_begun else 2 * self._deadline_s
         try:
             self._post.serve(optimizers, self._deadline_s, come_s, model, self._lost)
-        except Gone as gone:
+        except WorkerGone as gone:
             self._lost(str(gone))
 
     def _lost(self, why: str) -> NoReturn:

@@ -98,7 +98,7 @@ class WorkerTrace:
         self._record = _pushed(shards)
         self._file = os.open(_pushes(folder, section, worker), os.O_WRONLY | os.O_CREAT, 0o644)
 
-    def note(self, seq: int, bases: Sequence[int], valid: bool, groups: Groups) -> None:
+    def record_push(self, seq: int, bases: Sequence[int], valid: bool, groups: Groups) -> None:
         """Push `seq`: the version of each shard that it was computed from, whether it counts, what it travels with."""
         os.pwrite(self._file, self._record.pack(seq, valid, *bases), (seq - 1) * self._record.size)
         text = self._encode(groups)

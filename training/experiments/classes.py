@@ -22,7 +22,7 @@ LONGEST_NAME: Final = 100
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedClass:
     """A class as written: `name` is a path, a short name or a strategy's word; `args` is None if not a mapping."""
 
     name: str | None
@@ -36,16 +36,16 @@ class Named:
         return description.find(group, ALIASES.get(self.name, self.name))
 
 
-def named(value: Any) -> Named:
+def named(value: Any) -> NamedClass:
     """Read a config's value for a class; a value of another shape gives a Named without a name."""
     if isinstance(value, str):
-        return Named(value, {})
+        return NamedClass(value, {})
     if not isinstance(value, Mapping) or not isinstance(value.get("class_path"), str):
-        return Named(None, None)
+        return NamedClass(None, None)
     args = value.get("init_args")
     extra = tuple(str(key) for key in value if key not in ("class_path", "init_args", "dict_kwargs"))
     given = {} if args is None else args if isinstance(args, Mapping) else None
-    return Named(value["class_path"], given, extra)
+    return NamedClass(value["class_path"], given, extra)
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -77,7 +77,7 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenClass:
     """One of a field's classes, with the arguments that the config gives it."""
 
     info: ClassInfo
@@ -102,13 +102,13 @@ class Chosen:
         return {name: value for name, value in self.args.items() if not _same(value, defaults.get(name, _NOTHING))}
 
 
-def chosen(value: Any, field: Field) -> Chosen | None:
+def chosen(value: Any, field: Field) -> ChosenClass | None:
     """What `value` names; None where it names none of the field's classes, or gives arguments that are no mapping."""
     reference = named(value)
     info = None if reference.name is None else field.option(reference.name)
     if info is None or reference.args is None or (reference.name == info.config_value and isinstance(value, Mapping)):
         return None  # a bare name is no class_path
-    return Chosen(info, reference.args)
+    return ChosenClass(info, reference.args)
 
 
 def short(value: Any, field: Field) -> Any:
@@ -130,7 +130,7 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 
-def in_words(choice: Chosen) -> str:
+def in_words(choice: ChosenClass) -> str:
     """Its name and the settings that are not at their default: `sync, 1 backup`. "" for what does nothing."""
     facts = choice.info.rule or choice.info.damping or choice.info.codec or choice.info.local
     head = choice.word.replace("_", " ") if facts is None or facts.words is None else facts.words

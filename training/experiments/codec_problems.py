@@ -7,7 +7,7 @@ from typing import Any, Final
 from scalebook.training.base.errors import Problem
 from scalebook.training.engine.rules.codecs import CODECS, Codec, in_halves
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.experiments.classes import Chosen, mapping, named
+from scalebook.training.experiments.classes import ChosenClass, mapping, named
 from scalebook.training.experiments.description import ClassInfo, Description
 from scalebook.training.experiments.model_parameters import known
 from scalebook.training.experiments.workload import choice, workload
@@ -23,7 +23,7 @@ def codec_of(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Code
     return None if chosen is None else codec_as(chosen)
 
 
-def codec_as(chosen: Chosen) -> Codec | None:
+def codec_as(chosen: ChosenClass) -> Codec | None:
     """With its settings; None as above."""
     kind = CODECS.get(chosen.word)
     if kind is None:

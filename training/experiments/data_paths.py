@@ -17,7 +17,7 @@ _OWN: Final = ("model", "data")
 """Keys below which a folder is taken for one of data: others name where a run writes."""
 
 
-class Stay(NamedTuple):
+class StayingPath(NamedTuple):
     """Something that does not travel."""
 
     key: str
@@ -35,7 +35,7 @@ def data_of(root: Path, said: Any) -> list[Path]:
     return sorted({path for path in found if path.is_file() and _within(root, path) and _size(path) <= LARGEST})
 
 
-def staying(root: Path, config: Mapping[str, Any]) -> list[Stay]:
+def staying(root: Path, config: Mapping[str, Any]) -> list[StayingPath]:
     """Larger files and folders that its model and data name so."""
     found = []
     for key, text in _texts("", {key: config.get(key) for key in _OWN}):
@@ -43,9 +43,9 @@ def staying(root: Path, config: Mapping[str, Any]) -> list[Stay]:
             continue
         path = (root / text).resolve()
         if path.is_dir():
-            found.append(Stay(key, text, str(path), "a folder"))
+            found.append(StayingPath(key, text, str(path), "a folder"))
         elif path.is_file() and (size := _size(path)) > LARGEST:
-            found.append(Stay(key, text, str(path), f"a file of {size / 2**20:.0f} MiB"))
+            found.append(StayingPath(key, text, str(path), f"a file of {size / 2**20:.0f} MiB"))
     return found
 
 
@@ -57,7 +57,7 @@ def data_path_problems(config: Mapping[str, Any], description: Description) -> l
     return [Problem(one.key, *_words(one), "warning") for one in told]
 
 
-def _words(stay: Stay) -> tuple[str, str]:
+def _words(stay: StayingPath) -> tuple[str, str]:
     what = f"names {stay.said}, {stay.what}, which does not go to other machines (files of up to 64 MiB do)"
     return what, f"Copy it to {stay.path} on each machine that may run this; other machines do not start its jobs."
 

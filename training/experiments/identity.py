@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from scalebook.training.experiments.classes import GROUP_OF_KEY, Chosen, mapping, named, short
+from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, mapping, named, short
 from scalebook.training.experiments.completion import DEFAULT_SEED, DEFAULT_THREADS, with_extras
 from scalebook.training.experiments.description import ClassInfo, Description, Group
 from scalebook.training.experiments.paths import with_optimizer
@@ -105,4 +105,4 @@ def _said(value: Any, info: ClassInfo | None) -> Any:
     known = {field.name: field for field in info.fields if field.type == "class"}
     args = {name: short(given, known[name]) if name in known else given for name, given in reference.args.items()}
     more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
-    return {"class_path": info.class_path, "init_args": Chosen(info, args).non_defaults(), **more}
+    return {"class_path": info.class_path, "init_args": ChosenClass(info, args).non_defaults(), **more}

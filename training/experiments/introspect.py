@@ -86,7 +86,7 @@ def fields_of(
             setattr(typed[name], TYPE, object)
     schema = _schema(parser, typed)
     required = set(schema.get("required", []))
-    context = Told(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind), found)
+    context = ClassFacts(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind), found)
     properties = {name: property_ for name, property_ in schema["properties"].items() if name != "$schema"}
     for name, property_ in properties.items():
         _plain_default(property_, getattr(typed.get(name), "default", None))
@@ -101,7 +101,7 @@ def argument(annotation: Any, packages: Sequence[str]) -> tuple[ArgumentParser, 
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--value", type=annotation)
     schema = _completed(parser)
-    context = Told(set(), None, schema.get("$defs", {}), tuple(packages), frozenset(), {}, {})
+    context = ClassFacts(set(), None, schema.get("$defs", {}), tuple(packages), frozenset(), {}, {})
     return parser, _field("value", schema["properties"]["value"], context)
 
 
@@ -148,7 +148,7 @@ def _of_dataclass(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: of_one for name, of_one in schema.get("properties", {}).items() if name != "$schema"}
 
 
-class Told(NamedTuple):
+class ClassFacts(NamedTuple):
     """What is known of a class beside its properties."""
 
     required: set[str]
@@ -172,7 +172,7 @@ class NumberBounds(NamedTuple):
     exclusive_maximum: bool = False
 
 
-def _field(name: str, schema: dict[str, Any], context: Told) -> Field:
+def _field(name: str, schema: dict[str, Any], context: ClassFacts) -> Field:
     """One field from one property of a JSON schema (Draft 2020-12)."""
     required, default = name in context.required, schema.get("default")
     if (into := context.injected.get(name)) is not None:
@@ -218,7 +218,7 @@ def _limits(schema: dict[str, Any], declared: Sequence[Bound]) -> NumberBounds:
     return limits
 
 
-def _classes(options: Sequence[dict[str, Any]], context: Told) -> list[ClassInfo]:
+def _classes(options: Sequence[dict[str, Any]], context: ClassFacts) -> list[ClassInfo]:
     """The classes that may be the value of an argument, where its type is an abstract class, or that or some words.
 
     Each of the words must be the `name` of one of the classes, for whose defaults it then stands. Empty for any other

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import Problem
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import mapping, named, suggestion
@@ -72,7 +72,7 @@ def find_out(config: Mapping[str, Any], description: Description) -> None:
         told = records.parse(path, done.stdout.encode(), LoggedMetrics)
     except (TypeError, ValueError) as error:  # a date in it, or a null character
         told = LoggedMetrics(problem=f"the config cannot be handed over: {error}")
-    except Broken as error:  # the model's own code has printed something past Python
+    except BrokenRecord as error:  # the model's own code has printed something past Python
         told = LoggedMetrics(problem=error.problem.message)
     except subprocess.TimeoutExpired:
         told = LoggedMetrics(problem=f"{BATCHES} batches took more than {DEADLINE_S:g} s")

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.codecs import WIDTHS, Shape
-from scalebook.training.experiments.classes import GROUP_OF_KEY, Chosen, named
+from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, named
 from scalebook.training.experiments.description import Description
 
 DEADLINE_S: Final = 120.0
@@ -69,7 +69,7 @@ def find_out(config: Mapping[str, Any], description: Description) -> None:
             command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment()
         )
         told = records.parse(path, done.stdout.encode(), ModelParameters)
-    except Broken as error:  # the model's own code has printed something
+    except BrokenRecord as error:  # the model's own code has printed something
         told = ModelParameters([], error.problem.message)
     except subprocess.TimeoutExpired:
         told = ModelParameters([], f"building it took more than {DEADLINE_S:g} s")
@@ -97,7 +97,7 @@ def _asked(config: Mapping[str, Any], description: Description) -> dict[str, Any
         reference = named(config.get(key))
         info = reference.info(GROUP_OF_KEY[key], description)
         if info is not None and reference.args is not None:
-            asked[key] = {"class_path": info.class_path, "init_args": Chosen(info, reference.args).non_defaults()}
+            asked[key] = {"class_path": info.class_path, "init_args": ChosenClass(info, reference.args).non_defaults()}
             asked[key]["init_args"].pop("batch_size", None)
     try:
         json.dumps(asked)

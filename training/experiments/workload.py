@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.experiments.classes import Chosen, chosen, in_words, mapping, named
+from scalebook.training.experiments.classes import ChosenClass, chosen, in_words, mapping, named
 from scalebook.training.experiments.completion import to_read
 from scalebook.training.experiments.description import ClassInfo, Description, Group
 from scalebook.training.experiments.lr_scaling import rate_scaling
@@ -157,7 +157,7 @@ def simulates(args: Mapping[str, Any]) -> bool:
     return bool(args.get("host") == VIRTUAL)
 
 
-def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen | None:
+def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> ChosenClass | None:
     """The class that a strategy's argument `name` names, by default or by `args`; None where it names none."""
     field = (
         next((field for field in info.fields if field.name == name and field.type == "class"), None) if info else None
@@ -165,13 +165,13 @@ def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen
     return chosen(args.get(name, field.default), field) if field else None
 
 
-def _between_pushes(local: Chosen) -> int:
+def _between_pushes(local: ChosenClass) -> int:
     """Gradients of a worker for each of its pushes: as many as it may be."""
     settings = local.settings()
     return next((found for name in ("every", "most", "n_push") if (found := _count(settings.get(name)))), 1)
 
 
-def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
+def _gradients(rule: ChosenClass | None, workers: int) -> tuple[int, int]:
     """Gradients that are averaged into one update, and those that are computed for it."""
     if rule is None or rule.info.rule is None:
         return 1, 1
@@ -179,7 +179,7 @@ def _gradients(rule: Chosen | None, workers: int) -> tuple[int, int]:
     return facts.averaged(workers, settings), facts.computed(workers, settings)
 
 
-def _rule_words(rule: Chosen, args: Mapping[str, Any], info: ClassInfo | None) -> str:
+def _rule_words(rule: ChosenClass, args: Mapping[str, Any], info: ClassInfo | None) -> str:
     damping, warmup = choice("damping", args, info), _count(args.get("warmup_updates"))
     local = choice("local", args, info)
     parts = [in_words(rule), in_words(local) if local else "", in_words(damping) if damping else ""]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from scalebook.training.base.files import records
-from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.process import ProcessId, alive
 
 ASKED: Final = "begun.json"
@@ -56,7 +56,7 @@ class RayHandle:
 
 
 @dataclass(frozen=True)
-class Away:
+class RemoteJobContext:
     """What the process of a job must know to begin on another machine."""
 
     machine: str
@@ -68,15 +68,15 @@ class Away:
     keeper: ProcessId
     """The agent's: without it nobody hears of the job any more."""
     parts: list[str] = field(default_factory=list)
-    others: list[Lent] = field(default_factory=list)
+    others: list[Allocation] = field(default_factory=list)
     """What the job holds of other machines."""
     environment: dict[str, str] = field(default_factory=dict)
     """Where the machines of one run meet."""
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> "Away":
+    def of(cls, raw: Mapping[str, Any]) -> "RemoteJobContext":
         """From what `asdict` makes of it."""
-        told = {"others": [Lent(**one) for one in raw["others"]], "keeper": ProcessId(**raw["keeper"])}
+        told = {"others": [Allocation(**one) for one in raw["others"]], "keeper": ProcessId(**raw["keeper"])}
         return cls(**{**raw, **told})
 
     def handle(self, process: ProcessId) -> RayHandle:
@@ -116,7 +116,7 @@ class RunPart:
 
     name: str
     node: int
-    lent: Lent
+    lent: Allocation
     ordered: float
 
 

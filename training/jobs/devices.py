@@ -13,7 +13,7 @@ CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 @dataclass(frozen=True)
-class Machine:
+class NodeDevices:
     """All of one machine that can be lent to jobs. `cores` are the kernel's numbers of them."""
 
     cores: list[int]
@@ -34,7 +34,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Lent:
+class Allocation:
     """What a job holds of one machine: numbers of cores, UUIDs of GPUs."""
 
     machine: str
@@ -44,10 +44,10 @@ class Lent:
     """Held so that nothing else runs beside the job, which does not run there itself."""
 
 
-def this_machine() -> Machine:
+def this_machine() -> NodeDevices:
     """The cores in this process's affinity mask (no more than a container's quota), and the GPUs it may see."""
     cores = sorted(os.sched_getaffinity(0))
-    return Machine(cores[: cpu_quota(CPU_QUOTA) or None], gpus_here().gpus)
+    return NodeDevices(cores[: cpu_quota(CPU_QUOTA) or None], gpus_here().gpus)
 
 
 def machine_words(cores: int, gpus: Iterable[Gpu]) -> str:

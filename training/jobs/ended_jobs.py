@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from scalebook.training.base.durations import duration
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import opened
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.job_folder import JobFolder
@@ -84,6 +84,6 @@ def since(workspace: Workspace, offset: int | None) -> tuple[list[Ending], int]:
     for line in content[:whole].splitlines():
         try:
             endings.append(records.parse(path, line, Ending))
-        except Broken:
+        except BrokenRecord:
             continue
     return endings, end - (len(content) - whole)

@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import NodeDevices
 
 H = TypeVar("H")
 Level = Literal["terminate", "kill"]
 
 
-class Taken(NamedTuple):
+class JobUsage(NamedTuple):
     """What a job has taken of its machine."""
 
     cpu_s: float
@@ -42,7 +42,7 @@ class Executor(ABC, Generic[H]):
     """As handles have it."""
 
     @abstractmethod
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[NodeDevices]:
         """All devices that jobs may be lent, whoever holds them just now."""
 
     def need(self, paths: Iterable[str]) -> None:
@@ -71,7 +71,7 @@ class Executor(ABC, Generic[H]):
         True when nothing of it is left, and all that it has written is in its folder here. Call it until then.
         """
 
-    def taken(self, handle: H) -> Taken | None:
+    def usage(self, handle: H) -> JobUsage | None:
         """What the job takes; None where it has ended, or an executor does not tell."""
         return None
 
@@ -79,7 +79,7 @@ class Executor(ABC, Generic[H]):
         """The pids that it has on this machine; none where an executor does not tell."""
         return []
 
-    def doomed(self, handle: H) -> str:
+    def failure_reason(self, handle: H) -> str:
         """Why a job on several machines that has not begun to train never will; "" where that is not known."""
         return ""
 
@@ -91,5 +91,5 @@ class Executor(ABC, Generic[H]):
         """While a job runs: end what parts of it that have ended left behind, and such as never began."""
 
     @abstractmethod
-    def shown(self, handle: H) -> str:
+    def describe(self, handle: H) -> str:
         """Which process that is, for people."""

@@ -13,10 +13,10 @@ from typing import Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import locks
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.leases import ROUNDING, Lease, lent_at_once, running_leases
 from scalebook.training.jobs.local.local_executor import LocalHandle
 
@@ -30,14 +30,14 @@ class TakenError(Exception):
 
 
 @contextmanager
-def in_foreground(workspace: Workspace, request: JobRequest) -> Iterator[Started]:
+def in_foreground(workspace: Workspace, request: JobRequest) -> Iterator[JobStart]:
     """This process's record as the run's own, with the devices that it takes; while inside, no other run notes any.
     ConfigError where too few are free."""
     try:
         with noting(workspace):
             lent = lent_at_once(request, this_machine(), noted(workspace))
-            me = LocalHandle.own(leads_session=False)
-            yield Started(me, time.time(), lent.cores, lent.gpus, inline=True)
+            me = LocalHandle.of_this_process(leads_session=False)
+            yield JobStart(me, time.time(), lent.cores, lent.gpus, inline=True)
     except TakenError as error:
         raise ConfigError("fit", f"cannot begin: {error}", "Stop that run, or try again.") from error
 
@@ -57,14 +57,14 @@ def noting(workspace: Workspace) -> Iterator[None]:
 def noted(workspace: Workspace) -> list[Lease]:
     """What runs of this workspace hold by now. Of those that have ended, which may be thousands, nothing is read."""
     leases = []
-    for path in workspace.jobs.glob(f"[!.]*/{JobFolder.FILES[Started]}"):
+    for path in workspace.jobs.glob(f"[!.]*/{JobFolder.FILES[JobStart]}"):
         if not path.parent.is_symlink() and not path.with_name(JobFolder.FILES[Result]).exists():
-            with suppress(FileNotFoundError, Broken):  # deleted meanwhile; or a record that its own page names
+            with suppress(FileNotFoundError, BrokenRecord):  # deleted meanwhile; or a record that its own page names
                 leases += running_leases([JobFolder(path.parent)])
     return leases
 
 
-def claim(workspace: Workspace, job: JobFolder, started: Started) -> bool:
+def claim(workspace: Workspace, job: JobFolder, started: JobStart) -> bool:
     """As `JobFolder.claim`. TakenError where another run holds a GPU, or too much of one, by now."""
     if not started.gpus:
         return job.claim(started)

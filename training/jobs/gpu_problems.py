@@ -9,13 +9,13 @@ from dataclasses import replace
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.workload import STRATEGY_NAMES, Workload
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executors import chosen
 from scalebook.training.jobs.gpus import gpu_words, gpus_here
 from scalebook.training.jobs.job_folder import JobRequest
 
 
-def machines_of(workspace: Workspace) -> list[Machine]:
+def machines_of(workspace: Workspace) -> list[NodeDevices]:
     """Where its jobs can run; none where that is not known just now."""
     try:
         return chosen(workspace).machines()
@@ -23,11 +23,11 @@ def machines_of(workspace: Workspace) -> list[Machine]:
         return []
 
 
-def computes_on_gpus(load: Workload, machines: Sequence[Machine]) -> bool:
+def computes_on_gpus(load: Workload, machines: Sequence[NodeDevices]) -> bool:
     return load.accelerator != "cpu" and any(machine.gpus for machine in machines)
 
 
-def gpu_problems(load: Workload, machines: Sequence[Machine]) -> list[Problem]:
+def gpu_problems(load: Workload, machines: Sequence[NodeDevices]) -> list[Problem]:
     """Errors: a GPU where none is, and fewer of them than workers that cannot share one."""
     if load.accelerator != "cpu" and machines and not any(machine.gpus for machine in machines):
         return [] if load.accelerator == "auto" else [_none(machines)]
@@ -51,7 +51,7 @@ def gpu_problems(load: Workload, machines: Sequence[Machine]) -> list[Problem]:
     return [Problem("trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
 
 
-def about_gpus(machines: Sequence[Machine]) -> str:
+def about_gpus(machines: Sequence[NodeDevices]) -> str:
     """`This machine has 8 GPUs (NVIDIA H100, 80 GB each).`; of one without, why none is used, if there might be one."""
     if any(machine.name for machine in machines):
         said = [f"{machine.name} has {gpu_words(machine.gpus)}" for machine in machines if machine.gpus]
@@ -63,7 +63,7 @@ def about_gpus(machines: Sequence[Machine]) -> str:
     return f"No GPU is used: this machine {found.why}. {found.remedy}" if found.remedy else ""
 
 
-def _none(machines: Sequence[Machine]) -> Problem:
+def _none(machines: Sequence[NodeDevices]) -> Problem:
     key, otherwise = "trainer.accelerator", "Write auto or cpu."
     if any(machine.name for machine in machines):
         return Problem(key, "asks for a GPU and no machine has one", otherwise)
@@ -72,12 +72,12 @@ def _none(machines: Sequence[Machine]) -> Problem:
     return Problem(key, f"asks for a GPU and this machine {found.why}", remedy)
 
 
-def holds(machine: Machine, request: JobRequest) -> bool:
+def holds(machine: NodeDevices, request: JobRequest) -> bool:
     """Whether there are cores for each of its workers there, and as many GPUs as it asks for."""
     return len(machine.cores) >= request.workers * request.threads and machine.together >= request.gpus
 
 
-def placed(request: JobRequest, machines: Sequence[Machine]) -> JobRequest:
+def placed(request: JobRequest, machines: Sequence[NodeDevices]) -> JobRequest:
     """With workers and machines as they are to be; unchanged where one machine has enough, or spreading does not
     help."""
     if not request.spreads or request.nodes > 1 or any(holds(machine, request) for machine in machines):
@@ -89,7 +89,7 @@ def placed(request: JobRequest, machines: Sequence[Machine]) -> JobRequest:
     return request
 
 
-def why_not(request: JobRequest, machines: Sequence[Machine]) -> str:
+def why_not(request: JobRequest, machines: Sequence[NodeDevices]) -> str:
     """Why the workers of a job that was not spread share devices, as the end of a sentence; "" where they do not."""
     if request.nodes > 1 or request.workers == 1 or any(holds(machine, request) for machine in machines):
         return ""

@@ -19,10 +19,10 @@ from typing import Any, Literal
 from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.files import records
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import written
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
-from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import Executor
 from scalebook.training.jobs.executors import EXECUTORS, Handle, executor_of
 from scalebook.training.jobs.local.local_executor import LocalHandle
@@ -117,7 +117,7 @@ class JobRequest:
 
 
 @dataclass(frozen=True)
-class Turn:
+class QueuePlace:
     """`turn.json`: where a job stands in the queue since somebody has moved it, in place of what was asked."""
 
     priority: int
@@ -125,7 +125,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Started:
+class JobStart:
     """`process.json`: who runs the job, and what it was given."""
 
     handle: Handle
@@ -137,7 +137,7 @@ class Started:
     """True when `scalebook fit` runs it in the foreground, outside the supervisor's queue."""
     machine: str = ""
     """Whose devices these are; "" for this one."""
-    others: list[Lent] = field(default_factory=list)
+    others: list[Allocation] = field(default_factory=list)
     """What it holds of other machines."""
 
     def __post_init__(self) -> None:
@@ -150,9 +150,9 @@ class Started:
         return executor_of(self.handle)
 
     @property
-    def lent(self) -> list[Lent]:
+    def lent(self) -> list[Allocation]:
         """Of all machines, the first one's first."""
-        return [Lent(self.machine, self.cores, self.gpus), *self.others]
+        return [Allocation(self.machine, self.cores, self.gpus), *self.others]
 
     def alive(self) -> bool:
         """Whether its main process runs."""
@@ -207,14 +207,14 @@ class JobFolder(RecordFolder):
     FILES = MappingProxyType(
         {
             JobRequest: "job.json",
-            Turn: "turn.json",
-            Started: "process.json",
+            QueuePlace: "turn.json",
+            JobStart: "process.json",
             Progress: "progress.json",
             Result: "result.json",
             JoinedParts: JOINED,
         }
     )
-    DURABLE = (JobRequest, Started, Result)
+    DURABLE = (JobRequest, JobStart, Result)
 
     @property
     def config(self) -> Path:
@@ -247,8 +247,8 @@ class JobFolder(RecordFolder):
 
     def write(self, record: Any) -> None:
         super().write(record)
-        if isinstance(record, Started):
-            _keep_open(self.path / self.FILES[Started], record)
+        if isinstance(record, JobStart):
+            _keep_open(self.path / self.FILES[JobStart], record)
 
     def request(self) -> JobRequest:
         """What was asked. It never changes, so it is read once. FileNotFoundError when the folder is gone; Broken."""
@@ -256,19 +256,19 @@ class JobFolder(RecordFolder):
 
     def queued(self) -> JobRequest:
         """What was asked, with its place in the queue as it stands now."""
-        turn = records.peek(self.path / "turn.json", Turn)
+        turn = records.peek(self.path / "turn.json", QueuePlace)
         return self.request() if turn is None else replace(self.request(), priority=turn.priority, created=turn.created)
 
     def content(self) -> dict[str, Any]:
         """The config. Broken where there is none, or something else."""
         content = records.mapping(self.config)
         if content is None:
-            raise Broken(self.config, "missing")
+            raise BrokenRecord(self.config, "missing")
         return content
 
-    def started(self) -> Started | None:
+    def started(self) -> JobStart | None:
         """None also where `process.json` is broken; `result` then says so."""
-        started = records.peek(self.path / "process.json", Started)
+        started = records.peek(self.path / "process.json", JobStart)
         if started is None or not isinstance(started.handle, LocalHandle):
             return started
         return replace(started, handle=replace(started.handle, folder=str(self.path)))
@@ -285,12 +285,12 @@ class JobFolder(RecordFolder):
         try:
             result = records.load(self.path / "result.json", Result)
             if result is None:
-                records.load(self.path / "process.json", Started)
-        except Broken as error:
+                records.load(self.path / "process.json", JobStart)
+        except BrokenRecord as error:
             return _ended_by(error)
         return result
 
-    def claim(self, started: Started) -> bool:
+    def claim(self, started: JobStart) -> bool:
         """Write `process.json` unless there is one: of several that try, exactly one gets True and runs the job. None
         where its end has been told: who comes so late was given up."""
         if self._has_ended():
@@ -330,13 +330,13 @@ class JobFolder(RecordFolder):
         return "\n".join(written(self.log, 2**18).decode("utf-8", "replace").splitlines()[-lines:])
 
 
-def _keep_open(path: Path, started: Started) -> None:
+def _keep_open(path: Path, started: JobStart) -> None:
     """The record of this very process stays open until its end: thereby it is known (`LocalExecutor`)."""
     if isinstance(started.handle, LocalHandle) and started.handle.process == ProcessId.of():
         os.open(path, os.O_WRONLY)
 
 
-def _ended_by(error: Broken) -> Result:
+def _ended_by(error: BrokenRecord) -> Result:
     """What can be said of a job by a record that cannot be read."""
     try:
         ended = error.path.stat().st_mtime

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from scalebook.training.jobs.begin_request import RayHandle, RunPart, folder_of, joined
-from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import PartEnd
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 
 BACK_S: Final = 2.0
 """After the first end of a part, before its machine may have another; s."""
@@ -16,7 +16,7 @@ LONGEST_BACK_S: Final = 300.0
 FAULTS: Final = 3
 
 
-def parts_of(job: JobFolder, started: Started | None) -> list[RunPart]:
+def parts_of(job: JobFolder, started: JobStart | None) -> list[RunPart]:
     """Also those that have ended: first those with which it began, then as they joined."""
     if started is None or not isinstance(started.handle, RayHandle) or len(started.others) + job.request().nodes == 1:
         return []
@@ -26,7 +26,7 @@ def parts_of(job: JobFolder, started: Started | None) -> list[RunPart]:
     return [*(RunPart(name, node, lent, started.started) for node, (name, lent) in begun), *joined(job.path)]
 
 
-def lent_to(job: JobFolder, started: Started) -> list[Lent]:
+def lent_to(job: JobFolder, started: JobStart) -> list[Allocation]:
     """What it holds now, of the first machine first. Machines whose part has ended have theirs back."""
     first, *others = started.lent
     if not (parts := parts_of(job, started)):
@@ -36,7 +36,7 @@ def lent_to(job: JobFolder, started: Started) -> list[Lent]:
     return [first, *held, *(lent for lent in others if lent.idle)]
 
 
-def barred(job: JobFolder, started: Started) -> frozenset[str]:
+def barred(job: JobFolder, started: JobStart) -> frozenset[str]:
     """Machines that may not take part just now, since parts there have ended."""
     return barred_machines(parts_of(job, started), started.executor.ended_parts(started.handle), time.time())
 
@@ -55,7 +55,7 @@ def barred_machines(parts: Sequence[RunPart], ends: Mapping[str, PartEnd], now: 
     return frozenset(found)
 
 
-def is_short(job: JobFolder, started: Started) -> bool:
+def is_short(job: JobFolder, started: JobStart) -> bool:
     """Whether fewer machines take part than it needs."""
     there = 1 + len(parts_of(job, started)) - len(started.executor.ended_parts(started.handle))
     return there < job.request().fewest

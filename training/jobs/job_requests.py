@@ -15,7 +15,7 @@ from zipfile import is_zipfile
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.machine_errors import refusals_told, understood
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import JOB, may_run, sign, within
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import named
@@ -30,7 +30,7 @@ from scalebook.training.jobs.begin_request import OF, PARTS
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.executors import chosen
 from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
-from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, JobRequest, Result, Started, TrialOf
+from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, JobRequest, JobStart, Result, TrialOf
 from scalebook.training.jobs.pending_submission import submission
 from scalebook.training.jobs.recorded_clock import read_recorded
 from scalebook.training.jobs.supervisor_handle import ensure
@@ -148,12 +148,12 @@ def _newest_first(jobs: Iterable[JobFolder]) -> list[JobFolder]:
     for job in jobs:
         try:
             dated.append((job.request().created, job.id, job))
-        except (FileNotFoundError, Broken):
+        except (FileNotFoundError, BrokenRecord):
             continue  # deleted meanwhile; or `broken_jobs` has it
     return [job for _, _, job in sorted(dated, key=lambda entry: entry[:2], reverse=True)]
 
 
-def broken_jobs(workspace: Workspace) -> list[Broken]:
+def broken_jobs(workspace: Workspace) -> list[BrokenRecord]:
     """Every record of a job that cannot be read."""
     return [error for job in _folders(workspace) for error in job.broken()]
 
@@ -304,7 +304,7 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
     return made
 
 
-def _in_foreground(workspace: Workspace, request: JobRequest) -> AbstractContextManager[Started]:
+def _in_foreground(workspace: Workspace, request: JobRequest) -> AbstractContextManager[JobStart]:
     """What other runs hold concerns a run that waits for nobody; whoever submits to the queue loads nothing of it."""
     from scalebook.training.jobs.gpu_allocation import in_foreground
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
-from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.leases import Lease
 
@@ -15,7 +15,7 @@ GPUS_TAKEN = 69
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessEnded:
     """A process that was started for a job has ended.
 
     `code` is its exit code, or minus the number of the signal that ended it; `problem` says, for people, why it could
@@ -38,7 +38,7 @@ class LauncherLost:
     problem: str
 
 
-Event = Ended | LauncherLost
+Event = ProcessEnded | LauncherLost
 
 
 class Launcher(ABC):
@@ -63,7 +63,7 @@ class Launcher(ABC):
         Returns at once. The job has begun when its folder names its handle. Only when `prepare` said True.
         """
 
-    def join(self, job: JobFolder, lent: Lent) -> None:
+    def join(self, job: JobFolder, lent: Allocation) -> None:
         """Have another machine take part, with these devices, in a job that runs. Where there are several alone."""
         raise NotImplementedError
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.jobs.devices import Lent, Machine
-from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Started
+from scalebook.training.jobs.devices import Allocation, NodeDevices
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart
 from scalebook.training.jobs.job_nodes import barred, lent_to
 from scalebook.training.jobs.wait_reasons import WAITS_FOR, Holder, Lack, lack_words
 
@@ -29,7 +29,7 @@ class Lease:
     machine: str = ""
     place: tuple[float, float, str] | None = None
     """`place_of` its request; None for one that went before all that wait."""
-    others: list[Lent] = field(default_factory=list)
+    others: list[Allocation] = field(default_factory=list)
     """What it holds of other machines than `machine`."""
     grows: JobRequest | None = None
     """What was asked, of a job that may have more machines while it runs."""
@@ -38,15 +38,15 @@ class Lease:
     share: float = 1.0
     """Of the memory of its GPUs."""
 
-    def on(self, machine: Machine) -> "Lease | None":
+    def on(self, machine: NodeDevices) -> "Lease | None":
         """What of it is this machine's."""
-        for lent in (Lent(self.machine, self.cores, self.gpus), *self.others):
+        for lent in (Allocation(self.machine, self.cores, self.gpus), *self.others):
             if lent.machine == machine.name:
                 return replace(self, cores=lent.cores, gpus=lent.gpus, machine=lent.machine, others=[])
         return None
 
     @classmethod
-    def of(cls, job: JobFolder, started: Started, left_s: float | None = None) -> "Lease":
+    def of(cls, job: JobFolder, started: JobStart, left_s: float | None = None) -> "Lease":
         """The lease of a job that runs."""
         place = None if started.inline else place_of(job.queued())
         request, (first, *others) = job.request(), lent_to(job, started)
@@ -57,21 +57,21 @@ class Lease:
         )  # fmt: skip
 
 
-def cores_wanted(request: JobRequest, machine: Machine) -> int:
+def cores_wanted(request: JobRequest, machine: NodeDevices) -> int:
     """That it waits for."""
     if _alone(request):
         return len(machine.cores)
     return min(max(1, request.workers * request.threads), len(machine.cores))
 
 
-def cores_lent(request: JobRequest, machine: Machine) -> int:
+def cores_lent(request: JobRequest, machine: NodeDevices) -> int:
     """That it gets where so many are free: of a job on GPUs at least their share of all."""
     gpus = gpus_wanted(request, machine)
     share = int(len(machine.cores) * gpus * request.gpu_share / len(machine.gpus)) if gpus else 0
     return max(cores_wanted(request, machine), share)
 
 
-def gpus_wanted(request: JobRequest, machine: Machine) -> int:
+def gpus_wanted(request: JobRequest, machine: NodeDevices) -> int:
     if _alone(request):
         return len(machine.gpus)
     return min(request.gpus, machine.together)
@@ -87,7 +87,7 @@ def running_leases(jobs: Iterable[JobFolder]) -> list[Lease]:
             if job.state() in ("running", "stopping") and (started := job.started()) is not None]  # fmt: skip
 
 
-def lent_at_once(request: JobRequest, machine: Machine, running: list[Lease]) -> Lent:
+def lent_at_once(request: JobRequest, machine: NodeDevices, running: list[Lease]) -> Allocation:
     """The devices of a run that waits for nobody: the first cores, as they are not its own; GPUs that are free.
     ConfigError where too few are."""
     free = Lendable(machine, running).lend(request, None).gpus
@@ -98,7 +98,7 @@ def lent_at_once(request: JobRequest, machine: Machine, running: list[Lease]) ->
             "Wait for it, start this run from a notebook, where it waits by itself, or write cpu. Small runs that all "
             "say so share a GPU: gpu_share: 0.25.",
         )
-    return Lent(machine.name, machine.cores[: request.workers * request.threads], free)
+    return Allocation(machine.name, machine.cores[: request.workers * request.threads], free)
 
 
 def place_of(request: JobRequest) -> tuple[float, float, str]:
@@ -110,7 +110,7 @@ def place_of(request: JobRequest) -> tuple[float, float, str]:
 class Lendable:
     """What of a machine can be lent while a plan is made."""
 
-    def __init__(self, machine: Machine, running: list[Lease]) -> None:
+    def __init__(self, machine: NodeDevices, running: list[Lease]) -> None:
         self.machine, self.leases = machine, running
         self.uuids = [gpu.uuid for gpu in machine.gpus]
         self.cores = _free(machine.cores, [core for lease in running for core in lease.cores])
@@ -135,7 +135,7 @@ class Lendable:
         cores, gpus = cores_wanted(request, self.machine), self._gpus_wanted(request)
         return len(self.cores) < cores or len(self._fit(request, self.gpus)) < gpus
 
-    def lend(self, request: JobRequest, lasts_s: float | None) -> Lent:
+    def lend(self, request: JobRequest, lasts_s: float | None) -> Allocation:
         free_cores, free_gpus = self._free_for(request, lasts_s)
         gpus = self._shared_with(request) or self._of_one_socket(free_gpus, self._gpus_wanted(request))
         near = {core for gpu in self.machine.gpus if gpu.uuid in gpus for core in gpu.cores}
@@ -145,7 +145,7 @@ class Lendable:
         self._kept_cores, self._kept_gpus = _free(self._kept_cores, cores), _free(self._kept_gpus, gpus)
         name, place, share = self.machine.name, place_of(request), request.gpu_share
         self.leases.append(Lease(request.id, request.title, cores, gpus, lasts_s, name, place, share=share))
-        return Lent(name, cores, gpus)
+        return Allocation(name, cores, gpus)
 
     def reserve(self, request: JobRequest) -> None:
         """Keep for a job that cannot start what others could delay it by; for those after the first all it needs."""
@@ -264,13 +264,13 @@ def left(job: JobFolder) -> float | None:
     return None if progress is None else progress.left_s
 
 
-class Lasting:
+class DurationEstimates:
     """What is expected of a job: as long as the longest that has finished with the same config and workers."""
 
     def __init__(self) -> None:
         self._longest: dict[tuple[str, int], float] = {}
 
-    def note(self, job: JobFolder) -> None:
+    def add(self, job: JobFolder) -> None:
         """Take in one that has ended. A resumed one tells nothing: it began in the middle."""
         request, result, started = job.request(), job.result(), job.started()
         if not request.config_hash or request.resumed_from or result is None or started is None:

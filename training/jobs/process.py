@@ -189,13 +189,13 @@ class Children:
     def __init__(self) -> None:
         self._codes: dict[int, tuple[float, int]] = {}
 
-    def look(self) -> None:
+    def reap(self) -> None:
         """Wait for every child that has ended, orphans that fell to this process included. Never blocks."""
         now = time.monotonic()
         self._codes = {pid: ended for pid, ended in self._codes.items() if now - ended[0] < KEPT_S}
         self._codes |= {pid: (now, code) for pid, code in reap().items()}
 
-    def take(self, pid: int) -> int | None:
+    def pop_exit_code(self, pid: int) -> int | None:
         """Its exit code, or minus the number of the signal that ended it; None where it has not been seen to end."""
         _, code = self._codes.pop(pid, (0.0, None))
         return code

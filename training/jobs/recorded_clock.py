@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.engine.rules.clock_settings import CLOCK, RECORDED
 from scalebook.training.experiments.classes import mapping, named
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
@@ -19,7 +19,7 @@ from scalebook.training.tracking import names
 
 if TYPE_CHECKING:  # loaded where a clock names a run: of the configs that are submitted few have one
     from scalebook.training.engine.coordination.measures import Timings
-    from scalebook.training.engine.rules.duration_summary import Took
+    from scalebook.training.engine.rules.duration_summary import DurationSummary
 
 FEWEST: Final = 50
 """Gradients, or pushes, that say something of a distribution."""
@@ -70,14 +70,14 @@ def _timings(job: JobFolder, key: str) -> "Timings":
         raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and records its timings at its end", REMEDY)
     try:
         timings = records.load(job.path / names.TIMINGS_JSON, Timings)
-    except Broken as error:
+    except BrokenRecord as error:
         raise ConfigError(key, f"{error.problem.key} {error.problem.message}", REMEDY) from error
     if timings is None:
         raise ConfigError(key, f"{job.id[:8]} has no timings: it had no real workers that push and pull", REMEDY)
     return timings
 
 
-def _of_workers(timings: "Timings", worker: Any, job: JobFolder, key: str) -> "Took | None":
+def _of_workers(timings: "Timings", worker: Any, job: JobFolder, key: str) -> "DurationSummary | None":
     from scalebook.training.engine.rules.duration_summary import together
 
     if worker is None:

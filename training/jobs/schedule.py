@@ -25,7 +25,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from scalebook.training.jobs.devices import Lent, Machine
+from scalebook.training.jobs.devices import Allocation, NodeDevices
 from scalebook.training.jobs.gpu_problems import holds, placed, why_not
 from scalebook.training.jobs.job_folder import JobRequest
 from scalebook.training.jobs.leases import Lease, Lendable, place_of
@@ -38,7 +38,7 @@ class Join(NamedTuple):
     """A machine that is to take part in a job that runs, and what the job gets of it."""
 
     job: str
-    lent: Lent
+    lent: Allocation
 
 
 def grown(running: Sequence[Lease], places: Sequence[Lendable]) -> tuple[list[Join], dict[str, str]]:
@@ -76,7 +76,7 @@ class Start(NamedTuple):
     machine: str = ""
     lasts_s: float | None = None
     """How long, by estimate."""
-    others: Sequence[Lent] = ()
+    others: Sequence[Allocation] = ()
     """What it gets of other machines."""
 
     @property
@@ -109,7 +109,7 @@ def in_order(waiting: Sequence[JobRequest]) -> list[JobRequest]:
 def plan(
     waiting: Sequence[JobRequest],
     running: Sequence[Lease],
-    machines: Sequence[Machine],
+    machines: Sequence[NodeDevices],
     lasts: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
     """Devices for as many waiting jobs as can start now, and a reason in plain words for each of the others.

@@ -71,7 +71,7 @@ class SupervisorLock:
         os.close(self._file)
         self._file = None
 
-    def note(self, status: Status) -> None:
+    def write_status(self, status: Status) -> None:
         """Write the supervisor's note beside the lock; only by the process that holds it."""
         records.save(_note(self.workspace), status)
 
@@ -169,8 +169,9 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
     raise RuntimeError(f"the supervisor of {workspace.root} did not start; the end of {log}:\n{last}")
 
 
-class Keeper:
-    """Replaces a supervisor that died, for whoever waits for its work: call `look` often, it looks once a second.
+class SupervisorKeeper:
+    """Replaces a supervisor that died, for whoever waits for its work: call `has_changed` often, it looks once a
+    second.
 
     One that cannot be started is tried again; `problem` says why meanwhile, for people. One that lives and does nothing
     is left alone; `silence` says so, and `news`, once.
@@ -180,7 +181,7 @@ class Keeper:
         self.workspace, self.process, self.problem, self.silence = workspace, running(workspace), "", ""
         self._next, self._told = time.monotonic(), False
 
-    def look(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether another one is there than at the last look."""
         if time.monotonic() < self._next:
             return False

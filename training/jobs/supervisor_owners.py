@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.process import ProcessId, alive
 
@@ -33,7 +33,7 @@ def present(workspace: Workspace) -> bool:
     for path in folder(workspace).glob("[!.]*.json"):
         try:
             owner = records.load(path, ProcessId)
-        except Broken as error:
+        except BrokenRecord as error:
             if error.newer:
                 continue
             owner = None

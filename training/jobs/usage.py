@@ -15,10 +15,10 @@ from statistics import fmean
 from typing import Any, Final
 
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import opened
 from scalebook.training.jobs.gpus import MIG, GpuReading, gpu_readings, nvml
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.tracking import names
 
 EVERY_S: Final = 2.0
@@ -61,20 +61,20 @@ class Usage:
 
 
 class UsageMeter:
-    """Samples one job. Call `look` often; it measures when that is due."""
+    """Samples one job. Call `sample` often; it measures when that is due."""
 
-    def __init__(self, job: JobFolder, started: Started) -> None:
+    def __init__(self, job: JobFolder, started: JobStart) -> None:
         self.job, self.started = job, started
         self._began = self._due = time.monotonic() - max(0.0, time.time() - started.started)
         self._before: tuple[float, float] | None = None
         """CPU seconds so far, and when."""
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """`now` is time.monotonic(), s. OSError where the file cannot be written."""
         if now < self._due:
             return
         self._due = now + max(EVERY_S, (now - self._began) / 1000)
-        taken = self.started.executor.taken(self.started.handle)
+        taken = self.started.executor.usage(self.started.handle)
         if taken is None or not taken.memory_mb:  # it ends just now
             return
         before, self._before = self._before, (taken.cpu_s, now)
@@ -152,7 +152,7 @@ def _samples(job: JobFolder, lines: bytes) -> Iterator[Usage | None]:
     for line in lines.splitlines():
         try:
             yield records.parse(path, line, Usage)
-        except Broken:
+        except BrokenRecord:
             yield None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from scalebook.training.base.durations import roughly
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import NodeDevices
 
 WAITS_FOR: Final = "waits for "
 
@@ -46,14 +46,14 @@ def lack_words(lack: Lack) -> str:
     return ", ".join(parts)
 
 
-def too_few_words(nodes: int, machines: Sequence[Machine], gpus: bool) -> str:
+def too_few_words(nodes: int, machines: Sequence[NodeDevices], gpus: bool) -> str:
     """E.g. `waits for 3 machines at once; there are 2: a, b`."""
     named = ", ".join(machine.name for machine in machines if machine.name)
     there = f"there {'is' if len(machines) == 1 else 'are'} {len(machines)}{f': {named}' if named else ''}"
     return f"waits for {nodes} machines{' with a GPU' if gpus else ''} at once; {there}"
 
 
-def no_data_words(stays: Mapping[str, str], machines: Sequence[Machine]) -> str:
+def no_data_words(stays: Mapping[str, str], machines: Sequence[NodeDevices]) -> str:
     """E.g. `waits for a machine with /w/data (data.init_args.root), which does not travel; not on a, b`."""
     named = ", ".join(f"{path} ({key})" for key, path in stays.items())
     lacking = ", ".join(machine.name for machine in machines if machine.lacks(stays))

@@ -8,9 +8,9 @@ from scalebook.training.base.files.machine_errors import lacking
 from scalebook.training.base.trust import FOUND, JOB, may_run
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.executors import chosen
-from scalebook.training.jobs.job_folder import JobFolder, JobRequest, State, Turn
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, QueuePlace, State
 from scalebook.training.jobs.job_requests import all_jobs, open_jobs
-from scalebook.training.jobs.leases import Lasting, Lease, left
+from scalebook.training.jobs.leases import DurationEstimates, Lease, left
 from scalebook.training.jobs.schedule import STARTS, in_order, plan
 from scalebook.training.jobs.supervisor_handle import silence, status
 
@@ -62,10 +62,10 @@ def _of_queued(
 
 def _expected(waiting: Sequence[JobRequest], jobs: Sequence[JobFolder]) -> dict[str, float]:
     """How long each will take, by id, where one of its kind has finished."""
-    asked, lasting = {request.config_hash for request in waiting}, Lasting()
+    asked, lasting = {request.config_hash for request in waiting}, DurationEstimates()
     for job in jobs:
         if job.request().config_hash in asked:
-            lasting.note(job)
+            lasting.add(job)
     return lasting.of(waiting)
 
 
@@ -88,8 +88,8 @@ def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
         return False
     mine, other = queued[at], queued[to]
     if direction == "first":
-        job.write(Turn(other.priority, other.created - 1.0))
+        job.write(QueuePlace(other.priority, other.created - 1.0))
     else:
-        waiting[other.id].write(Turn(mine.priority, mine.created))
-        job.write(Turn(other.priority, other.created))
+        waiting[other.id].write(QueuePlace(mine.priority, mine.created))
+        job.write(QueuePlace(other.priority, other.created))
     return True

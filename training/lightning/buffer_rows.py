@@ -90,14 +90,14 @@ class Changes:
         self._digests: dict[int, int] = {}
         self._looks = 0
 
-    def note(self) -> None:
+    def begin_watching(self) -> None:
         """What changes from now on counts: at the start, and after a validation, which may have buffers of its own."""
         for number, buffer in self._unchanged.items():
             mark = _mark(buffer.now)
             if not self._same(number, mark):
                 self._marks[number], self._digests[number] = mark, digest(buffer.now)
 
-    def look(self) -> list[int]:
+    def pop_changed(self) -> list[int]:
         """The numbers of those that have changed since, each said once."""
         self._looks += 1
         thorough = self._looks & (self._looks - 1) == 0
@@ -137,7 +137,7 @@ def _mark(buffer: Tensor | None) -> tuple[Tensor | None, int]:
 _LINE: Final = 64
 
 
-class Fate(Enum):
+class BufferFate(Enum):
     """What becomes of a buffer that training changes; the value is how it is said."""
 
     VALIDATED = "are validated and saved as the mean of the workers'"
@@ -147,10 +147,10 @@ class Fate(Enum):
 
 
 @dataclass
-class Stretch:
+class BufferRange:
     """Buffers that lie side by side in a place, of one type, of which one thing becomes: bytes [start, stop)."""
 
-    fate: Fate
+    fate: BufferFate
     dtype: torch.dtype
     numbers: list[int]
     sizes: list[int]
@@ -187,12 +187,14 @@ class BufferRows:
         heads, count = self._rows[:, : self._head_bytes].view(torch.int64).numpy(), len(self._buffers)
         self.labels, self.since, self.given = heads[:, :2], heads[:, 2 : 2 + count], heads[:, 2 + count : 2 + 2 * count]
 
-    def runs(self, numbers: Sequence[int], fate: Callable[[int], Fate]) -> list[Stretch]:
+    def runs(self, numbers: Sequence[int], fate: Callable[[int], BufferFate]) -> list[BufferRange]:
         """As long as can be, of these buffers, in the order in which they lie."""
-        runs: list[Stretch] = []
+        runs: list[BufferRange] = []
         for number in numbers:
             buffer, start = self._buffers[number], self._starts[number]
-            run = Stretch(fate(number), buffer.dtype, [number], [buffer.shape.numel()], start, start + buffer.nbytes)
+            run = BufferRange(
+                fate(number), buffer.dtype, [number], [buffer.shape.numel()], start, start + buffer.nbytes
+            )
             last = runs[-1] if runs else None
             if last and (last.fate, last.dtype, last.stop) == (run.fate, run.dtype, start):
                 last.numbers.append(number)
@@ -202,7 +204,7 @@ class BufferRows:
                 runs.append(run)
         return runs
 
-    def values(self, worker: int, place: int, run: Stretch) -> Tensor:
+    def values(self, worker: int, place: int, run: BufferRange) -> Tensor:
         """What the worker shows there, flat."""
         start, stop = self._span(place, run)
         return self._rows[worker, start:stop].view(run.dtype)
@@ -220,32 +222,32 @@ class BufferRows:
             there = [place for place in there if labels[place] <= most] or there
         return max(there, key=labels.__getitem__, default=None)
 
-    def counts(self, worker: int, place: int, run: Stretch) -> bool:
+    def counts(self, worker: int, place: int, run: BufferRange) -> bool:
         """Whether all values of the run there do."""
         since = self.since[worker, run.numbers]
         return bool(since.min() > 0) and bool(since.max() <= self.labels[worker, place])
 
-    def show(self, place: int, runs: Sequence[Stretch]) -> None:
+    def publish_head(self, place: int, runs: Sequence[BufferRange]) -> None:
         """Let the workers of other machines see the head of this worker's row, and these of its values."""
-        self._memory.show([*(self._span(place, run) for run in runs), (0, self._head_bytes)])
+        self._memory.publish([*(self._span(place, run) for run in runs), (0, self._head_bytes)])
 
-    def look(self) -> None:
+    def fetch_heads(self) -> None:
         """See all heads as they are now."""
-        self._memory.look([(worker, 0, self._head_bytes) for worker in range(self._workers)])
+        self._memory.fetch([(worker, 0, self._head_bytes) for worker in range(self._workers)])
 
-    def look_at(self, run: Stretch, shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def readable_places(self, run: BufferRange, shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Of these workers' places those where the run's values count, which can be read now."""
         there = [(worker, place) for worker, place in shown if self.counts(worker, place, run)]
         if there:
-            self._memory.look([(worker, *self._span(place, run)) for worker, place in there])
+            self._memory.fetch([(worker, *self._span(place, run)) for worker, place in there])
         return there
 
-    def fetch(self, run: Stretch, worker: int, place: int) -> Tensor:
+    def fetch(self, run: BufferRange, worker: int, place: int) -> Tensor:
         """The values there, whether they count or not."""
-        self._memory.look([(worker, *self._span(place, run))])
+        self._memory.fetch([(worker, *self._span(place, run))])
         return self.values(worker, place, run)
 
-    def _span(self, place: int, run: Stretch) -> tuple[int, int]:
+    def _span(self, place: int, run: BufferRange) -> tuple[int, int]:
         first = self._head_bytes + place * self._place_bytes
         return first + run.start, first + run.stop
 

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 
-from scalebook.training.engine.worker.worker_end import Meetings, Rows
+from scalebook.training.engine.worker.worker_end import MessageExchange, Rows
 from scalebook.training.lightning.buffer_rows import (
     Buffer,
+    BufferFate,
+    BufferRange,
     BufferRows,
     Changes,
-    Fate,
-    Stretch,
     buffers_of,
     digest,
     distance,
@@ -32,8 +32,8 @@ class Buffers:
     """The buffers of one worker's model, or of all workers that one process plays, and what others show of theirs.
 
     Parameters are shared, buffers are not: a worker's forward pass changes its own. Before each push a worker shows
-    what its buffers are (`publish`), and before its next gradient it goes on as the policy says (`take`). Only what
-    training changes takes part, found while it trains (`Changes`). The policies:
+    what its buffers are (`publish`), and before its next gradient it goes on as the policy says (`apply_policy`). Only
+    what training changes takes part, found while it trains (`Changes`). The policies:
 
     - `averaged`: it goes on from the mean of its own and of what others have shown since it looked last. So nobody runs
       away, and a slow worker, or one that has ended, holds nobody back. Workers but the first begin with what is shown
@@ -63,11 +63,11 @@ class Buffers:
         self._rows = BufferRows(self._all, workers, memory) if workers > 1 and self._all else None
         self._changes = Changes(self._all)
         self._members: set[int] = set()
-        self._runs: list[Stretch] = []
+        self._runs: list[BufferRange] = []
         self._common: dict[int, set[int]] = {}  # by worker, those of MEAN that it has had in common with others
         self._seen: dict[int, list[int]] = {}  # by worker, the newest label that it has taken of each other's
         self._flagged: set[int] = set()  # workers whose head says all that there is to say of the members
-        self._own: list[tuple[Stretch, Tensor]] = []  # this worker's, while it shows the mean
+        self._own: list[tuple[BufferRange, Tensor]] = []  # this worker's, while it shows the mean
         self._looks = 0
 
     # --- before training -----------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Buffers:
         if self._rows is not None:
             self._rows.allocate()
 
-    def share(self, meetings: Meetings | None) -> None:
+    def share(self, meetings: MessageExchange | None) -> None:
         """With the model where it will be trained. Those that differ between the workers, since each has drawn its own,
         begin as worker 0's; and who was started again goes on with what it has shown last. None where one process plays
         all workers."""
@@ -90,9 +90,9 @@ class Buffers:
             self._begin_as_worker_0(meetings, self._rows)
             self._go_on()
 
-    def _begin_as_worker_0(self, meetings: Meetings, rows: BufferRows) -> None:
+    def _begin_as_worker_0(self, meetings: MessageExchange, rows: BufferRows) -> None:
         own = struct.pack(f"{len(self._all)}I", *(digest(one.now) for one in self._all))
-        letters = list(meetings.before(own, "the first buffers").values())
+        letters = list(meetings.gather_before_training(own, "the first buffers").values())
         if any(len(letter) != len(own) for letter in letters):
             raise ValueError(
                 "model: workers have created different numbers of buffers. Create the same model in every worker, "
@@ -100,14 +100,14 @@ class Buffers:
             )
         digests = [struct.unpack(f"{len(self._all)}I", letter) for letter in letters]
         differ = [number for number, values in enumerate(zip(*digests, strict=True)) if len(set(values)) > 1]
-        runs = rows.runs(differ, lambda _: Fate.FIRST)
+        runs = rows.runs(differ, lambda _: BufferFate.FIRST)
         if self._worker == 0 and differ:
             for run in runs:
                 rows.values(0, 0, run).copy_(self._flat(run))
             rows.given[0, differ] = 1
-            rows.show(0, runs)
-        meetings.before(b"", "worker 0's first buffers")
-        rows.look()
+            rows.publish_head(0, runs)
+        meetings.gather_before_training(b"", "worker 0's first buffers")
+        rows.fetch_heads()
         if self._worker > 0 and differ and rows.given[0, differ].all():
             for run in runs:
                 self._put(run, rows.fetch(run, 0, 0))
@@ -120,14 +120,14 @@ class Buffers:
             return
         self._adopt()
         for run in self._runs:
-            for worker, there in self._rows.look_at(run, [(self._worker, place)]):
+            for worker, there in self._rows.readable_places(run, [(self._worker, place)]):
                 self._put(run, self._rows.values(worker, there, run))
                 self._common.setdefault(worker, set()).update(run.numbers)
 
-    def note(self) -> None:
+    def begin_watching(self) -> None:
         """What changes from now on is training's doing: when it starts, and when it goes on after a validation."""
         if self._rows is not None:
-            self._changes.note()
+            self._changes.begin_watching()
 
     def freeze(self) -> None:
         """Under the policy `frozen`, after `model.train()`: normalisation layers behave as in evaluation."""
@@ -157,9 +157,9 @@ class Buffers:
         if worker not in self._flagged:
             self._flag(worker, version + 1)
         self._rows.labels[worker, place] = version + 1
-        self._rows.show(place, self._runs)
+        self._rows.publish_head(place, self._runs)
 
-    def take(self, worker: int, version: int, into: list[Tensor] | None = None) -> None:
+    def apply_policy(self, worker: int, version: int, into: list[Tensor] | None = None) -> None:
         """Go on as the policy says, of what others have shown; `version`: what this worker has pulled.
 
         `into`: the worker's, where they are not what the model has now.
@@ -167,10 +167,10 @@ class Buffers:
         if self._rows is None:
             return
         self._looks += 1
-        common = any(run.fate in (Fate.MEAN, Fate.FIRST) for run in self._runs)
+        common = any(run.fate in (BufferFate.MEAN, BufferFate.FIRST) for run in self._runs)
         if not common and self._looks & (self._looks - 1):  # now and then: others may have changed what this has not
             return
-        self._rows.look()
+        self._rows.fetch_heads()
         self._adopt()
         most = version if self._synchronous else None
         seen = self._seen.setdefault(worker, [0] * self._workers)
@@ -182,16 +182,16 @@ class Buffers:
         ]
         latest = [int(self._rows.labels[one, shown[one]]) if one in shown else 0 for one in range(self._workers)]
         for run in self._runs:
-            if run.fate is Fate.FIRST and worker > 0 and 0 in shown:
-                for first, place in self._rows.look_at(run, [(0, shown[0])]):
+            if run.fate is BufferFate.FIRST and worker > 0 and 0 in shown:
+                for first, place in self._rows.readable_places(run, [(0, shown[0])]):
                     self._put(run, self._rows.values(first, place, run), into)
-            elif run.fate is Fate.MEAN:
+            elif run.fate is BufferFate.MEAN:
                 self._take_mean(run, worker, new, into)
         self._seen[worker] = [max(before, now) for before, now in zip(seen, latest, strict=True)]
 
-    def _take_mean(self, run: Stretch, worker: int, new: list[tuple[int, int]], into: list[Tensor] | None) -> None:
+    def _take_mean(self, run: BufferRange, worker: int, new: list[tuple[int, int]], into: list[Tensor] | None) -> None:
         assert self._rows is not None
-        parts = {one: self._rows.values(one, place, run) for one, place in self._rows.look_at(run, new)}
+        parts = {one: self._rows.values(one, place, run) for one, place in self._rows.readable_places(run, new)}
         if not parts:
             return
         common = self._common.setdefault(worker, set())
@@ -209,7 +209,7 @@ class Buffers:
         model. Its own are kept, and nobody else sees a change."""
         if self._own:
             return
-        for run, values in self._shown(living, lambda run: run.fate is Fate.VALIDATED):
+        for run, values in self._shown(living, lambda run: run.fate is BufferFate.VALIDATED):
             self._own.append((run, self._flat(run).clone()))
             self._put(run, mean(values))
 
@@ -228,28 +228,32 @@ class Buffers:
         """How far the workers' were from their mean before they were brought together: the largest distance of any
         worker and buffer, in parts of the mean's norm. None where training changes no such buffers."""
         largest = None
-        for run, values in self._shown(living, lambda run: run.fate is not Fate.VALIDATED and _is_number(run.dtype)):
+        for run, values in self._shown(
+            living, lambda run: run.fate is not BufferFate.VALIDATED and _is_number(run.dtype)
+        ):
             for parts in zip(*(torch.split(one, run.sizes) for one in values), strict=True):
                 largest = max(largest or 0.0, distance(parts))
         return largest
 
-    def _shown(self, living: Sequence[int], which: Callable[[Stretch], bool]) -> Iterator[tuple[Stretch, list[Tensor]]]:
+    def _shown(
+        self, living: Sequence[int], which: Callable[[BufferRange], bool]
+    ) -> Iterator[tuple[BufferRange, list[Tensor]]]:
         """The newest of these workers, of such runs as somebody shows."""
         runs = [run for run in self._runs if which(run)]
         if self._rows is None or not runs:
             return
-        self._rows.look()
+        self._rows.fetch_heads()
         places = [(worker, place) for worker in living if (place := self._rows.newest(worker)) is not None]
         for run in runs:
-            if there := self._rows.look_at(run, places):
+            if there := self._rows.readable_places(run, places):
                 yield run, [self._rows.values(worker, place, run) for worker, place in there]
 
     # --- who takes part, and how -----------------------------------------------------------------------------------
 
     def _find(self) -> None:
         """Let those take part that training has changed; say once which, and what becomes of them."""
-        found = {number for number in self._changes.look() if self._takes_part(self._all[number])}
-        looked_at = [number for run in self._runs if run.fate is not Fate.VALIDATED for number in run.numbers]
+        found = {number for number in self._changes.pop_changed() if self._takes_part(self._all[number])}
+        looked_at = [number for run in self._runs if run.fate is not BufferFate.VALIDATED for number in run.numbers]
         odd = {number for number in found.union(looked_at) if not self._all[number].has_its_layout}
         for number in odd:
             buffer = self._all[number]
@@ -278,7 +282,7 @@ class Buffers:
             self._changes.know(number)
         self._lay()
         if self._worker == 0:
-            self._announce(number for number in numbers if self._fate(number) is not Fate.VALIDATED)
+            self._announce(number for number in numbers if self._fate(number) is not BufferFate.VALIDATED)
 
     def _lay(self) -> None:
         assert self._rows is not None
@@ -289,19 +293,19 @@ class Buffers:
         """What normalisation layers count and gather is their own affair, unless all are to have worker 0's."""
         return not isinstance(buffer.module, _NormBase) or self._policy == "of_worker_0"
 
-    def _fate(self, number: int) -> Fate:
+    def _fate(self, number: int) -> BufferFate:
         buffer, policy = self._all[number], self._policy
         if policy == "per_worker":
-            return Fate.OWN
+            return BufferFate.OWN
         if buffer.is_statistic and policy != "of_worker_0":
-            return Fate.VALIDATED
+            return BufferFate.VALIDATED
         if policy == "of_worker_0" or (policy != "averaged" and self._synchronous):
-            return Fate.FIRST
+            return BufferFate.FIRST
         beside = {self._all[one].module for one in self._members if not _is_number(self._all[one].dtype)}
-        return Fate.MEAN if _is_number(buffer.dtype) and buffer.module not in beside else Fate.FIRST
+        return BufferFate.MEAN if _is_number(buffer.dtype) and buffer.module not in beside else BufferFate.FIRST
 
     def _announce(self, numbers: Iterable[int]) -> None:
-        by_fate: dict[Fate, list[str]] = {}
+        by_fate: dict[BufferFate, list[str]] = {}
         for number in sorted(numbers):
             by_fate.setdefault(self._fate(number), []).append(self._all[number].name)
         for fate, named in by_fate.items():
@@ -318,20 +322,20 @@ class Buffers:
         for run in self._runs:
             for number in run.numbers:
                 if since[number] <= 0:
-                    counts = run.fate is not Fate.MEAN or worker == 0 or number in common
+                    counts = run.fate is not BufferFate.MEAN or worker == 0 or number in common
                     since[number] = label if counts else -1
         self._flagged.add(worker)
 
     # --- the model's -------------------------------------------------------------------------------------------------
 
-    def _flat(self, run: Stretch, values: list[Tensor] | None = None) -> Tensor:
+    def _flat(self, run: BufferRange, values: list[Tensor] | None = None) -> Tensor:
         tensors = [self._all[number].now if values is None else values[number] for number in run.numbers]
         flats = [one.detach().reshape(-1) for one in tensors if one is not None]
         if len({one.device for one in flats}) > 1:
             flats = [one.cpu() for one in flats]
         return torch.cat(flats)
 
-    def _put(self, run: Stretch, flat: Tensor, into: list[Tensor] | None = None) -> None:
+    def _put(self, run: BufferRange, flat: Tensor, into: list[Tensor] | None = None) -> None:
         for number, part in zip(run.numbers, torch.split(flat, run.sizes), strict=True):
             buffer = self._all[number]
             target = buffer.now if into is None else into[number]

@@ -11,7 +11,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import search_problems
 from scalebook.training.experiments.validate import validate
 from scalebook.training.experiments.workload import workload
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.gpu_problems import gpu_problems
 from scalebook.training.notebook.bodies import composed, line_of
 from scalebook.training.notebook.cells import (
@@ -40,7 +40,7 @@ class CellProblem:
     line: int = 1
 
 
-def check(nb: Notebook, description: Description, machines: Sequence[Machine] = ()) -> list[CellProblem]:
+def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices] = ()) -> list[CellProblem]:
     """All problems, in the order of the file; warnings (settings without effect) are among them.
 
     Where `machines` are told, also what their GPUs cannot give.

@@ -17,7 +17,7 @@ from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.supervisor_owners import hold
-from scalebook.training.planner.planned_config import STRATEGY, Configured, configured
+from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
 from scalebook.training.planner.profile import Profile, SharedNode, Software
 from scalebook.training.planner.question import MOST_WORKERS
 from scalebook.training.planner.step_times import FILE, StepMeasures
@@ -66,7 +66,7 @@ def measure(workspace: Workspace, config: Mapping[str, Any], description: Descri
 
 
 def _measured(
-    workspace: Workspace, config: Mapping[str, Any], found: Configured, description: Description, out: TextIO
+    workspace: Workspace, config: Mapping[str, Any], found: PlannedConfig, description: Description, out: TextIO
 ) -> Profile:
     """Of one run."""
     load = found.load
@@ -106,7 +106,7 @@ def used_by_others() -> float:
 
 def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The config with so many real workers of a parameter server on this machine, cut to a few steps. `arguments`: of
-    the server, as `Configured.measuring`."""
+    the server, as `PlannedConfig.measuring`."""
     asked = cut(config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}})
     asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": dict(arguments)}, "devices": workers}
     asked["trainer"].pop("num_nodes", None)

@@ -35,7 +35,7 @@ what several machines alone do (of which `refuse_machines` lets no other be plan
 
 
 @dataclass(frozen=True)
-class Configured:
+class PlannedConfig:
     """Of one config. `settings`: as the engine has them, but that codecs are in the measured bytes. `beside`: what else
     than the rule is not at its default, in words. `measuring`: arguments of the AsyncPS that measures."""
 
@@ -49,7 +49,7 @@ class Configured:
     """Of a `ddp` config, how its gradients travel."""
 
     @property
-    def own(self) -> Rule | AllReduce:
+    def aggregation(self) -> Rule | AllReduce:
         """What becomes of its gradients."""
         return self.reduces or self.settings.rule
 
@@ -79,13 +79,13 @@ class Configured:
         )
 
 
-def configured(config: Mapping[str, Any], description: Description) -> Configured:
+def configured(config: Mapping[str, Any], description: Description) -> PlannedConfig:
     """ConfigError, naming key and remedy, for a strategy that cannot be planned as it is written."""
     load = workload(config, description)
     strategy = named(mapping(config.get("trainer")).get("strategy"))
     info = strategy.info("strategies", description)
     if load.strategy == "single":
-        return Configured(load, Settings(), {}, "in place of one process")
+        return PlannedConfig(load, Settings(), {}, "in place of one process")
     if load.strategy == "ddp" and info is not None:
         return _ddp(load, mapping(strategy.args), info)
     if load.strategy != "AsyncPS" or info is None:
@@ -100,7 +100,7 @@ def configured(config: Mapping[str, Any], description: Description) -> Configure
     _refuse_local(settings)
     beside = _beside(load, args, info, settings)
     coded = settings.push_codec.codes or settings.pull_codec.codes
-    return Configured(load, settings, _measuring(args, settings), beside, coded)
+    return PlannedConfig(load, settings, _measuring(args, settings), beside, coded)
 
 
 DDP_INDIFFERENT: Final = (
@@ -109,7 +109,7 @@ DDP_INDIFFERENT: Final = (
 """Arguments of DDP whose seconds are in the measured gradient, or that do not change the steady state."""
 
 
-def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> Configured:
+def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
     """Gradients are summed up as they are, or in halves; frames of any other codec go from each worker to all."""
     known = ("codec", "bucket_cap_mb", *DDP_INDIFFERENT)
     for name in args:
@@ -120,11 +120,11 @@ def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> Configured
         raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
     codec = _made("codec", args, info) if args.get("codec") is not None else None
     if codec is None or not codec.codes:
-        return Configured(load, Settings(), {}, reduces=AllReduce(bucket_mb=cap))
+        return PlannedConfig(load, Settings(), {}, reduces=AllReduce(bucket_mb=cap))
     if in_halves(codec):
-        return Configured(load, Settings(), {}, f"gradients {codec.name}", reduces=AllReduce(bucket_mb=cap, parts=2))
+        return PlannedConfig(load, Settings(), {}, f"gradients {codec.name}", reduces=AllReduce(bucket_mb=cap, parts=2))
     measuring = {"push_codec": args["codec"]}
-    return Configured(load, Settings(), measuring, load.rule or "", True, AllReduce(bucket_mb=cap, gathers=True))
+    return PlannedConfig(load, Settings(), measuring, load.rule or "", True, AllReduce(bucket_mb=cap, gathers=True))
 
 
 def refuse_machines(load: Workload, networks: Sequence[str]) -> int:

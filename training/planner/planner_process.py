@@ -17,7 +17,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.question_folder import Asked
+from scalebook.training.planner.question_folder import QuestionFolder
 from scalebook.training.planner.time_to_target import TargetAnswer
 
 DEADLINE_S: Final = 900
@@ -29,7 +29,7 @@ EVERY_S: Final = 0.2
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 answered, 2 a mistake in what was asked, 1 a failure (both are said in the folder), 130 stopped."""
-    asked = Asked.at(Path(argv[0]))
+    asked = QuestionFolder.at(Path(argv[0]))
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(DEADLINE_S)
     try:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _work(asked: Asked) -> None:
+def _work(asked: QuestionFolder) -> None:
     if asked.request.target is not None:
         _check_metric(asked)
     question = asked.request.question()
@@ -66,13 +66,13 @@ def _work(asked: Asked) -> None:
         asked.keep_target(profile, _train(asked, setting, question.workers, asked.request.target))
 
 
-def _check_metric(asked: Asked) -> None:
+def _check_metric(asked: QuestionFolder) -> None:
     from scalebook.training.planner.updates_to_target import check_metric  # Lightning, which playing does without
 
     check_metric(asked.config(), asked.request.metric, describe(asked.workspace))
 
 
-def _measure(asked: Asked) -> Profile:
+def _measure(asked: QuestionFolder) -> Profile:
     """Of the config, in a short run of its own. ConfigError where it cannot run, or has failed."""
     from scalebook.training.planner.measuring import NotMeasured, measure  # Lightning, which playing does without
 
@@ -82,7 +82,7 @@ def _measure(asked: Asked) -> Profile:
         raise _told(error) from error
 
 
-def _train(asked: Asked, setting: Setting, workers: Sequence[int], target: float) -> TargetAnswer:
+def _train(asked: QuestionFolder, setting: Setting, workers: Sequence[int], target: float) -> TargetAnswer:
     """With each number of virtual workers, up to MOST_TRAINED. ConfigError where a run has failed."""
     from scalebook.training.planner.measuring import NotMeasured
     from scalebook.training.planner.updates_to_target import MOST_TRAINED, reach
@@ -106,26 +106,26 @@ def _told(error: RuntimeError) -> ConfigError:
 class _Words(io.StringIO):
     """Where measuring and training say what they do."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: QuestionFolder) -> None:
         super().__init__()
         self._asked = asked
 
     @override
     def write(self, text: str, /) -> int:
         if words := text.strip().removeprefix("scalebook: "):
-            self._asked.tell(0, 0, words)
+            self._asked.write_progress(0, 0, words)
         return len(text)
 
 
 class _Seldom:
     """Tells how far it is, at most every EVERY_S."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: QuestionFolder) -> None:
         self._asked, self._next = asked, 0.0
 
     def __call__(self, done: int, whole: int, words: str) -> None:
         if (now := time.monotonic()) >= self._next:
-            self._asked.tell(done, whole, words)
+            self._asked.write_progress(done, whole, words)
             self._next = now + EVERY_S
 
 

@@ -98,13 +98,13 @@ WARM_UP: Final = 0.5
 """Gradients before those, as a share of them: all workers begin at the same moment."""
 
 
-class Endless:
+class EndlessWork:
     """A `Work`: there is always another batch."""
 
-    def take(self, worker: int) -> bool:
+    def claim_batch(self, worker: int) -> bool:
         return True
 
-    def done(self, worker: int) -> None:
+    def mark_pushed(self, worker: int) -> None:
         """Nothing."""
 
     def may_come_back(self, worker: int) -> bool:
@@ -121,7 +121,7 @@ FIRST_ROUNDS: Final = 3
 """The same where all wait for each other."""
 
 
-class Still(Optimizer):
+class NullOptimizer(Optimizer):
     """One number for each shard, which no step changes. Not made by torch's constructor, whose first call imports its
     compiler, as the first step of SGD does: 1.2 s."""
 
@@ -134,7 +134,7 @@ class Still(Optimizer):
         """Nothing."""
 
 
-class Cores:
+class SharedCores:
     """Gradients that wait for a core of a machine that workers share, in the order of asking.
 
     `applying_s`: what the core does besides for each gradient, after it: apply its push.
@@ -160,11 +160,11 @@ class Cores:
         return sum(line.waited_s for line in self._lines)
 
 
-class Overlapping:
+class OverlappedGradients:
     """Gradients that are begun when the push before leaves, and wait for what comes back from it. `cores`: which they
     queue for, where workers share a machine."""
 
-    def __init__(self, clock: SimulatedClock, cores: Cores | None = None) -> None:
+    def __init__(self, clock: SimulatedClock, cores: SharedCores | None = None) -> None:
         self._clock, self._cores = clock, cores
         self._left_s: dict[int, float] = {}  # by worker, when its last push did
 
@@ -281,18 +281,18 @@ def play(
     run = SharedRun(workers, settings, now)
     watch = _Watch()
     watch.clock, watch.n_push = now, local.every
-    queue = Cores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None
-    begun = Overlapping(now, queue) if overlap else queue
+    queue = SharedCores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None
+    begun = OverlappedGradients(now, queue) if overlap else queue
 
     def make(worker: int) -> list[Optimizer]:
-        return [Still(shards)]
+        return [NullOptimizer(shards)]
 
     try:
         players = SimulatedWorkers(
-            run, now, make, Endless(), gradient_s=begun.gradient_s if begun else None, watch=watch
+            run, now, make, EndlessWork(), gradient_s=begun.gradient_s if begun else None, watch=watch
         )
         watch.players = players
-        players.begin()
+        players.begin_all()
         _step(players, _before(counted, workers, rule, local))
         before = _read(run, now, queue)
         watch.counts = True
@@ -329,7 +329,7 @@ def _step(players: SimulatedWorkers, gradients: int) -> None:
         players.push()
 
 
-def _read(run: SharedRun, clock: SimulatedClock, cores: Cores | None) -> _Reading:
+def _read(run: SharedRun, clock: SimulatedClock, cores: SharedCores | None) -> _Reading:
     seconds = run.control.seconds
     compute_s, wait_s, communicate_s = (sum(seconds[what::ROW].tolist()) for what in (COMPUTE, WAIT, COMMUNICATE))
     shards = len(clock.servers)

@@ -62,7 +62,7 @@ class Question:
         load = found.load
         node = refuse_machines(load, self.networks)
         single = load.strategy == "single"
-        own = None if single else found.own
+        own = None if single else found.aggregation
         asked = replace(
             self,
             rules=self.rules or self._compared(own, found.settings),

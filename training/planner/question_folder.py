@@ -87,14 +87,14 @@ class PlanFailure:
     remedy: str
 
 
-class Asked:
+class QuestionFolder:
     """The folder of one question. Any process may look; who starts it is the browser's side."""
 
     def __init__(self, workspace: Workspace, request: PlanRequest) -> None:
         self.workspace, self.request = workspace, request
 
     @classmethod
-    def at(cls, folder: Path) -> "Asked":
+    def at(cls, folder: Path) -> "QuestionFolder":
         """The one that was started in `folder`; its request is there."""
         request = records.load(folder / "request.json", PlanRequest)
         assert request is not None, folder
@@ -192,7 +192,7 @@ class Asked:
 
     # --- of the process ----------------------------------------------------------------------------------------------
 
-    def tell(self, done: int, whole: int, words: str) -> None:
+    def write_progress(self, done: int, whole: int, words: str) -> None:
         records.save(self.folder / "progress.json", PlanProgress(done, whole, words))
 
     def fail(self, error: ConfigError) -> None:
@@ -216,7 +216,7 @@ class Asked:
 
 def measured(workspace: Workspace, config_hash: str) -> Profile | None:
     """What was measured of a config on this machine; None before it was."""
-    return Asked(workspace, PlanRequest(None, config_hash, [], [], [], [])).profile()
+    return QuestionFolder(workspace, PlanRequest(None, config_hash, [], [], [], [])).profile()
 
 
 def _deciding(request: PlanRequest, profile: Profile) -> dict[str, Any]:

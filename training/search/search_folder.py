@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records, yaml
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import FOUND, SEARCH, may_run, within
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.process import ProcessId, alive
@@ -58,7 +58,7 @@ class SearchRequest:
 
 
 @dataclass(frozen=True)
-class Driving:
+class DriverProcess:
     """`driver.json`: the process that asks and tells."""
 
     process: ProcessId
@@ -105,7 +105,7 @@ class SearchFolder(RecordFolder):
     FILES = MappingProxyType(
         {
             SearchRequest: "search.json",
-            Driving: "driver.json",
+            DriverProcess: "driver.json",
             SearchProgress: "progress.json",
             SearchResult: "result.json",
         }
@@ -134,14 +134,14 @@ class SearchFolder(RecordFolder):
         """What people call it; "" where it is gone or cannot be read."""
         try:
             return self.request().name
-        except (OSError, Broken):
+        except (OSError, BrokenRecord):
             return ""
 
     def body(self) -> dict[str, Any]:
         """What is searched and how long, as a search file says it. Broken where it cannot be read."""
         body = records.mapping(self.path / BODY)
         if body is None:
-            raise Broken(self.path / BODY, "missing")
+            raise BrokenRecord(self.path / BODY, "missing")
         return body
 
     def spec(self, description: "Description") -> "SearchSpec":
@@ -149,8 +149,8 @@ class SearchFolder(RecordFolder):
 
         return read_search(self.body(), None, description)
 
-    def driving(self) -> Driving | None:
-        return records.peek(self.path / "driver.json", Driving)
+    def driving(self) -> DriverProcess | None:
+        return records.peek(self.path / "driver.json", DriverProcess)
 
     def progress(self) -> SearchProgress | None:
         return records.peek(self.path / "progress.json", SearchProgress)
@@ -159,16 +159,16 @@ class SearchFolder(RecordFolder):
         """How it ended. None where that cannot be read: a driver will find out and say it again."""
         try:
             return records.load(self.path / "result.json", SearchResult)
-        except Broken as error:
+        except BrokenRecord as error:
             if not error.newer:
                 return None
             return SearchResult("failed", 0.0, f"{error.path} {error.why}", error.problem.remedy)
 
-    def broken(self) -> list[Broken]:
+    def broken(self) -> list[BrokenRecord]:
         errors = super().broken()
         try:
             self.body()
-        except Broken as error:
+        except BrokenRecord as error:
             errors.append(error)
         return errors
 
@@ -234,12 +234,12 @@ def all_searches(workspace: Workspace) -> list[SearchFolder]:
     for folder in _folders(workspace):
         try:
             dated.append((folder.request().created, folder.id, folder))
-        except (FileNotFoundError, Broken):
+        except (FileNotFoundError, BrokenRecord):
             continue  # deleted meanwhile; or `broken_searches` has it
     return [folder for _, _, folder in sorted(dated, key=lambda entry: entry[:2], reverse=True)]
 
 
-def broken_searches(workspace: Workspace) -> list[Broken]:
+def broken_searches(workspace: Workspace) -> list[BrokenRecord]:
     """Every record of a search that cannot be read."""
     return [error for folder in _folders(workspace) for error in folder.broken()]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files import record_folder, records
 from scalebook.training.base.files.machine_errors import refusals_told, understood
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.own_modules import CodeNow, changed_words, listed, used
 from scalebook.training.base.trust import SEARCH, sign
 from scalebook.training.base.workspace import Workspace
@@ -26,7 +26,7 @@ from scalebook.training.experiments.search.definition import SearchSpec, body_of
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.search.search_problems import MOST_POINTS, extremes
 from scalebook.training.experiments.workload import workload
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
 from scalebook.training.jobs.job_requests import COMMAND_LINE
 from scalebook.training.jobs.job_requests import find as find_run
@@ -110,7 +110,7 @@ def require_logged(
             raise ConfigError("objective", message, f"Write objective: {{{objective.name}: {goal}}}.")
 
 
-def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[Machine]) -> list[Problem]:
+def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[NodeDevices]) -> list[Problem]:
     """What a trial asks of GPUs that no machine has, at the ends of the space."""
     key = "space.workers" if spec.has("workers") else "space.strategy" if spec.has("strategy") else "config"
     if not any(machine.gpus for machine in machines):
@@ -156,7 +156,7 @@ def waiting_points(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
     for path in sorted(path for path in folder.given_points.iterdir() if not path.name.startswith(".")):
         try:
             point = records.load(path, dict[str, Any])
-        except Broken as error:
+        except BrokenRecord as error:
             print(f"scalebook: a point given by hand is left out: {error}", flush=True)
             shutil.move(path, path.with_name(f".{path.name}"))  # for whoever wants to look at it
         else:

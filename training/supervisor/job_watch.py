@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.job_nodes import is_short
 from scalebook.training.jobs.usage import UsageMeter
 
@@ -28,12 +28,12 @@ class JobLimits:
 
 
 class JobWatch:
-    """A started job. Call `look` at every turn; when `over` is true nothing of the job is left.
+    """A started job. Call `poll` at every turn; when `over` is true nothing of the job is left.
 
     Times are of the monotonic clock, from what was seen here: those of files are of a wall clock that may be set.
     """
 
-    def __init__(self, job: JobFolder, started: Started, limits: JobLimits) -> None:
+    def __init__(self, job: JobFolder, started: JobStart, limits: JobLimits) -> None:
         self.job = job
         self.started = started
         self.limits = limits
@@ -54,7 +54,7 @@ class JobWatch:
         self._signs: object = None
         self._asked: dict[str, float] = {}
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """`now` is time.monotonic(), s."""
         if not self.started.alive():
             if self.died is None:
@@ -88,7 +88,7 @@ class JobWatch:
         if progress is None or progress.phase == "starting":
             needs_all = not self.job.request().grows
             if needs_all or is_short(self.job, self.started):
-                self.doomed = self.started.executor.doomed(self.started.handle)
+                self.doomed = self.started.executor.failure_reason(self.started.handle)
         signs = [_stamp(self.job.path / name) for name in ("progress.json", "log.txt")]
         if signs != self._signs:
             self._signs, self._moved = signs, now

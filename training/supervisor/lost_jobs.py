@@ -32,7 +32,7 @@ def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
     `code` is its exit code, minus the signal's number, or None where nobody could wait for it; `memory_kills` how many
     processes the kernel has killed for want of memory while it ran.
     """
-    ended, which = watch.ended or time.time(), watch.started.executor.shown(watch.started.handle)
+    ended, which = watch.ended or time.time(), watch.started.executor.describe(watch.started.handle)
     how = f"its main process ({which}) {_how(code)}"
     if watch.doomed:
         return _failed(ended, FailureClass.WORKER_LOST, watch.doomed)
@@ -137,11 +137,11 @@ DEADLINE_S = 120.0
 LONGEST_RETRY_S = 60.0
 
 
-class Recorder:
+class LostJobRecorder:
     """Tells MLflow what nobody else will, by a helper process at a time, again until it succeeds: of jobs that could
     not say how they ended, and of runs that were begun and never got a job.
 
-    Give it marks, files that stay until MLflow has been told (see `main`), and call `turn`.
+    Give it marks, files that stay until MLflow has been told (see `main`), and call `poll`.
     """
 
     def __init__(self, retry_s: float, children: Children) -> None:
@@ -157,10 +157,10 @@ class Recorder:
         """Whether it is worth waiting for: something is pending that has not failed again and again."""
         return self._helper is not None or (bool(self.pending) and self.failures < 3)
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         now = time.monotonic()
         if self._helper is not None:
-            if self.children.take(self._helper.pid) is not None:
+            if self.children.pop_exit_code(self._helper.pid) is not None:
                 self._take_stock(now)
             elif now - self._since > DEADLINE_S:
                 send(self._helper, SIGKILL)

@@ -19,7 +19,7 @@ MOST = 100
 
 
 class Notifier:
-    """Give it what has ended, and call `turn`; one process at a time tells of all that has ended meanwhile."""
+    """Give it what has ended, and call `poll`; one process at a time tells of all that has ended meanwhile."""
 
     def __init__(self, workspace: Workspace, children: Children) -> None:
         self.workspace, self.children = workspace, children
@@ -52,9 +52,9 @@ class Notifier:
         self._waiting = [*self._waiting, ending][-MOST:]
         ended_jobs.add(self.workspace, ending)
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         if self._helper is not None:
-            code = self.children.take(self._helper.pid)
+            code = self.children.pop_exit_code(self._helper.pid)
             if code is not None:
                 self._helper = None
             elif time.monotonic() - self._since > DEADLINE_S:

@@ -6,7 +6,7 @@ from typing import Final
 
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.process import ProcessId, alive, start
-from scalebook.training.search.search_folder import Driving, SearchFolder, SearchResult, all_searches
+from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult, all_searches
 
 LOOK_EVERY_S: Final = 1.0
 ATTEMPTS: Final = 3
@@ -14,8 +14,8 @@ ATTEMPTS: Final = 3
 DRIVER: Final = "scalebook.training.search.driver.driver_loop"
 
 
-class Drivers:
-    """Starts a driver for every search that wants one. Call `turn` often; it looks once a second, or when told.
+class SearchDrivers:
+    """Starts a driver for every search that wants one. Call `poll` often; it looks once a second, or when told.
 
     Nothing is started, and no death counted, while a disk is full.
     """
@@ -33,7 +33,7 @@ class Drivers:
         """Drivers of ours that there was no room to write down."""
         self._full = False
 
-    def turn(self, full: str = "") -> None:
+    def poll(self, full: str = "") -> None:
         """`full` says that the disk is."""
         now, stamp = time.monotonic(), self.workspace.studies.stat().st_mtime
         if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
@@ -69,7 +69,7 @@ class Drivers:
             driver = start(self.driver, str(folder.path), log=log.fileno(), leads=True, environ=quiet)
         print(f"scalebook: search {folder.id} is driven by process {driver.pid}", flush=True)
         try:
-            folder.write(Driving(driver, time.time()))  # at once: nobody starts another one while it loads
+            folder.write(DriverProcess(driver, time.time()))  # at once: nobody starts another one while it loads
         except OSError:
             self._started[folder.id] = driver
             raise

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.launcher import Ended, Launcher, LauncherLost
+from scalebook.training.jobs.launcher import Launcher, LauncherLost, ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.schedule import Start
 from scalebook.training.supervisor.job_watch import JobLimits
@@ -40,9 +40,9 @@ class Starter:
     def state(self) -> Literal["none", "loading", "ready"]:
         return self.launcher.state
 
-    def listen(self, wait_s: float) -> list[Ended]:
+    def listen(self, wait_s: float) -> list[ProcessEnded]:
         """Wait at most so long for news of the launcher; returns those of jobs that ended."""
-        ended: list[Ended] = []
+        ended: list[ProcessEnded] = []
         for event in self.launcher.events(wait_s):
             if isinstance(event, LauncherLost):
                 self._lost(event)
@@ -63,7 +63,7 @@ class Starter:
         if self.launcher.start(job, start.lease):
             self.ordered[job.id] = OrderedStart(start.lease, time.monotonic())
 
-    def join(self, job: JobFolder, lent: Lent) -> None:
+    def join(self, job: JobFolder, lent: Allocation) -> None:
         """Have another machine take part in a job that runs."""
         self.launcher.join(job, lent)
 

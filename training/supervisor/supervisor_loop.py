@@ -13,22 +13,22 @@ from typing import Any
 
 from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, lacking
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import FOUND, JOB, may_run
 from scalebook.training.jobs import supervisor_owners
 from scalebook.training.jobs.executor import Executor
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
-from scalebook.training.jobs.leases import Lasting, Lease, left
+from scalebook.training.jobs.leases import DurationEstimates, Lease, left
 from scalebook.training.jobs.pending_submission import abandoned
 from scalebook.training.jobs.process import Children, ProcessId
 from scalebook.training.jobs.schedule import in_order, plan
 from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, noted
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.launchers import launcher_of
-from scalebook.training.supervisor.lost_jobs import Recorder, close, explain, memory_kills
+from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
 from scalebook.training.supervisor.notifier import Notifier
-from scalebook.training.supervisor.search_drivers import DRIVER, Drivers
+from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers
 from scalebook.training.supervisor.starter import Starter
 
 CODE_PATIENCE_S = 1.0
@@ -37,7 +37,7 @@ LOOK_AROUND_S = 1.0
 """Between looks for owners, and at the job folders without a sign that one is new."""
 
 
-class Turns:
+class SupervisorLoop:
     """The supervisor's working memory. `close` leaves the jobs running."""
 
     def __init__(
@@ -53,15 +53,15 @@ class Turns:
         self.workspace = lock.workspace
         self.children = Children()
         self.starter = Starter(launcher_of(executor, self.workspace, self.children, runner, preload), limits)
-        self.recorder = Recorder(limits.retry_s, self.children)
+        self.recorder = LostJobRecorder(limits.retry_s, self.children)
         self.notifier = Notifier(self.workspace, self.children)
-        self.drivers = Drivers(self.workspace, driver, self.notifier.search_ended)
+        self.drivers = SearchDrivers(self.workspace, driver, self.notifier.search_ended)
         self.open: dict[str, JobFolder] = {}
         """Jobs that have not ended, by id."""
         self.watches: dict[str, JobWatch] = {}
         self.held: set[str] = set()
         """Of these the ones that nobody has submitted here, and whose folder is not trusted."""
-        self.lasting = Lasting()
+        self.lasting = DurationEstimates()
         self._seen: set[str] = set()
         self._codes: dict[str, int] = {}
         self._results: dict[str, Result] = {}
@@ -75,25 +75,25 @@ class Turns:
         self._stamp = self._noted = self._held_until = 0.0
         self._said: Status | None = None
         self._me = ProcessId.of()
-        self._guarded("the note", self.note)
+        self._guarded("the note", self.publish_status)
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Takes `poll_s` when nothing happens."""
         began = time.monotonic()
         if not self._guarded("the warm process", self._listen):
             time.sleep(self.limits.poll_s)
         self.lock.beat()
-        self.children.look()
+        self.children.reap()
         self._look_for_room(began)
-        self._guarded("the searches", partial(self.drivers.turn, self._full))
+        self._guarded("the searches", partial(self.drivers.poll, self._full))
         self._guarded("the jobs", self._discover)
         for name in list(self._results):
             self._guarded(name, partial(self._write_end, name))
         self._watch()
         self._guarded("the start of jobs", self._start)
-        self._guarded("the records", self.recorder.turn)
-        self._guarded("notifications", self.notifier.turn)
-        self._guarded("the note", self.note)
+        self._guarded("the records", self.recorder.poll)
+        self._guarded("notifications", self.notifier.poll)
+        self._guarded("the note", self.publish_status)
 
     def _guarded(self, what: str, act: Callable[[], Any]) -> bool:
         """Do it; what goes wrong is said once, and it is done again at the next turn. False where it went wrong."""
@@ -102,7 +102,7 @@ class Turns:
         except Exception as error:  # noqa: BLE001 - one job, or a full disk, must not end the watch over all the others
             if self._said_of.get(what) != (said := f"{type(error).__name__}: {error}"):
                 self._said_of[what] = said
-                if not isinstance(error, Broken | OSError):
+                if not isinstance(error, BrokenRecord | OSError):
                     traceback.print_exc()
                 print(f"scalebook: {what}: {said}", flush=True)
             return False
@@ -126,7 +126,7 @@ class Turns:
             self._busy = time.monotonic()
         return time.monotonic() - self._busy > self.limits.linger_s
 
-    def note(self) -> None:
+    def publish_status(self) -> None:
         """Tell the others how things stand, when that has changed, or something else lies in its place."""
         status = Status(self._me, self.starter.state, self._full or self.starter.problem)
         now = time.monotonic()
@@ -135,7 +135,7 @@ class Turns:
         self._noted = now
         if status != self._said or noted(self.workspace) != status:
             self._said = None
-            self.lock.note(status)
+            self.lock.write_status(status)
             self._said = status
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class Turns:
         elif not (job.path / "result.json").exists():
             self._broken(job, result)
         else:
-            self.lasting.note(job)
+            self.lasting.add(job)
 
     def _see(self, job: JobFolder) -> None:
         """A job without a watch: does it run by now, or is it not wanted any more?"""
@@ -221,10 +221,10 @@ class Turns:
             if name not in self._results:
                 self._guarded(name, partial(self._look_at, name, watch, now))
             if not self._full:
-                self._guarded(f"what {name} takes", partial(watch.meter.look, now))
+                self._guarded(f"what {name} takes", partial(watch.meter.sample, now))
 
     def _look_at(self, name: str, watch: JobWatch, now: float) -> None:
-        watch.look(now)
+        watch.poll(now)
         if not watch.over:
             return
         assert watch.died is not None
@@ -294,7 +294,7 @@ class Turns:
         self._forget(job)
 
     def _forget(self, job: JobFolder) -> None:
-        for hear in (self.lasting.note, self.notifier.job_ended) if job.path.exists() else ():
+        for hear in (self.lasting.add, self.notifier.job_ended) if job.path.exists() else ():
             self._guarded(job.id, partial(hear, job))
         for memory in (self.open, self.watches, self._codes, self._memory_kills, self._results, self._said_of):
             memory.pop(job.id, None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scalebook.training.base.files.lossy_output import forgive
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME
 from scalebook.training.base.trust import JOB, may_run
 from scalebook.training.base.workspace import OWNER_ONLY, Workspace
@@ -25,7 +25,7 @@ from scalebook.training.jobs.process import adopt_orphans
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.search_drivers import DRIVER, any_open
-from scalebook.training.supervisor.supervisor_loop import Turns
+from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
 
 
 def supervise(
@@ -45,10 +45,10 @@ def supervise(
     while True:
         if not lock.acquire():
             return 1
-        turns = Turns(lock, limits, chosen(workspace), runner, preload, driver)
+        turns = SupervisorLoop(lock, limits, chosen(workspace), runner, preload, driver)
         try:
             while not leaving.is_set() and not turns.idle():
-                turns.turn()
+                turns.run_once()
         finally:
             turns.close()
             lock.release()
@@ -64,7 +64,7 @@ def _any_waiting(workspace: Workspace) -> bool:
 def _waits(job: JobFolder) -> bool:
     try:
         job.request()
-    except (OSError, Broken):
+    except (OSError, BrokenRecord):
         return False
     return job.state() == "waiting"
 

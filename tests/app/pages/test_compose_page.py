@@ -10,7 +10,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
 from scalebook.training.planner.profile import as_mapping
-from scalebook.training.planner.question_folder import Asked, PlanRequest
+from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
 from scalebook.training.tracking import names
 from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, strategy_args
 from tests.app.pages.conftest import Open, codes, has_number, html, number
@@ -288,7 +288,7 @@ def test_virtual_workers_take_the_times_that_plan_measured_or_a_run_recorded(
     profile = from_fields({"gradient": "20 ms", "spread": "0.5", "batch": "32", "parameters": "1 MB",
                            "copying": "1 GB/s", "bandwidth": "", "latency": ""})  # fmt: skip
     hashed = config_hash(cell.config, describe(workspace))
-    Asked(workspace, PlanRequest(None, hashed, [], [], [], [])).keep_profile(profile)
+    QuestionFolder(workspace, PlanRequest(None, hashed, [], [], [], [])).keep_profile(profile)
     timed, untimed = record(workspace, seed=1), record(workspace, seed=2)
     (workspace.jobs / timed.id / names.TIMINGS_JSON).write_text("{}", encoding="utf-8")
     app = open_page("compose", notebook="first-steps", cell=cell.name)

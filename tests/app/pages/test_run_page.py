@@ -17,9 +17,9 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import job_requests, usage
 from scalebook.training.jobs.begin_request import RayHandle, part_names
-from scalebook.training.jobs.devices import Lent
+from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.gpus import GpuReading
-from scalebook.training.jobs.job_folder import Result, Started
+from scalebook.training.jobs.job_folder import JobStart, Result
 from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, Usage
@@ -157,7 +157,7 @@ def test_a_run_offers_its_files_its_whole_log_and_the_other_runs_of_its_experime
 def test_a_run_on_two_machines_shows_the_log_of_each(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace)
     handle = RayHandle(ProcessId(7, 1, "boot"), "a", "agent", str(job.path), parts=part_names(job.id, ["a", "b"]))
-    job.write(Started(handle, 1.0, [0], machine="a", others=[Lent("b", [1])]))
+    job.write(JobStart(handle, 1.0, [0], machine="a", others=[Allocation("b", [1])]))
     part = part_folders(job)["b"]
     part.path.mkdir(parents=True)
     part.log.write_text("told on b\n", encoding="utf-8")

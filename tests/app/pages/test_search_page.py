@@ -20,7 +20,7 @@ from scalebook.training.experiments.search.types import Objective
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.notebook import store
 from scalebook.training.search import search_requests
-from scalebook.training.search.search_folder import Driving, SearchFolder, SearchResult
+from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult
 from tests.app.pages.conftest import TEXT, Open, codes, has_number, html, number, words
 from tests.app.searches import BATCH, RATE, folder, records, spec
 
@@ -306,7 +306,7 @@ def test_a_search_that_nobody_drives_says_resume(open_page: Open, workspace: Wor
     found = made(workspace)
     (found.path / "result.json").unlink()
     gone = ProcessId.of()
-    found.write(Driving(replace(gone, start=gone.start - 100_000), 2e9))
+    found.write(DriverProcess(replace(gone, start=gone.start - 100_000), 2e9))
     app = open_page("search", search=found.id)
     assert any("Its process has ended. Press Resume" in one.value for one in app.warning)
     assert "interrupted" in html(app)

@@ -67,9 +67,9 @@ def parsed(*arguments: str) -> argparse.Namespace:
 def test_a_server_that_is_started_asks_what_its_owner_was_told_to(workspace: Workspace) -> None:
     """The token goes by its file: command lines can be read by other users."""
     for told in ([], ["--no-token"], ["--allow-host", "Lab.example.org", "--allow-host", "localhost:9000"]):
-        access = Access.told(parsed(*told), workspace)
+        access = Access.from_options(parsed(*told), workspace)
         arguments = access.arguments()
-        assert Access.told(parsed(*arguments), workspace) == access
+        assert Access.from_options(parsed(*arguments), workspace) == access
         assert access.token is None or not any(access.token in one for one in arguments)
     assert access.hosts == ("lab.example.org", "localhost:9000")
     assert str(access.token) not in repr(access)

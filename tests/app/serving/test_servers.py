@@ -55,8 +55,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Ite
             pages.wait_until_up()
             yield Servers(workspace, access, pages, mlflow)
         finally:
-            mlflow.end()
-            pages.end()
+            mlflow.terminate()
+            pages.terminate()
 
 
 def test_the_store_is_the_workspaces_and_only_its_own_eyes_may_see_it(servers: Servers) -> None:

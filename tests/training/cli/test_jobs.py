@@ -8,7 +8,7 @@ import pytest
 
 from scalebook.training.base.files import records
 from scalebook.training.cli.main import main
-from scalebook.training.jobs.job_folder import JobRequest, Progress, Result, Started, TrialOf
+from scalebook.training.jobs.job_folder import JobRequest, JobStart, Progress, Result, TrialOf
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from tests.training.benches import Bench, until_state, wait_for
 
@@ -21,7 +21,7 @@ def here(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_list_shows_state_progress_time_left_and_reason(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     failed, running, waiting = bench.job(name="a seed 1"), bench.job(name="a seed 2"), bench.job(name="b seed 1")
     failed.write(Result("failed", time.time(), "diverged", "train/loss became nan after 12 updates"))
-    running.write(Started(LocalHandle.own(), time.time(), [0]))
+    running.write(JobStart(LocalHandle.of_this_process(), time.time(), [0]))
     running.write(Progress(time.time(), "training", 42, 420, 1.0, 0, 0.42, 40.0))
     assert main(["jobs", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -48,11 +48,11 @@ def test_a_terminal_is_rewritten_in_place(tmp_path: Path, monkeypatch: pytest.Mo
     out = Terminal()
     board = RunLines(out, jobs, {})
     states: dict[str, State] = {"one": "running", "two": "waiting"}
-    board.show(states, {})
+    board.draw(states, {})
     first = out.getvalue()
     assert first.count("\n") == 2
     assert all(len(line.replace("\x1b[2K", "").replace("\x1b[J", "")) < 60 for line in first.splitlines())
-    board.show(states, {})
+    board.draw(states, {})
     assert out.getvalue().removeprefix(first).startswith("\x1b[2F")
 
 
@@ -62,7 +62,7 @@ def test_more_runs_than_the_terminal_has_lines(tmp_path: Path, monkeypatch: pyte
     jobs = [_job(tmp_path, f"job{number}") for number in range(10)]
     states: dict[str, State] = {job.id: "running" if job.id == "job7" else "waiting" for job in jobs}
     out = Terminal()
-    RunLines(out, jobs, {}).show(states, {})
+    RunLines(out, jobs, {}).draw(states, {})
     text = out.getvalue()
     assert "job7 seed 1" in text
     assert "... and 7 more" in text
@@ -75,7 +75,7 @@ def test_a_file_gets_a_line_only_when_there_is_news(tmp_path: Path) -> None:
     board = RunLines(out, [job], {})
     states: tuple[State, ...] = ("waiting", "waiting", "running", "running", "finished", "finished")
     for state in states:
-        board.show({"one": state}, {})
+        board.draw({"one": state}, {})
     lines = out.getvalue().splitlines()
     assert len(lines) == 3
     assert "\x1b" not in out.getvalue()

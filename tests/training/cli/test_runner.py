@@ -19,7 +19,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.runner import leave, run_job
 from scalebook.training.jobs import usage
 from scalebook.training.jobs.gpus import GpuReading
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.usage import ALL, SystemMetrics, Usage
 from scalebook.training.tracking import directions, names
@@ -314,7 +314,7 @@ def left(folder: Path, samples: list[Usage], cores: list[int]) -> list[list[Any]
     """What a job that took so much tells MLflow, line by line."""
     job = JobFolder(folder / "job")
     job.path.mkdir()
-    job.write(Started(LocalHandle.own(), 1000.0, cores))
+    job.write(JobStart(LocalHandle.of_this_process(), 1000.0, cores))
     usage.file_of(job).write_text("".join(json.dumps(asdict(sample)) + "\n" for sample in samples))
     job.log.write_text("done\n")
     leave(Spool(folder / "spool"), job)
@@ -353,7 +353,7 @@ def test_what_was_told_while_it_ran_is_what_is_told_at_its_end(tmp_path: Path) -
     job.path.mkdir()
     system = SystemMetrics(job)
     assert list(system.news()) == []
-    job.write(Started(LocalHandle.own(), 1000.0, [0]))
+    job.write(JobStart(LocalHandle.of_this_process(), 1000.0, [0]))
     lines = [json.dumps(asdict(sample)) + "\n" for sample in samples]
     found: list[Any] = []
     with usage.file_of(job).open("a") as file:

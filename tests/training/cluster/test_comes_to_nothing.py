@@ -2,7 +2,14 @@
 
 import pytest
 
-from scalebook.training.cluster.cluster_spool import Desk, JobOrder, RemoteState, came_to_nothing, state_of, tell
+from scalebook.training.cluster.cluster_spool import (
+    ClusterSpool,
+    JobOrder,
+    RemoteState,
+    came_to_nothing,
+    state_of,
+    tell,
+)
 from scalebook.training.cluster.node_connection import comes_to_nothing, give_up
 from scalebook.training.jobs.begin_request import RayHandle, part_names
 from scalebook.training.jobs.job_folder import JobFolder
@@ -14,15 +21,15 @@ __all__ = ["bench"]
 
 
 @pytest.fixture
-def desk(bench: Bench) -> Desk:
-    return Desk(bench.workspace).create()
+def desk(bench: Bench) -> ClusterSpool:
+    return ClusterSpool(bench.workspace).create()
 
 
 def handle(folder: JobFolder, agent: str = "agent") -> RayHandle:
     return RayHandle(ProcessId(7, 1, "boot"), "b", agent, str(folder.path))
 
 
-def test_the_job_and_its_parts_wait_again_and_no_order_is_left(bench: Bench, desk: Desk) -> None:
+def test_the_job_and_its_parts_wait_again_and_no_order_is_left(bench: Bench, desk: ClusterSpool) -> None:
     job = bench.job(nodes=2)
     (part,) = part_names(job.id, ["a", "b"])
     desk.folder_of(part).mkdir(parents=True)
@@ -35,7 +42,7 @@ def test_the_job_and_its_parts_wait_again_and_no_order_is_left(bench: Bench, des
         assert state_of(folder) == RemoteState(code=CLAIMED_ELSEWHERE, cleared=True)
 
 
-def test_what_has_begun_is_not_taken_back(bench: Bench, desk: Desk) -> None:
+def test_what_has_begun_is_not_taken_back(bench: Bench, desk: ClusterSpool) -> None:
     job = bench.job()
     begun = RemoteState(handle(job), alive=True)
     tell(job.path, begun)

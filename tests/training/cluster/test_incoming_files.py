@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.cluster import incoming_files
-from scalebook.training.cluster.incoming_files import RESULT, Brought, FilePiece, files_of, news
+from scalebook.training.cluster.incoming_files import RESULT, FilePiece, IncomingFiles, files_of, news
 
 
-def bring(there: Path, brought: Brought) -> int:
+def bring(there: Path, brought: IncomingFiles) -> int:
     """All that is to be had now; how many pieces it was."""
     count = 0
     while pieces := list(news(there, brought.has(), files_of(there))):
         for piece in pieces:
-            brought.take(piece)
+            brought.write_piece(piece)
         count += len(pieces)
     return count
 
@@ -44,7 +44,7 @@ def test_files_grow_are_replaced_and_go_and_the_result_is_seen_last(there: Path,
     (there / RESULT).write_text("done")
     (there / ".half").write_text("being written")
     (there / "config.yaml").write_text("theirs")
-    brought = Brought(here)
+    brought = IncomingFiles(here)
     assert bring(there, brought) == 4
     assert (files_of(here), (here / "log.txt").read_text()) == (
         ["checkpoints/a.ckpt", "log.txt", "progress.json"], "one\n",
@@ -54,7 +54,7 @@ def test_files_grow_are_replaced_and_go_and_the_result_is_seen_last(there: Path,
     (there / "checkpoints" / "a.ckpt").unlink()
     (there / "checkpoints" / "b.ckpt").write_bytes(b"b")
     bring(there, brought)
-    brought.keep(files_of(there))
+    brought.prune(files_of(there))
     assert ((here / "log.txt").read_text(), (here / "progress.json").read_text()) == ("one\ntwo\n", "2")
     assert files_of(here) == ["checkpoints/b.ckpt", "log.txt", "progress.json"]
     assert not (here / RESULT).exists()
@@ -69,7 +69,7 @@ def test_nothing_is_lost_or_doubled_over_a_link_that_loses_repeats_and_forgets(
     monkeypatch.setattr(incoming_files, "PIECE", 7)
     monkeypatch.setattr(incoming_files, "ROOM", 20)
     chance, log = random.Random(3), b""
-    brought, late = Brought(here), list[FilePiece]()
+    brought, late = IncomingFiles(here), list[FilePiece]()
     for turn in range(200):
         more = b"%d " % turn * chance.randrange(3)
         log += more
@@ -79,11 +79,11 @@ def test_nothing_is_lost_or_doubled_over_a_link_that_loses_repeats_and_forgets(
         for piece in news(there, brought.has(), files_of(there)):
             late.append(piece)
             if chance.random() < 0.7:
-                brought.take(piece)
+                brought.write_piece(piece)
         if chance.random() < 0.3:
-            brought.take(chance.choice(late)) if late else None
+            brought.write_piece(chance.choice(late)) if late else None
         if chance.random() < 0.05:
-            brought = Brought(here)
+            brought = IncomingFiles(here)
     bring(there, brought)
     assert (here / "log.txt").read_bytes() == log
     assert (here / "checkpoints" / "last.ckpt").read_bytes() == (there / "checkpoints" / "last.ckpt").read_bytes()
@@ -94,13 +94,13 @@ def test_a_piece_of_a_log_behind_one_that_was_lost_is_not_put_behind_a_gap(
 ) -> None:
     monkeypatch.setattr(incoming_files, "PIECE", 4)
     (there / "log.txt").write_bytes(b"one two three")
-    brought = Brought(here)
+    brought = IncomingFiles(here)
     (first,) = news(there, {}, ["log.txt"])
     (second,) = news(there, {"log.txt": ("", 4)}, ["log.txt"])
-    brought.take(second)
+    brought.write_piece(second)
     assert brought.has().get("log.txt", ("", 0)) == ("", 0)
     for piece in (first, second, first):
-        brought.take(piece)
+        brought.write_piece(piece)
     assert (here / "log.txt").read_bytes() == b"one two "
     bring(there, brought)
     assert (here / "log.txt").read_bytes() == b"one two three"
@@ -112,8 +112,8 @@ def test_a_piece_of_a_log_behind_one_that_was_lost_is_not_put_behind_a_gap(
 def test_a_machine_cannot_write_elsewhere(here: Path, path: str) -> None:
     piece = FilePiece(path, "1-1-1", 0, b"x", 1)
     with pytest.raises(ValueError, match="a machine has sent a file named"):
-        Brought(here).take(piece)
+        IncomingFiles(here).write_piece(piece)
     (here / "link").symlink_to("/tmp")
     with pytest.raises(ValueError, match="through a link"):
-        Brought(here).take(replace(piece, path="link/x"))
+        IncomingFiles(here).write_piece(replace(piece, path="link/x"))
     assert [found.name for found in here.iterdir()] == ["link"]

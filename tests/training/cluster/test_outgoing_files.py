@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.cluster.cluster_spool import Desk, JobOrder
+from scalebook.training.cluster.cluster_spool import ClusterSpool, JobOrder
 from scalebook.training.cluster.outgoing_files import digest_of, parcel
 from scalebook.training.experiments import data_paths
 from scalebook.training.experiments.data_paths import data_of
@@ -44,7 +44,7 @@ def test_a_file_that_is_too_large_does_not(root: Path, monkeypatch: pytest.Monke
 def test_a_job_s_data_go_out_by_their_content_and_another_state_has_another_folder(bench: Bench) -> None:
     data = bench.workspace.root / "train.csv"
     data.write_text("one")
-    Desk(bench.workspace).create()
+    ClusterSpool(bench.workspace).create()
     job = bench.job(data="train.csv")
     assert "train.csv" in json.loads(job.config.read_text()).values()
     before, paths = parcel(bench.workspace, job, JobOrder(job.id, "b", [0], []), None)
@@ -56,7 +56,7 @@ def test_a_job_s_data_go_out_by_their_content_and_another_state_has_another_fold
 
 
 def test_what_stays_is_named_and_tells_states_of_code_apart(bench: Bench) -> None:
-    Desk(bench.workspace).create()
+    ClusterSpool(bench.workspace).create()
     job = bench.job(data={"root": "pictures"})
     before, _ = parcel(bench.workspace, job, JobOrder(job.id, "b", [0], []), None)
     (bench.workspace.root / "pictures").mkdir()

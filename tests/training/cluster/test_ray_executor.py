@@ -8,7 +8,7 @@ import pytest
 
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
-from scalebook.training.cluster.cluster_spool import Desk
+from scalebook.training.cluster.cluster_spool import ClusterSpool
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.cluster.ray_launcher import RayLauncher
 from scalebook.training.jobs.process import Children, alive, send
@@ -36,7 +36,7 @@ def on_cluster(
 
 def leave(workspace: Workspace) -> None:
     """Have the courier go home, and its agents with it."""
-    desk = Desk(workspace)
+    desk = ClusterSpool(workspace)
     (desk.folder / "wanted").unlink(missing_ok=True)
     told = desk.machines()
     if told is not None:
@@ -69,13 +69,13 @@ class TestCopied(Contract):
     ) -> None:
         job = bench.job(seconds=4.0, devices=True)
         started = launching.start(job)
-        told = Desk(bench.workspace).machines()
+        told = ClusterSpool(bench.workspace).machines()
         assert told is not None
         assert send(told.courier, signal.SIGKILL)
         wait_for(lambda: not alive(told.courier), "its end")
         assert (job.state(), executor.machines()) == ("running", [])
         assert launching.until_told(job) == 0
-        again = Desk(bench.workspace).machines()
+        again = ClusterSpool(bench.workspace).machines()
         assert again is not None
         assert again.courier != told.courier
         assert (job.state(), job.started()) == ("finished", started)
@@ -88,7 +88,7 @@ class TestCopied(Contract):
         (bench.workspace.root / "pictures" / "one.txt").write_text("seven")
         there, nowhere = str((bench.workspace.root / "pictures").resolve()), "/nowhere/at all"
         assert all(machine.lacks({"data.root": there}) for machine in executor.machines())  # nobody was asked
-        Desk(bench.workspace).need([there, nowhere])
+        ClusterSpool(bench.workspace).need([there, nowhere])
         wait_for(lambda: all(machine.has == [there] for machine in executor.machines()), "the machines' answers")
         job = bench.job(data={"root": "pictures"}, reads="pictures/one.txt")
         launching.start(job)

@@ -20,7 +20,7 @@ from torch.nn import Parameter
 
 from scalebook.training.engine import Joined, Settings, SharedRun, join, serve
 from scalebook.training.engine.memory.region import FINISHED
-from scalebook.training.lightning.processes.processes import Lost, Reaction, run_workers
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 from tests.training.engine.accounts import Account, settle
 from tests.training.engine.accounts import Final as FinalState
 from tests.training.engine.killing import HERE, SIGNAL, Phase, watch_applying
@@ -93,7 +93,7 @@ class Drill:
         self.returned = memoryview(mmap(-1, 8 * WORKERS)).cast("q")  # pushes of a worker that came back
         self.after_s = memoryview(mmap(-1, 8 * WORKERS)).cast("d")  # from the notice to a survivor's next push
         self.times = memoryview(mmap(-1, 16)).cast("d")  # time.monotonic of the kill and of the notice; 0.0 before
-        self.losses: list[Lost] = []
+        self.losses: list[LostProcess] = []
         self.comes_back = False
 
     def _choose(self) -> int:
@@ -186,7 +186,7 @@ class Drill:
 
     # --- the monitor ---------------------------------------------------------------------------------------------
 
-    def lost(self, one: Lost) -> Reaction:
+    def lost(self, one: LostProcess) -> Reaction:
         """The policy: servers and whoever is to come back are started again, the others go on without a worker.
 
         Who had said that it would push no more has nothing to come back for.

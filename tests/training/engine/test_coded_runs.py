@@ -29,7 +29,7 @@ def kept(run: Driven, worker: int) -> list[Tensor]:
     """The worker's residual, by place."""
     section = run.joined[0].clients[0].host.section
     assert section.coded is not None
-    by_shard = section.coded.kept(worker)
+    by_shard = section.coded.residuals(worker)
     places: dict[int, Tensor] = {}
     for shard, residual in zip(section.plan.shards, by_shard, strict=True):
         sizes = [NUMBERS[place] for place in shard.parameters]
@@ -112,7 +112,7 @@ def test_a_worker_that_died_between_push_and_residual_goes_on_with_the_newer_one
     with driven(1, Settings(push_codec=TopK(0.1)), start, lambda p: SGD(p, lr=RATE)) as run:
         run.push(0, gradients(0, 0))
         with monkeypatch.context() as patch:
-            patch.setattr(CodedPushes, "keep", lambda *_: None)
+            patch.setattr(CodedPushes, "store_residual", lambda *_: None)
             run.push(0, gradients(0, 1))
         run.joined[0].begin()
         run.push(0, gradients(0, 2))

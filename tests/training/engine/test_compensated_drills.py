@@ -19,7 +19,7 @@ from scalebook.training.engine import HostName, Settings, SharedRun, join, serve
 from scalebook.training.engine.replay import replay
 from scalebook.training.engine.rules.damping import DelayCompensation
 from scalebook.training.engine.rules.update_rules import Async
-from scalebook.training.lightning.processes.processes import Lost, Reaction, run_workers
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 from tests.training.engine.killing import HERE, Phase, Stepwise
 from tests.training.engine.scenes import HOSTS
 from tests.training.engine.trained import make_parameters
@@ -42,7 +42,7 @@ def test_it_replays_bit_for_bit(host: HostName, shards: int, adaptive: bool, tmp
     damping = DelayCompensation(strength=0.5, adaptive=adaptive)
     settings = Settings(rule=Async(), damping=damping, shards=shards, host=host, trace=tmp_path)
     run, rng = SharedRun(WORKERS, settings), random.Random(shards)
-    starts, losses = memoryview(mmap(-1, 8)).cast("q"), list[Lost]()
+    starts, losses = memoryview(mmap(-1, 8)).cast("q"), list[LostProcess]()
     nth, part = rng.randint(2, PUSHES), rng.random()
 
     def body(worker: int) -> list[Tensor]:
@@ -66,7 +66,7 @@ def test_it_replays_bit_for_bit(host: HostName, shards: int, adaptive: bool, tmp
     def server(number: int) -> None:
         serve(run, number, DEADLINE_S, [Stepwise(make_parameters(WORKERS), PAUSE_S)])
 
-    def lost(one: Lost) -> Reaction:
+    def lost(one: LostProcess) -> Reaction:
         losses.append(one)
         run.rejoin(one.number)
         return Reaction.RESTART

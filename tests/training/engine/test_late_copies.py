@@ -26,7 +26,7 @@ from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 from scalebook.training.engine.store.coded_traffic import Carrier, CodedPulls
 from scalebook.training.engine.store.shard import Shard
 from scalebook.training.engine.store.store_layout import plan_section
-from scalebook.training.lightning.processes.processes import Lost, Reaction, run_workers
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 from tests.training.engine.driven import DEADLINE_S, Driven, driven
 from tests.training.engine.emulated_gpu import Gpus
 from tests.training.engine.emulated_gpu import gpus as gpus
@@ -195,7 +195,7 @@ def test_what_a_codec_makes_of_gradients_is_the_same_from_a_device(case: str) ->
 def test_a_shard_is_on_its_way_while_the_next_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing is decoded over it before it has come."""
     begun: list[tuple[int, int]] = []
-    take = CodedPulls.take
+    take = CodedPulls.advance
 
     def noted(pulls: CodedPulls, number: int, newest: Sequence[Tensor], without: Set[int]) -> int:
         begun.append((number, devices[0].up))
@@ -205,7 +205,7 @@ def test_a_shard_is_on_its_way_while_the_next_is_decoded(monkeypatch: pytest.Mon
         joined = run.joined[0]
         push(run.joined[1], devices[1], 1.0)
         before = devices[0].up
-        monkeypatch.setattr(CodedPulls, "take", noted)
+        monkeypatch.setattr(CodedPulls, "advance", noted)
         joined.pull()
         assert [(number, up - before) for number, up in begun] == [(0, 0), (1, 1), (2, 2)]
         for _ in range(3):
@@ -236,9 +236,9 @@ def _hand_in(client: Client) -> None:
 
 
 WHILE_IT_COMES: dict[str, Callable[[Client], object]] = {
-    "another version is held": Client.hold,
+    "another version is held": Client.pin_newest,
     "a snapshot is taken": lambda client: client.snapshot(renew=False),
-    "it is taken again": lambda client: client.replica.take(client.bases, whole=True),
+    "it is taken again": lambda client: client.replica.load_versions(client.bases, whole=True),
     "an update goes over its own base": _hand_in,
     "something is written into it": lambda client: client.adopt([0]),
 }
@@ -250,7 +250,7 @@ def test_what_ends_the_life_of_a_version_waits_until_it_has_come(what: str) -> N
     with late(Settings(), seed=0, is_eager=False) as (run, devices):
         client = run.joined[0].clients[0]
         client.pull()
-        client.replica.take(client.bases, whole=True)  # under way from here on
+        client.replica.load_versions(client.bases, whole=True)  # under way from here on
         push(run.joined[1], devices[1], 1.0)
         WHILE_IT_COMES[what](client)
         for _ in range(4):
@@ -297,7 +297,7 @@ def test_a_death_in_mid_copy_loses_nothing(settings: Settings, dies_at: int) -> 
     def server(number: int) -> None:
         serve(run, number, DEADLINE_S, [SGD([Parameter(torch.zeros(shape)) for shape in SHAPES], lr=1.0)])
 
-    def lost(one: Lost) -> Reaction:
+    def lost(one: LostProcess) -> Reaction:
         run.mark_dead(one.number)
         return Reaction.GO_ON
 

@@ -32,7 +32,7 @@ class Seen:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, has_slots: bool) -> None:
         self.pushed: list[int] = []
         self.pulled: list[int] = []
-        apply, write, take = Shard.apply, Slots.write, Replica.take
+        apply, write, take = Shard.apply, Slots.write, Replica.load_versions
 
         def applied(shard: Shard, origins: Any, gradients: Sequence[Tensor | None], *rest: Any) -> bool:
             if not has_slots:
@@ -50,7 +50,7 @@ class Seen:
 
         monkeypatch.setattr(Shard, "apply", applied)
         monkeypatch.setattr(Slots, "write", written)
-        monkeypatch.setattr(Replica, "take", taken)
+        monkeypatch.setattr(Replica, "load_versions", taken)
 
 
 def is_as(replica: Replica, place: int) -> bool:

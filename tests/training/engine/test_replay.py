@@ -17,7 +17,7 @@ from scalebook.training.engine.rules.clock_settings import ClockSettings, Distri
 from scalebook.training.engine.rules.codecs import Bf16, Qsgd, TopK
 from scalebook.training.engine.rules.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
-from scalebook.training.engine.sim import OneModel, SimulatedClock, SimulatedWorkers
+from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
 from scalebook.training.engine.trace import read_head
 from scalebook.training.lightning.processes.processes import run_workers
 from tests.pairs import pairs
@@ -97,12 +97,12 @@ def play(settings: Settings, timing: ClockSettings) -> list[Tensor]:
     run = SharedRun(WORKERS, settings, clock)
     made = model()
     adam = optimizer(made)
-    one, seqs = OneModel([adam]), dict.fromkeys(range(WORKERS), 0)
+    one, seqs = ModelMultiplexer([adam]), dict.fromkeys(range(WORKERS), 0)
     workers = SimulatedWorkers(run, clock, one.make, Asked(lambda worker: seqs[worker] < PUSHES))
-    workers.begin()
+    workers.begin_all()
     while (worker := workers.next()) is not None:
         seqs[worker] += 1
-        one.show(worker)
+        one.switch_to(worker)
         compute(made, worker, seqs[worker])
         adam.param_groups[0]["lr"] = 0.02 / seqs[worker]
         one.hand_over(worker)

@@ -18,7 +18,7 @@ from scalebook.training.engine.rules.settings import REAL_HOSTS
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.engine.store.hosts import ROW_NUMBER
 from scalebook.training.engine.store.table_optimizer import mark_tables
-from scalebook.training.lightning.processes.processes import Lost, Reaction, run_workers
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 from tests.pairs import pairs
 from tests.training.engine.towers import (
     DEADLINE_S,
@@ -60,7 +60,7 @@ Body = Callable[[Joined, Towers, int], Any]
 
 
 def in_processes(
-    run: SharedRun, body: Body, make: Make = sgd, lost: Callable[[Lost], Reaction] = lambda one: Reaction.END
+    run: SharedRun, body: Body, make: Make = sgd, lost: Callable[[LostProcess], Reaction] = lambda one: Reaction.END
 ) -> list[Any]:
     """`body(joined, model, worker)` in each worker; beside them the servers that the run wants."""
     workers = run.control.workers
@@ -230,7 +230,7 @@ def test_a_worker_that_is_killed_leaves_whole_pushes(host: HostName) -> None:
         (shard,) = joined.clients[0].host.section.shards
         return [shard.applied(one) for one in range(3)], final(joined, model)
 
-    def lost(one: Lost) -> Reaction:
+    def lost(one: LostProcess) -> Reaction:
         assert one.number == killed
         run.mark_dead(killed)
         return Reaction.GO_ON

@@ -127,7 +127,7 @@ class VirtualRun(Watch):
                 watch=self,
             )
             self._look()
-            workers.begin()
+            workers.begin_all()
             while (worker := workers.next()) is not None:
                 self._push(worker)
             self._read(Path(folder))

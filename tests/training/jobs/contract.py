@@ -13,8 +13,8 @@ import pytest
 
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.executor import Executor
-from scalebook.training.jobs.job_folder import JobFolder, Started
-from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, Ended, Event, Launcher
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
+from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, Event, Launcher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import Children
@@ -36,11 +36,11 @@ class Launching:
         return self.launcher.prepare(fresh=True)
 
     def listen(self) -> list[Event]:
-        self.children.look()
+        self.children.reap()
         self.events += self.launcher.events(0.02)
         return self.events
 
-    def start(self, job: JobFolder, cores: int = 1) -> Started:
+    def start(self, job: JobFolder, cores: int = 1) -> JobStart:
         """Have it run on so many cores, the last ones; returns its record."""
         wait_for(self.ready, "the launcher")
         machine = self.executor.machines()[-1]
@@ -54,8 +54,8 @@ class Launching:
     def until_told(self, job: JobFolder) -> int:
         """The exit code of a job."""
 
-        def told() -> list[Ended]:
-            return [one for one in self.listen() if isinstance(one, Ended) and one.job == job.id]
+        def told() -> list[ProcessEnded]:
+            return [one for one in self.listen() if isinstance(one, ProcessEnded) and one.job == job.id]
 
         wait_for(told, "news of its end")
         (one,) = told()
@@ -68,7 +68,7 @@ class Launching:
                 self.executor.stop(started.handle, "kill")
                 wait_for(partial(self._gone, started), "all of it to be gone")
 
-    def _gone(self, started: Started) -> bool:
+    def _gone(self, started: JobStart) -> bool:
         return not started.alive() and self.executor.clear(started.handle)
 
 
@@ -103,7 +103,7 @@ class ExecutorContract:
         machine = executor.machines()[-1]
         assert (started.cores, started.gpus, started.machine) == (machine.cores[-1:], [], machine.name)
         assert started.handle.executor == executor.name
-        assert (started.alive(), job.state(), executor.doomed(started.handle)) == (True, "running", "")
+        assert (started.alive(), job.state(), executor.failure_reason(started.handle)) == (True, "running", "")
         assert launching.until_told(job) == 0
         assert not executor.alive(started.handle)
         wait_for(lambda: executor.clear(started.handle), "its files")
@@ -123,7 +123,7 @@ class ExecutorContract:
         assert {end: launching.until_told(job) for end, job in jobs.items()} == ends
         for _ in range(3):
             launching.listen()
-        assert sorted(one.job for one in launching.events if isinstance(one, Ended)) == sorted(
+        assert sorted(one.job for one in launching.events if isinstance(one, ProcessEnded)) == sorted(
             job.id for job in jobs.values()
         )
 
@@ -166,7 +166,7 @@ class ExecutorContract:
 
     def test_a_job_that_somebody_has_claimed_is_left_alone(self, launching: Launching, bench: Bench) -> None:
         job = bench.job(seconds=0.2)
-        mine = Started(LocalHandle.own(leads_session=False), 1.0, inline=True)
+        mine = JobStart(LocalHandle.of_this_process(leads_session=False), 1.0, inline=True)
         assert job.claim(mine)
         wait_for(launching.ready, "the launcher")
         assert launching.launcher.start(job, Lease(job.id, "", sorted(os.sched_getaffinity(0))[:1]))
@@ -198,7 +198,7 @@ class ExecutorContract:
         executor.stop(other, "kill")
         assert executor.clear(other)
         assert executor.alive(started.handle)
-        assert str(process.pid) in executor.shown(started.handle)
+        assert str(process.pid) in executor.describe(started.handle)
 
 
 def child_of(job: JobFolder) -> psutil.Process | None:

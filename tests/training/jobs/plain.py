@@ -14,11 +14,11 @@ from typing import ClassVar, Literal
 
 from scalebook.training.base.safe_path import environment
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.devices import Machine, this_machine
+from scalebook.training.jobs.devices import NodeDevices, this_machine
 from scalebook.training.jobs.executor import Executor, Level
 from scalebook.training.jobs.executors import EXECUTORS
-from scalebook.training.jobs.job_folder import JobFolder, Started
-from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, Ended, Event, Launcher
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
+from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, Event, Launcher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.local.fork_server import load
 from scalebook.training.jobs.local.local_executor import LocalHandle
@@ -30,9 +30,9 @@ ROOT = Path(__file__).resolve().parents[3]
 class PlainExecutor(Executor[LocalHandle]):
     name: ClassVar[str] = "plain"
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[NodeDevices]:
         here = this_machine()
-        return [Machine(here.cores, here.gpus, "plainly this one")]
+        return [NodeDevices(here.cores, here.gpus, "plainly this one")]
 
     def alive(self, handle: LocalHandle) -> bool:
         return alive(handle.process)
@@ -53,7 +53,7 @@ class PlainExecutor(Executor[LocalHandle]):
                 os.kill(process.pid, signal.SIGKILL)
         return False
 
-    def shown(self, handle: LocalHandle) -> str:
+    def describe(self, handle: LocalHandle) -> str:
         return f"process {handle.process.pid}"
 
 
@@ -86,9 +86,9 @@ class PlainLauncher(Launcher):
 
     def events(self, wait_s: float) -> list[Event]:
         time.sleep(wait_s)
-        self.children.look()
-        codes = {name: self.children.take(pid) for name, pid in self._pids.items()}
-        found: list[Event] = [Ended(name, code) for name, code in codes.items() if code is not None]
+        self.children.reap()
+        codes = {name: self.children.pop_exit_code(pid) for name, pid in self._pids.items()}
+        found: list[Event] = [ProcessEnded(name, code) for name, code in codes.items() if code is not None]
         self._pids = {name: pid for name, pid in self._pids.items() if codes[name] is None}
         return found
 
@@ -102,7 +102,7 @@ def main(folder: Path, workspace: str, runner: str, machine: str, cores: list[in
     os.sched_setaffinity(0, cores)
     os.chdir(workspace)
     handle = LocalHandle(ProcessId.of(), executor=PlainExecutor.name)
-    if not JobFolder(folder).claim(Started(handle, time.time(), cores, machine=machine)):
+    if not JobFolder(folder).claim(JobStart(handle, time.time(), cores, machine=machine)):
         return CLAIMED_ELSEWHERE
     return run(folder)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import ended_jobs
 from scalebook.training.jobs.ended_jobs import Ending
-from scalebook.training.jobs.job_folder import JobRequest, Result, Started, TrialOf
+from scalebook.training.jobs.job_folder import JobRequest, JobStart, Result, TrialOf
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from tests.training.benches import Bench
 
@@ -45,11 +45,11 @@ def test_runs_that_had_begun_are_told_of_and_no_trials(bench: Bench) -> None:
     assert ended_jobs.of_job(job) is None
     job.write(Result("stopped", time.time()))
     assert ended_jobs.of_job(job) is None  # it never began
-    job.write(Started(LocalHandle.own(), 100.0))
+    job.write(JobStart(LocalHandle.of_this_process(), 100.0))
     job.write(Result("finished", 160.0))
     assert ended_jobs.of_job(job) == Ending("run", job.id, "a", "finished", 160.0, 60.0)
     asked = JobRequest("c" * 32, 0.0, "e", "", 1, 1, trial=TrialOf("s", 0))
     trial = bench.add(asked, {})
-    trial.write(Started(LocalHandle.own(), 100.0))
+    trial.write(JobStart(LocalHandle.of_this_process(), 100.0))
     trial.write(Result("finished", 160.0))
     assert ended_jobs.of_job(trial) is None

@@ -19,13 +19,13 @@ from scalebook.training.base.files import locks, record_folder
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import gpu_allocation, job_requests
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.job_folder import JobRequest, Started
+from scalebook.training.jobs.job_folder import JobRequest, JobStart
 from scalebook.training.jobs.launcher import GPUS_TAKEN
 from scalebook.training.jobs.local.fork_server import Order, _run
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.supervisor_loop import Turns
+from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
 from tests.fake_nvml import Put, eight
 from tests.training.benches import Bench, bench
 from tests.training.jobs.machines import Cores
@@ -63,7 +63,9 @@ def of_the_queue(bench: Bench, gpu: str, share: float = 1.0) -> Body:
 
     def take() -> list[str]:
         with suppress(gpu_allocation.TakenError):
-            assert gpu_allocation.claim(bench.workspace, job, Started(LocalHandle.own(), time.time(), [0], [gpu]))
+            assert gpu_allocation.claim(
+                bench.workspace, job, JobStart(LocalHandle.of_this_process(), time.time(), [0], [gpu])
+            )
             return [gpu]
         return []
 
@@ -150,7 +152,7 @@ def test_a_job_whose_gpu_was_taken_meanwhile_waits_again(nvml: Put, bench: Bench
 def test_the_supervisor_lets_it_wait(tmp_path: Path) -> None:
     held = Bench(tmp_path)  # not the fixture, at whose end the supervisor, here this process, is ended
     job = held.add(asked(held.workspace), {})
-    turns = Turns(SupervisorLock(held.workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
+    turns = SupervisorLoop(SupervisorLock(held.workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
     try:
         turns._discover()
         turns._hear(job.id, GPUS_TAKEN, "")
@@ -187,7 +189,7 @@ def on_a_cpu(bench: Bench) -> Body:
     def take() -> list[str]:
         return (
             ["began"]
-            if gpu_allocation.claim(bench.workspace, job, Started(LocalHandle.own(), time.time(), [0]))
+            if gpu_allocation.claim(bench.workspace, job, JobStart(LocalHandle.of_this_process(), time.time(), [0]))
             else []
         )
 

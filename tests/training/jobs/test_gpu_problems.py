@@ -16,7 +16,7 @@ from scalebook.training.cli.runner import _on_lent
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs import gpu_allocation, job_requests
-from scalebook.training.jobs.devices import Lent, Machine, this_machine
+from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
 from scalebook.training.jobs.gpu_problems import gpu_problems
 from scalebook.training.jobs.gpus import Gpu
 from scalebook.training.jobs.job_folder import JobFolder
@@ -45,7 +45,7 @@ def async_ps(**args: Any) -> dict[str, Any]:
     return {"class_path": "AsyncPS", "init_args": args}
 
 
-def found(asked: dict[str, Any], description: Description, machines: list[Machine] | None = None) -> list[str]:
+def found(asked: dict[str, Any], description: Description, machines: list[NodeDevices] | None = None) -> list[str]:
     return [
         f"{one.key}: {one.message}"
         for one in gpu_problems(workload(asked, description), machines or [this_machine()])
@@ -91,12 +91,12 @@ def test_eight_gpus_are_not_nine(nvml: Put, description: Description) -> None:
 
 
 def test_over_machines_each_has_its_part_of_ddp(description: Description) -> None:
-    two = [Machine(list(range(8)), [Gpu(f"GPU-{name}{n}", "A", 1) for n in range(4)], name) for name in "ab"]
+    two = [NodeDevices(list(range(8)), [Gpu(f"GPU-{name}{n}", "A", 1) for n in range(4)], name) for name in "ab"]
     assert found(config("ddp", 8), description, two) == []
     assert found(config("ddp", 9), description, two) == [
         "trainer.devices: is 9, and each worker of DDP needs a GPU of its own: no machine has more than 4"
     ]
-    assert found(config("auto", accelerator="gpu"), description, [Machine([0], name="a")]) == [
+    assert found(config("auto", accelerator="gpu"), description, [NodeDevices([0], name="a")]) == [
         "trainer.accelerator: asks for a GPU and no machine has one"
     ]
 
@@ -209,7 +209,7 @@ def test_two_runs_that_begin_in_the_foreground_at_once_take_two_gpus(
     nvml(eight()[:2])
     looking = Barrier(2)
 
-    def look(*args: Any) -> Lent:
+    def look(*args: Any) -> Allocation:
         with suppress(BrokenBarrierError):  # only where both may look at once
             looking.wait(1.0)
         return lent_at_once(*args)

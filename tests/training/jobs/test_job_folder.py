@@ -2,7 +2,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from scalebook.training.jobs.job_folder import STOPPED, JobFolder, JobRequest, Progress, Result, Started, TrialOf
+from scalebook.training.jobs.job_folder import STOPPED, JobFolder, JobRequest, JobStart, Progress, Result, TrialOf
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 
@@ -16,7 +16,7 @@ def folder(tmp_path: Path) -> JobFolder:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     job = folder(tmp_path)
-    started = Started(LocalHandle.own(), 2.0, [0, 1], ["GPU-a"])
+    started = JobStart(LocalHandle.of_this_process(), 2.0, [0, 1], ["GPU-a"])
     progress = Progress(3.0, "training", 10, 640, 1.0, 1, 0.5, 4.0, {"val/loss": 0.25})
     result = Result("failed", 4.0, "killed", "why", "what to do", 1)
     for record in (started, progress, result):
@@ -54,11 +54,11 @@ def test_the_state_follows_from_the_files_and_the_process_table(tmp_path: Path) 
     assert job.state() == "waiting"
     job.stop_file.touch()
     assert job.state() == "stopped"
-    job.write(Started(LocalHandle.own(), time.time()))
+    job.write(JobStart(LocalHandle.of_this_process(), time.time()))
     assert job.state() == "stopping"
     job.stop_file.unlink()
     assert job.state() == "running"
-    job.write(Started(LocalHandle(replace(ProcessId.of(), start=1)), time.time()))
+    job.write(JobStart(LocalHandle(replace(ProcessId.of(), start=1)), time.time()))
     assert job.state() == "failed"
     job.write(Result("finished", time.time()))
     assert job.state() == "finished"
@@ -66,7 +66,7 @@ def test_the_state_follows_from_the_files_and_the_process_table(tmp_path: Path) 
 
 def test_a_job_of_an_executor_that_is_not_known_has_a_broken_record(tmp_path: Path) -> None:
     job = folder(tmp_path)
-    job.write(Started(LocalHandle.own(), 2.0))
+    job.write(JobStart(LocalHandle.of_this_process(), 2.0))
     path = job.path / "process.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"local"', '"elsewhere"'), encoding="utf-8")
     assert job.started() is None

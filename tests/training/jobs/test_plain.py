@@ -9,7 +9,7 @@ from scalebook.training.jobs.executors import EXECUTORS
 from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.launchers import LAUNCHERS
-from scalebook.training.supervisor.supervisor_loop import Turns
+from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
 from tests.training.benches import STAND_IN, Bench, wait_for
 from tests.training.jobs.contract import ExecutorContract
 from tests.training.jobs.plain import PlainExecutor, PlainLauncher
@@ -39,12 +39,12 @@ def test_the_supervisor_starts_watches_and_ends_jobs_of_any_executor(
     ]
     lock = SupervisorLock(bench.workspace)
     assert lock.acquire()
-    turns = Turns(lock, JobLimits(poll_s=0.02, grace_s=0.3), plain, STAND_IN, ())
-    monkeypatch.setattr(turns.recorder, "turn", lambda: None)  # these jobs have no MLflow run
+    turns = SupervisorLoop(lock, JobLimits(poll_s=0.02, grace_s=0.3), plain, STAND_IN, ())
+    monkeypatch.setattr(turns.recorder, "poll", lambda: None)  # these jobs have no MLflow run
     stubborn = jobs[1]
 
     def turned(condition: Any) -> Any:
-        turns.turn()
+        turns.run_once()
         return condition()
 
     try:

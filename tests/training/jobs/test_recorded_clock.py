@@ -12,14 +12,14 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.engine.coordination.measures import Timings
 from scalebook.training.engine.rules.clock_settings import read_clock
-from scalebook.training.engine.rules.duration_summary import Took
+from scalebook.training.engine.rules.duration_summary import DurationSummary
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.recorded_clock import FEWEST, read_recorded
 from scalebook.training.tracking import names
 
 TIMINGS = Timings(
-    [Took(300, 0.02, 0.0, [0.02] * 100), Took(100, 0.06, 0.0, [0.06] * 100), None],
-    Took(400, 0.001, 0.5, [0.0005] * 50 + [0.0015] * 50),
+    [DurationSummary(300, 0.02, 0.0, [0.02] * 100), DurationSummary(100, 0.06, 0.0, [0.06] * 100), None],
+    DurationSummary(400, 0.001, 0.5, [0.0005] * 50 + [0.0015] * 50),
 )
 
 
@@ -79,7 +79,7 @@ def test_what_has_its_values_stays_where_the_run_is_no_more(job: JobFolder) -> N
 
 
 def _few(job: JobFolder) -> None:
-    few = Took(FEWEST - 1, 0.02, 0.0, [0.02] * 100)
+    few = DurationSummary(FEWEST - 1, 0.02, 0.0, [0.02] * 100)
     records.save(job.path / names.TIMINGS_JSON, Timings([few], None))
 
 

@@ -15,7 +15,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli import jobs as commands
 from scalebook.training.cli.main import main
 from scalebook.training.jobs import job_requests, usage
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId, alive, writes_to
 from tests.training.benches import Bench, clear, until_state, wait_for
@@ -33,7 +33,7 @@ def victim() -> Iterator["subprocess.Popen[bytes]"]:
 def planted(bench: Bench, process: ProcessId) -> JobFolder:
     """A job that says it runs as this process."""
     job = bench.job(seconds=60)
-    job.write(Started(LocalHandle(process), time.time(), [0]))
+    job.write(JobStart(LocalHandle(process), time.time(), [0]))
     job.log.write_text("training\n", encoding="utf-8")
     return job
 

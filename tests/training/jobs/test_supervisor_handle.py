@@ -151,11 +151,11 @@ def test_ensure_starts_only_one(bench: Bench) -> None:
 
 def test_whoever_waits_replaces_one_that_died(bench: Bench) -> None:
     first = bench.supervise()
-    keeper = supervisor_handle.Keeper(bench.workspace)
+    keeper = supervisor_handle.SupervisorKeeper(bench.workspace)
     time.sleep(supervisor_handle.KEEP_EVERY_S)
-    assert not keeper.look()
+    assert not keeper.has_changed()
     send(first, signal.SIGKILL)
-    wait_for(keeper.look, "another supervisor")
+    wait_for(keeper.has_changed, "another supervisor")
     assert keeper.process is not None
     bench.supervisors.append(keeper.process)
     assert keeper.process == supervisor_handle.running(bench.workspace) != first
@@ -165,13 +165,13 @@ def test_whoever_waits_replaces_one_that_died(bench: Bench) -> None:
 def test_one_that_cannot_be_started_is_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_handle, "KEEP_EVERY_S", 0.0)
     monkeypatch.setattr(supervisor_handle, "KEEP_AGAIN_S", 0.2)
-    keeper = supervisor_handle.Keeper(bench.workspace)
+    keeper = supervisor_handle.SupervisorKeeper(bench.workspace)
     with monkeypatch.context() as patch:
         patch.setattr(supervisor_handle, "START_DEADLINE_S", 0.0)
-        assert not keeper.look()
+        assert not keeper.has_changed()
     assert "did not start" in keeper.problem
     bench.supervise()
-    wait_for(keeper.look, "the keeper to see it")
+    wait_for(keeper.has_changed, "the keeper to see it")
     assert keeper.problem == ""
 
 

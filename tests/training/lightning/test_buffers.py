@@ -31,7 +31,7 @@ class Codes(nn.Module):
 
 
 class Alone(SimpleNamespace):
-    """`Meetings` to which nobody else comes."""
+    """`MessageExchange` to which nobody else comes."""
 
     @staticmethod
     def before(letter: bytes, what: str) -> dict[int, bytes]:
@@ -47,14 +47,14 @@ class Workers:
         self.buffers[0].allocate()
         for buffers in self.buffers:
             buffers.share(None)
-            buffers.note()
+            buffers.begin_watching()
         self.version = 0
 
     def step(self, worker: int, change: float) -> None:
         """Its forward pass adds to the codes; then it pushes, and is alone in the update."""
         self.compute(worker, change)
         self.version += 1
-        self.buffers[worker].take(worker, self.version)
+        self.buffers[worker].apply_policy(worker, self.version)
 
     def compute(self, worker: int, change: float) -> None:
         self.models[worker].codes += change
@@ -115,15 +115,15 @@ def test_under_a_synchronous_rule_all_have_those_of_the_same_update(
         workers.compute(worker, 4.0 - worker)
     workers.version += 1
     for worker in range(WORKERS):
-        workers.buffers[worker].take(worker, workers.version)
+        workers.buffers[worker].apply_policy(worker, workers.version)
     assert workers.codes() == [4.0] * 3, "they begin with worker 0's"
     for worker in (2, 1, 0):
         workers.compute(worker, 1.0 - 2 * worker)
     workers.version += 1
-    workers.buffers[0].take(0, workers.version)
+    workers.buffers[0].apply_policy(0, workers.version)
     workers.compute(0, 100.0)
     for worker in (1, 2):
-        workers.buffers[worker].take(worker, workers.version)
+        workers.buffers[worker].apply_policy(worker, workers.version)
     assert workers.codes() == [after[0] + 100.0, *after[1:]]
 
 
@@ -150,7 +150,7 @@ def test_running_statistics_stay_each_ones_own_until_they_are_validated(memory: 
         assert model.norm.running_mean is not None
         model.norm.running_mean += worker
         workers.buffers[worker].publish(worker, worker)
-        workers.buffers[worker].take(worker, worker + 1)
+        workers.buffers[worker].apply_policy(worker, worker + 1)
     mine = workers.models[0].norm.running_mean
     assert mine is not None
     assert mine.tolist() == [0.0] * 2

@@ -18,7 +18,7 @@ from scalebook.training.planner.all_reduce import AllReduce
 from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answering import Setting, answer
 from scalebook.training.planner.links import Network
-from scalebook.training.planner.planned_config import FOLLOWED, INDIFFERENT, MEASURED, Configured, configured
+from scalebook.training.planner.planned_config import FOLLOWED, INDIFFERENT, MEASURED, PlannedConfig, configured
 from scalebook.training.planner.profile import Profile, SharedNode
 from scalebook.training.planner.question import Question
 
@@ -49,7 +49,7 @@ def config(arguments: dict[str, Any], **trainer: Any) -> dict[str, Any]:
     return {"trainer": {"strategy": strategy, "devices": 2, **trainer}}
 
 
-def read(arguments: dict[str, Any], description: Description) -> tuple[Configured, Answer]:
+def read(arguments: dict[str, Any], description: Description) -> tuple[PlannedConfig, Answer]:
     found = configured(config(arguments), description)
     question = Question((1, 8), rules=(), shards=()).of(config(arguments), description)
     question.check()
@@ -129,9 +129,13 @@ def test_ddp_is_planned_as_ddp(description: Description) -> None:
     points = [AllReduce().play(PROFILE, n, Network(), alone=True) for n in (1, 4, 8)]
     assert found.curves[0].points == [replace(point, memory=2e6) for point in points], "weights and gradients"
     halved = configured(ddp(codec="bf16", bucket_cap_mb=50), description)
-    assert (halved.own, halved.measuring) == (AllReduce(bucket_mb=50, parts=2), {})
+    assert (halved.aggregation, halved.measuring) == (AllReduce(bucket_mb=50, parts=2), {})
     framed = configured(ddp(codec="int8"), description)
-    assert (framed.own, framed.measuring, framed.coded) == (AllReduce(gathers=True), {"push_codec": "int8"}, True)
+    assert (framed.aggregation, framed.measuring, framed.coded) == (
+        AllReduce(gathers=True),
+        {"push_codec": "int8"},
+        True,
+    )
 
 
 def test_workers_of_one_machine_share_its_link(description: Description) -> None:

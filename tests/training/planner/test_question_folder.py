@@ -19,7 +19,7 @@ from scalebook.training.planner import question_folder as asking
 from scalebook.training.planner.answering import answer
 from scalebook.training.planner.measuring import NotMeasured
 from scalebook.training.planner.profile import as_mapping, read_profile
-from scalebook.training.planner.question_folder import Asked, PlanProgress, PlanRequest
+from scalebook.training.planner.question_folder import PlanProgress, PlanRequest, QuestionFolder
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 from scalebook.training.planner.updates_to_target import refuse_unknown
 
@@ -39,9 +39,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return Workspace(tmp_path_factory.mktemp("workspace")).create()
 
 
-def prepared(workspace: Workspace, request: PlanRequest) -> Asked:
+def prepared(workspace: Workspace, request: PlanRequest) -> QuestionFolder:
     """As `start` leaves it to the process."""
-    asked = Asked(workspace, request)
+    asked = QuestionFolder(workspace, request)
     asked.folder.mkdir(parents=True)
     records.save(asked.folder / "request.json", request)
     return asked
@@ -50,18 +50,18 @@ def prepared(workspace: Workspace, request: PlanRequest) -> Asked:
 def test_the_process_answers_and_whoever_asks_the_same_finds_it(workspace: Workspace) -> None:
     asked = prepared(workspace, REQUEST)
     assert planner_process.main([str(asked.folder)]) == 0
-    found = Asked(workspace, REQUEST).answer()
+    found = QuestionFolder(workspace, REQUEST).answer()
     assert found is not None
     assert [(point.workers, point.samples_per_s) for point in found.curves[0].points] == [(1, 10.0), (2, 20.0)]
-    assert Asked(workspace, replace(REQUEST, workers=[1, 2, 4])).answer() is None
-    assert Asked(workspace, replace(REQUEST, seed=1)).answer() is None
+    assert QuestionFolder(workspace, replace(REQUEST, workers=[1, 2, 4])).answer() is None
+    assert QuestionFolder(workspace, replace(REQUEST, seed=1)).answer() is None
     told = records.load(asked.folder / "progress.json", PlanProgress)
     assert told is not None
     assert told.whole > 2
 
 
 def test_what_another_engine_has_played_is_no_answer(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(workspace, replace(REQUEST, metric="val/loss", target=0.5))
+    asked = QuestionFolder(workspace, replace(REQUEST, metric="val/loss", target=0.5))
     found = TargetAnswer("val/loss", 0.5, "async", "own", 1, [TargetPoint(1, 10.0, 2.0)], ["f" * 32])
     asked.keep_answer(PROFILE, answer(PROFILE, asked.request.question()))
     asked.keep_target(PROFILE, found)
@@ -101,7 +101,7 @@ def test_an_empty_choice_is_refused(change: dict[str, list[str]], key: str) -> N
 
 
 def test_a_process_works_until_it_is_stopped(workspace: Workspace) -> None:
-    asked = Asked(workspace, REQUEST)
+    asked = QuestionFolder(workspace, REQUEST)
     assert asked.running() is None
     asked.start()
     assert asked.running() is not None
@@ -119,7 +119,7 @@ def test_a_process_works_until_it_is_stopped(workspace: Workspace) -> None:
 
 
 def test_a_planted_record_has_nobody_ended(workspace: Workspace) -> None:
-    asked = Asked(workspace, REQUEST)
+    asked = QuestionFolder(workspace, REQUEST)
     asked.folder.mkdir(parents=True)
     (asked.folder / "log.txt").touch()
     with subprocess.Popen(["sleep", "60"]) as victim:
@@ -139,7 +139,7 @@ def test_old_answers_make_room(workspace: Workspace, monkeypatch: pytest.MonkeyP
         (answers / f"{name}.json").write_text("{}", encoding="utf-8")
         then = time.time() - age
         os.utime(answers / f"{name}.json", (then, then))
-    asked = Asked(workspace, REQUEST)
+    asked = QuestionFolder(workspace, REQUEST)
     asked.start()
     asked.stop()
     assert [path.name for path in answers.iterdir()] == ["newer.json"]
@@ -175,11 +175,11 @@ def test_a_run_that_has_validated_without_the_metric_is_given_up_with_the_names_
 def test_a_target_has_an_answer_of_its_own_beside_the_one_that_was_played(workspace: Workspace) -> None:
     asked = prepared(workspace, REQUEST)
     assert planner_process.main([str(asked.folder)]) == 0
-    aimed = Asked(workspace, replace(REQUEST, metric="val/loss", target=0.5))
+    aimed = QuestionFolder(workspace, replace(REQUEST, metric="val/loss", target=0.5))
     assert aimed.answer() == asked.answer(), "played once"
     assert aimed.target_answer() is None
     found = TargetAnswer("val/loss", 0.5, "async", "own", 1, [TargetPoint(1, 10.0, 2.0)], ["f" * 32])
     aimed.keep_target(PROFILE, found)
     assert aimed.target_answer() == found
     assert asked.target_answer() is None
-    assert Asked(workspace, replace(REQUEST, metric="val/loss", target=0.6)).target_answer() is None
+    assert QuestionFolder(workspace, replace(REQUEST, metric="val/loss", target=0.6)).target_answer() is None

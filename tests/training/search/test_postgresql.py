@@ -47,7 +47,7 @@ def test_a_study_is_interrupted_and_goes_on(server: Server, url: str, opened: Op
     study = opened("search")
     first = run(study, 12)
     asked = study.ask()
-    study.note(asked.number, runs={1: "aa"})
+    study.update_trial(asked.number, runs={1: "aa"})
     study.report(asked.number, 100, 1.0)
     study.infeasible(study.ask().number, "out of memory", "no room")
     study.fail(study.ask().number, "killed", "signal 9")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 
 T = TypeVar("T")
 
@@ -34,13 +34,13 @@ class RecordFolder:
     def stop_file(self) -> Path:
         return self.path / "stop"
 
-    def broken(self) -> list[Broken]:
+    def broken(self) -> list[BrokenRecord]:
         """The records that cannot be read."""
         errors = []
         for kind, name in self.FILES.items():
             try:
                 records.load(self.path / name, kind)
-            except Broken as error:
+            except BrokenRecord as error:
                 errors.append(error)
         return errors
 

@@ -1,8 +1,8 @@
 """Records: the small files by which processes know of each other, each of one type, written whole and read with care.
 
 What lies in a file may be anything: torn by a crash, emptied by a power cut, written by hand or by a newer Scalebook.
-So whoever reads says what type is expected, and gets that type, None where there is no file, or `Broken`, which names
-the file and what is wrong with it. `peek` takes garbage for nothing, for files that are written again soon.
+So whoever reads says what type is expected, and gets that type, None where there is no file, or `BrokenRecord`, which
+names the file and what is wrong with it. `peek` takes garbage for nothing, for files that are written again soon.
 """
 
 import copy
@@ -32,7 +32,7 @@ Decoder = Callable[[Any, str], Any]
 """From JSON's content and its key to the value; ValueError says what was expected."""
 
 
-class Broken(ConfigError):
+class BrokenRecord(ConfigError):
     """A file that is there and is no record of its kind. `newer`: it may well be one, of a later version than ours."""
 
     def __init__(self, path: Path, why: str, newer: bool = False) -> None:
@@ -40,7 +40,7 @@ class Broken(ConfigError):
         remedy = "Use that version here." if newer else "Restore it from a copy, or delete it."
         super().__init__(str(path), why if newer else f"is broken ({why})", remedy)
 
-    def __reduce__(self) -> tuple[type["Broken"], tuple[Path, str, bool]]:  # type: ignore[override]  # other arguments
+    def __reduce__(self) -> tuple[type["BrokenRecord"], tuple[Path, str, bool]]:  # type: ignore[override]  # other arguments
         return type(self), (self.path, self.why, self.newer)
 
 
@@ -57,18 +57,18 @@ def parse(path: Path, content: bytes, kind: type[T]) -> T:
     try:
         raw = json.loads(content.decode("utf-8"))
     except RecursionError:
-        raise Broken(path, "nested too deeply") from None
+        raise BrokenRecord(path, "nested too deeply") from None
     except ValueError as error:
-        raise Broken(path, "empty" if not content.strip() else f"no JSON: {error}") from None
+        raise BrokenRecord(path, "empty" if not content.strip() else f"no JSON: {error}") from None
     if is_dataclass(kind) and isinstance(raw, dict):
         version = raw.get("version", VERSION)
         if isinstance(version, int) and version > VERSION:
             words = f"was written by a newer Scalebook (records of version {version}; this one reads {VERSION})"
-            raise Broken(path, words, newer=True)
+            raise BrokenRecord(path, words, newer=True)
     try:
         record: T = _decoder(kind)(raw, "")  # type: ignore[arg-type]  # a type can be hashed
     except (ValueError, OverflowError) as error:
-        raise Broken(path, str(error)) from None
+        raise BrokenRecord(path, str(error)) from None
     return record
 
 
@@ -76,7 +76,7 @@ def peek(path: Path, kind: type[T]) -> T | None:
     """`load`, where a broken file is as good as none."""
     try:
         return load(path, kind)
-    except Broken:
+    except BrokenRecord:
         return None
 
 
@@ -88,11 +88,11 @@ def mapping(path: Path) -> dict[str, Any] | None:
     try:
         content_ = copy.deepcopy(_yaml(content))
     except ConfigError as error:
-        raise Broken(path, f"{error.problem.key} {error.problem.message}") from None
+        raise BrokenRecord(path, f"{error.problem.key} {error.problem.message}") from None
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise Broken(path, f"no YAML: {error or type(error).__name__}") from None
+        raise BrokenRecord(path, f"no YAML: {error or type(error).__name__}") from None
     if not isinstance(content_, dict) or not all(isinstance(key, str) for key in content_):
-        raise Broken(path, "no mapping of names" if content.strip() else "empty")
+        raise BrokenRecord(path, "no mapping of names" if content.strip() else "empty")
     return content_
 
 
@@ -148,14 +148,14 @@ def _content(path: Path) -> bytes | None:
         with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > LARGEST:
-                raise Broken(path, f"{size / 2**20:.0f} MB, more than any record has")
+                raise BrokenRecord(path, f"{size / 2**20:.0f} MB, more than any record has")
             return file.read()
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        if isinstance(error, Broken):
+        if isinstance(error, BrokenRecord):
             raise
-        raise Broken(path, getattr(error, "strerror", None) or str(error)) from None
+        raise BrokenRecord(path, getattr(error, "strerror", None) or str(error)) from None
 
 
 @cache

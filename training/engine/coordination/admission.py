@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from scalebook.training.engine.memory.lock import Held
+from scalebook.training.engine.memory.lock import HeldLock
 from scalebook.training.engine.memory.region import ARRIVALS, DROPPED, MEETING, METER, RESTING, STOPPING, Control
 from scalebook.training.engine.rules.update_rules import Arrival, View
 from scalebook.training.engine.worker_clock import Steps, Wait
@@ -43,14 +43,14 @@ class Admission:
         self._warmup, self._budget, self._deadline_s = settings.warmup_updates, settings.max_updates, deadline_s
         self._ends_at_once = self.rule.synchronous and not settings.pushes_rarely
         self._sections = [counters for counters in control.sections if counters.used[0]]
-        self._held = Held(control.admission_lock, deadline_s)
+        self._held = HeldLock(control.admission_lock, deadline_s)
         self.may_wait = self.rule.waits or self._warmup > 0
         self.must_ask = self._budget is not None or settings.serial
         """Whether a rule that applies on arrival has anything to decide."""
 
     # --- state ---------------------------------------------------------------------------------------------------
 
-    def locked(self) -> Held:
+    def locked(self) -> HeldLock:
         """Hold the run's admission lock. What a killed process had decided but not stored counts as not decided."""
         return self._held
 
@@ -183,7 +183,7 @@ class Admission:
 
 def let_in_again(control: Control, workers: Sequence[int], deadline_s: float) -> None:
     """Rules count on these workers again, who waited in a meeting, with the clock of the slowest of the others."""
-    with Held(control.admission_lock, deadline_s):
+    with HeldLock(control.admission_lock, deadline_s):
         others = [worker for worker in control.active() if worker not in workers]
         for counters in control.sections:
             clocks = counters.clocks

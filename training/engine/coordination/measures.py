@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scalebook.training.engine.rules.duration_summary import Took
+from scalebook.training.engine.rules.duration_summary import DurationSummary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,8 +60,8 @@ class Timings:
     waiting and applying left out; None where too few pushes came without an interruption. `server`: seconds of one
     shard for one push; None before the first."""
 
-    workers: list[Took | None] = field(default_factory=list)
-    server: Took | None = None
+    workers: list[DurationSummary | None] = field(default_factory=list)
+    server: DurationSummary | None = None
 
 
 class PushMeasures(NamedTuple):
@@ -130,7 +130,7 @@ class StalenessHistogram:
 
 
 @dataclass(frozen=True)
-class Coming:
+class MembershipChange:
     """A worker that came at this moment (unix time), or left where `joined` is false."""
 
     worker: int
@@ -149,7 +149,7 @@ class PushRecord:
     counts: list[list[int]]
     workers: list[dict[str, float]] = field(default_factory=list)
     shards: list[Pushes] = field(default_factory=list)
-    comings: list[Coming] = field(default_factory=list)
+    comings: list[MembershipChange] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -157,7 +157,7 @@ class PushRecord:
         histogram: StalenessHistogram,
         times: Iterable[WorkerTimes],
         rows: Iterable[PushMeasures],
-        comings: Iterable[Coming] = (),
+        comings: Iterable[MembershipChange] = (),
     ) -> "PushRecord":
         return cls(
             histogram.counts.tolist(),
@@ -180,7 +180,7 @@ class PushRecord:
         return {worker for worker, joined in {one.worker: one.joined for one in self.comings}.items() if joined}
 
     @property
-    def changes(self) -> list[Coming]:
+    def changes(self) -> list[MembershipChange]:
         """Who came and left after those who were there first."""
         return [one for one in self.comings if one.at > self.comings[0].at]
 

@@ -44,7 +44,7 @@ from scalebook.training.engine.memory.region import (
     WAIT,
     Control,
     Memory,
-    SectionCounters,
+    PartitionCounters,
 )
 from scalebook.training.engine.rules.duration_summary import together
 from scalebook.training.engine.rules.settings import Settings
@@ -196,7 +196,7 @@ class SharedRun:
         ]
 
 
-def _row(counters: SectionCounters, worker: int, section: int, shard: int) -> PushMeasures:
+def _row(counters: PartitionCounters, worker: int, section: int, shard: int) -> PushMeasures:
     meters, gauges = counters.shards[shard].meters, counters.shards[shard].gauges
     count, at = meters[worker * METER + APPLIED], worker * GAUGE
     norms = gauges[at + DRIFTS]
@@ -214,5 +214,5 @@ def _row(counters: SectionCounters, worker: int, section: int, shard: int) -> Pu
     )
 
 
-def _used(control: Control) -> list[SectionCounters]:
+def _used(control: Control) -> list[PartitionCounters]:
     return [counters for counters in control.sections if counters.used[0]]

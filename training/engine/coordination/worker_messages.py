@@ -57,7 +57,7 @@ class SharedSignals:
         """Whether all workers have come to the start of training."""
         return bool(self._head[_BEGUN])
 
-    def begin(self) -> None:
+    def mark_begun(self) -> None:
         """Tell that all have come."""
         self._head[_BEGUN] = 1
 
@@ -136,7 +136,7 @@ class Phase(IntEnum):
     GONE = 4  # past the last hook of training
 
 
-class SharedMeetings(Uncopied):
+class SharedExchange(Uncopied):
     """Anonymous memory and files, made before the fork. `of` gives a worker its own; this one is an observer's, which
     reads what the workers said before training (a server process).
     """
@@ -154,9 +154,9 @@ class SharedMeetings(Uncopied):
         self._deadline_s = 600.0
         self._calls = 0  # of before training, in this process
 
-    def of(self, worker: int, deadline_s: float) -> "SharedMeetings":
+    def of(self, worker: int, deadline_s: float) -> "SharedExchange":
         """Worker `worker`'s, over the same memory. `close` is for this one alone."""
-        own = SharedMeetings.__new__(SharedMeetings)
+        own = SharedExchange.__new__(SharedExchange)
         vars(own).update(vars(self), _worker=worker, _deadline_s=deadline_s, _calls=0)
         own.forget(worker)
         return own
@@ -166,7 +166,7 @@ class SharedMeetings(Uncopied):
         for counter in (_PHASE, _WAITS, _ROLL, _READ, _PASSED):
             self._set(worker, counter, 0)
 
-    def enter(self, phase: Phase) -> None:
+    def set_phase(self, phase: Phase) -> None:
         """Say how far this worker is."""
         assert self._worker is not None
         self._set(self._worker, _PHASE, phase)
@@ -186,7 +186,7 @@ class SharedMeetings(Uncopied):
 
     # --- before training: everybody comes, in the order of the program; what was said is kept for who is late ------
 
-    def before(self, letter: bytes, what: str) -> dict[int, bytes]:
+    def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
         """Every worker's letter at this call."""
         number, mine = self._calls, self._worker
         self._calls += 1
@@ -211,7 +211,7 @@ class SharedMeetings(Uncopied):
 
     # --- from then on ----------------------------------------------------------------------------------------------
 
-    def meet(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+    def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
         """The letters of those on this meeting's roll, by worker. `meanwhile` is called whenever something happens.
 
         Who waits between two batches has no gradient to give, so rules do not count on it until the roll is complete:

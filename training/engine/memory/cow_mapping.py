@@ -23,7 +23,7 @@ _ENTRY: Final = 8  # bytes of /proc/self/pagemap for one page; bit 63: present, 
 _OWN: Final = torch.tensor([4, 2, 6])  # these three bits of a page that has become this process's own
 
 
-class Lending:
+class CowMapping:
     """A private mapping of a run's memory, for one worker, or for all workers of one process, which write one after the
     other."""
 

@@ -85,7 +85,7 @@ class RobustMutex:
         _check(self._unlock(self._mutex))
 
 
-class Held:
+class HeldLock:
     """For `with`, as often as one likes: the lock, acquired and released. For what a killed owner cannot leave torn."""
 
     def __init__(self, lock: RobustMutex, deadline_s: float) -> None:

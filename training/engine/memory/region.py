@@ -21,7 +21,7 @@ from torch import Tensor
 
 from scalebook.training.engine.memory.lock import LOCK_BYTES, RobustMutex
 from scalebook.training.engine.memory.row_log import COUNTERS
-from scalebook.training.engine.rules.duration_summary import Took, took
+from scalebook.training.engine.rules.duration_summary import DurationSummary, took
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.worker_clock import Clock, RealClock
 
@@ -101,7 +101,7 @@ CLASSES: Final = 40 * PER_OCTAVE
 SUMS: Final = 2
 
 
-class Spread:
+class DurationHistogram:
     """`counts` has CLASSES int64, `sums` SUMS float64: the seconds, and their squares. Written by one process at a
     time, read by all."""
 
@@ -116,7 +116,7 @@ class Spread:
         self._sums[0] += times * seconds
         self._sums[1] += times * seconds * seconds
 
-    def took(self) -> Took | None:
+    def took(self) -> DurationSummary | None:
         """All that was added; None before the first."""
         return took(
             [(_middle(place), count) for place, count in enumerate(self._counts.tolist()) if count], *self._sums
@@ -188,8 +188,8 @@ class _Carver:
     def floats(self, count: int) -> "memoryview[float]":
         return self.bytes(8 * count).cast("d")
 
-    def spread(self) -> Spread:
-        return Spread(self.ints(CLASSES), self.floats(SUMS))
+    def spread(self) -> DurationHistogram:
+        return DurationHistogram(self.ints(CLASSES), self.floats(SUMS))
 
 
 class ShardCounters:
@@ -229,7 +229,7 @@ class ShardCounters:
         return 2 * LOCK_BYTES + SPREAD_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
 
 
-class SectionCounters:
+class PartitionCounters:
     """The numbers of one optimizer: its admission, its workers' clocks, the slots of gathered gradients, its shards.
 
     `admission[0]` packs version, whether the round is being applied, and how many gradients it has: one store changes
@@ -279,7 +279,7 @@ class Control:
         self.workers, self.settings = workers, settings
         self.slots = settings.slots(workers)
         section = (workers, settings.shards, self.slots, settings.buffers(workers))
-        size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * SectionCounters.size(*section)
+        size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * PartitionCounters.size(*section)
         size += workers * (SPREAD_BYTES + NOTE)
         carve = _Carver(size)
         self.admission_lock = RobustMutex(carve.bytes(LOCK_BYTES))
@@ -288,12 +288,12 @@ class Control:
         self.head = carve.ints(8)
         self.counters = carve.ints(ROW * workers)
         self.seconds = carve.floats(ROW * workers)
-        self.sections = [SectionCounters(carve, *section) for _ in range(SECTIONS)]
+        self.sections = [PartitionCounters(carve, *section) for _ in range(SECTIONS)]
         self.own = [carve.spread() for _ in range(workers)]
         """What each worker needs for itself from one push to the next."""
         self._notes = [carve.bytes(NOTE) for _ in range(workers)]
 
-    def note(self, worker: int, text: str) -> None:
+    def set_wait(self, worker: int, text: str) -> None:
         """What the worker has waited for in vain for a while; "": it goes on. For `notes`, in any process."""
         self._notes[worker][:] = text.encode()[:NOTE].ljust(NOTE, b"\0")
 
@@ -387,10 +387,10 @@ class SharedRows:
         """All rows, uint8 [workers, row_bytes]; whole numbers are written and read whole."""
         return self._memory.map()[: self._workers * row_bytes].view(self._workers, row_bytes)
 
-    def show(self, parts: Sequence[tuple[int, int]]) -> None:
+    def publish(self, parts: Sequence[tuple[int, int]]) -> None:
         """Nothing: it is the same memory."""
 
-    def look(self, parts: Sequence[tuple[int, int, int]]) -> None:
+    def fetch(self, parts: Sequence[tuple[int, int, int]]) -> None:
         """Nothing."""
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Final
 
 from scalebook.training.engine.memory.region import anonymous_file
-from scalebook.training.engine.net.connection_handoff import Dead, Listener
-from scalebook.training.engine.net.handshake import GIVEN_UP, Hello, Refused, Secret, Serving, Use, admit
+from scalebook.training.engine.net.connection_handoff import Listener, ProcessDead
+from scalebook.training.engine.net.handshake import GIVEN_UP, Hello, Refused, Secret, ServerTls, Use, admit
 from scalebook.training.engine.net.wire import DEAD_S, SLICE_S, Kind, ProtocolError, Wire, set_up
 
 GUESTS: Final = 8
@@ -22,11 +22,11 @@ _FIRST_BITS: Final = 40
 """Where numbers begin is drawn, so that one of another launch is none of these."""
 
 
-class Lives:
+class GenerationCounter:
     """Which lives of a worker there have been: numbers that the server gives, so that nobody's clock says who is newer.
 
-    Made before the fork; then by all processes and threads that have it, but `begin` by one at a time. The number given
-    last is where a file, which is empty, is read next: one call of the system adds to it.
+    Made before the fork; then by all processes and threads that have it, but `activate` by one at a time. The number
+    given last is where a file, which is empty, is read next: one call of the system adds to it.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Lives:
         """Whether any has."""
         return self.newest > self._first
 
-    def give(self) -> int:
+    def next_generation(self) -> int:
         """A new process has this incarnation; nobody has had it, and who asks later has a larger one."""
         return os.lseek(self._file, 1, os.SEEK_CUR)
 
@@ -54,16 +54,16 @@ class Lives:
         """Whether it was given, and none that is newer has begun, nor it itself."""
         return self.newest < incarnation <= os.lseek(self._file, 0, os.SEEK_CUR)
 
-    def begin(self, incarnation: int) -> None:
+    def activate(self, incarnation: int) -> None:
         """It is the newest."""
         self._newest[0] = incarnation
 
 
-class Gone(ConnectionError):
+class WorkerGone(ConnectionError):
     """The worker on the other machine is dead to this one; says why."""
 
 
-class Door:
+class ConnectionAcceptor:
     """Of one worker of the run, for one life of its stand-in. Threads of its own accept, greet and answer the pulse.
 
     `lives`: of the worker; only one that is newer than those so far may begin another. `lost` is called once, from a
@@ -74,9 +74,9 @@ class Door:
         self,
         listener: Listener,
         secret: Secret,
-        tls: Serving | None,
+        tls: ServerTls | None,
         expected: Hello,
-        lives: Lives,
+        lives: GenerationCounter,
         lost: Callable[[str], None] = lambda why: None,
     ) -> None:
         self._listener, self._secret, self._tls, self._expected = listener, secret, tls, expected
@@ -119,14 +119,14 @@ class Door:
 
     def wire(self, within_s: float, use: Use = "calls") -> Wire:
         """The next connection for this; waits so long for the first, and while the worker lives for a later one.
-        `Gone`."""
+        `WorkerGone`."""
         until = monotonic() + within_s
         with self._state:
             while use not in self._newest:
                 if self._gone or self._is_closed:
-                    raise Gone(self._gone or "closed")
+                    raise WorkerGone(self._gone or "closed")
                 if self._mine is None and monotonic() > until:
-                    raise Gone(f"worker {self._expected.worker} did not connect for {within_s:g} s")
+                    raise WorkerGone(f"worker {self._expected.worker} did not connect for {within_s:g} s")
                 self._state.wait(SLICE_S)
             return self._newest.pop(use)
 
@@ -141,7 +141,7 @@ class Door:
                 connection, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            except Dead as dead:  # of this life, or of one before
+            except ProcessDead as dead:  # of this life, or of one before
                 if dead.incarnation == self._mine:
                     self._lose(dead.why)
                 continue
@@ -197,7 +197,7 @@ class Door:
         if hello.digest != expected.digest:
             raise Refused("channel: the settings differ from those here. Start all machines with the same config.")
         if hello.use == "number":
-            return self._lives.give()
+            return self._lives.next_generation()
         with self._state:
             if hello.incarnation == self._mine:
                 return hello.incarnation
@@ -206,7 +206,7 @@ class Door:
             if self._mine is None:
                 if hello.use != "calls":
                     raise Refused(f"channel: nobody has come yet whose {hello.use} these could be.", later=True)
-                self._lives.begin(hello.incarnation)
+                self._lives.activate(hello.incarnation)
                 self._mine = hello.incarnation
                 return hello.incarnation
         self._lose(f"worker {expected.worker} has come anew")

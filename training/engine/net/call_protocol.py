@@ -13,7 +13,7 @@ MOST: Final = 2**62
 _NO_ROOM: Final[Room] = ()
 
 
-class Offer(NamedTuple):
+class CallSpec(NamedTuple):
     """A call: of which types its arguments are, what it does, and room for bytes by its arguments."""
 
     types: tuple[type, ...]
@@ -36,7 +36,7 @@ class ReadCall(NamedTuple):
     notes: Any
 
 
-def read(text: bytes, offers: Mapping[str, Offer]) -> ReadCall:
+def read(text: bytes, offers: Mapping[str, CallSpec]) -> ReadCall:
     """ProtocolError for what is not offered, or has other arguments. Nothing is carried out."""
     try:
         name, arguments, notes = json.loads(text)

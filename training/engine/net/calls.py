@@ -10,13 +10,13 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.coordination.worker_messages import Phase, PlateauStep
 from scalebook.training.engine.memory.region import COMMUNICATE, COMPUTE, DATA, MEMORY, ROW, SAMPLES
-from scalebook.training.engine.net.call_protocol import MOST, Offer, ReadCall, Reply, Room, count, numbers, read
+from scalebook.training.engine.net.call_protocol import MOST, CallSpec, ReadCall, Reply, Room, count, numbers, read
 from scalebook.training.engine.net.engine_calls import EngineCalls
 from scalebook.training.engine.net.push_stream import OFFERED
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.remote_shared_state import LETTER
 from scalebook.training.engine.net.wire import ProtocolError
-from scalebook.training.engine.rules.duration_summary import Took
+from scalebook.training.engine.rules.duration_summary import DurationSummary
 from scalebook.training.engine.worker.shared_end import SharedEnd
 
 MOST_BATCHES: Final = 2**31
@@ -34,57 +34,61 @@ class SideCalls:
         self._rows = torch.empty(0, dtype=torch.uint8)
         self._letter = bytearray()
 
-    def offers(self) -> dict[str, Offer]:
+    def offers(self) -> dict[str, CallSpec]:
         """By name."""
         end, cursor, signals, worker = self._end, self._end.cursor, self._end.signals, self._end.worker
         figures = end.figures
         return {
-            "rendezvous": Offer((str,), end.rendezvous),
-            "living": Offer((), end.living),
-            "sign_of_life": Offer((), end.sign_of_life),
-            "is_over": Offer((), end.is_over),
-            "cursor.begin": Offer((int, int, bool), self._begin),
-            "cursor.claim": Offer((), lambda: cursor.claim(worker)),
-            "cursor.done": Offer((int,), lambda done: cursor.done(worker, count(done, MOST_BATCHES))),
-            "cursor.outstanding": Offer((list,), lambda besides: cursor.outstanding(set(besides))),
-            "cursor.progress": Offer((), cursor.progress),
-            "cursor.mark_dead": Offer((), lambda: cursor.mark_dead(worker)),
-            "cursor.rejoin": Offer((), lambda: cursor.rejoin(worker)),
-            "cursor.state": Offer((), lambda: list(cursor.state().items())),
-            "signals.stop": Offer((), lambda: signals.stop),
-            "signals.ask_to_stop": Offer((), signals.ask_to_stop),
-            "signals.begin": Offer((), signals.begin),
-            "signals.note_checkpoint": Offer((str,), signals.note_checkpoint),
-            "signals.add_plateau_step": Offer((int, float), lambda *step: signals.add_plateau_step(PlateauStep(*step))),
-            "signals.plateau_steps": Offer((int,), lambda since: signals.plateau_steps(count(since))),
-            "meetings.enter": Offer((int,), lambda phase: end.meetings.enter(Phase(phase))),
-            "meetings.pass_by": Offer((int,), lambda place: end.meetings.pass_by(count(place))),
-            "meetings.before": Offer((int, str), self._before, self._letter_room),
-            "meetings.meet": Offer((int, int, str), self._meet, lambda _, *letter: self._letter_room(*letter)),
-            "meetings.streams_differ": Offer((int,), end.meetings.streams_differ),
-            "rows.allocate": Offer((int,), self._allocate),
-            "rows.map": Offer((int,), self._map),
-            "rows.show": Offer((list,), lambda _: None, lambda places: self._parts(_grouped(places, 2), worker)),
-            "rows.look": Offer((list,), lambda places: Reply(None, self._parts(_grouped(places, 3)))),
-            "counts": Offer((), figures.counts),
-            "worker_times": Offer((), figures.worker_times),
-            "staleness": Offer((), self._staleness),
-            "pushes": Offer((), figures.pushes),
-            "timings": Offer((), self._timings),
+            "rendezvous": CallSpec((str,), end.rendezvous),
+            "living": CallSpec((), end.living),
+            "sign_of_life": CallSpec((), end.sign_of_life),
+            "is_over": CallSpec((), end.is_over),
+            "cursor.enter_epoch": CallSpec((int, int, bool), self._begin),
+            "cursor.claim_batch": CallSpec((), lambda: cursor.claim_batch(worker)),
+            "cursor.mark_done": CallSpec((int,), lambda done: cursor.mark_done(worker, count(done, MOST_BATCHES))),
+            "cursor.outstanding": CallSpec((list,), lambda besides: cursor.outstanding(set(besides))),
+            "cursor.progress": CallSpec((), cursor.progress),
+            "cursor.mark_dead": CallSpec((), lambda: cursor.mark_dead(worker)),
+            "cursor.rejoin": CallSpec((), lambda: cursor.rejoin(worker)),
+            "cursor.state": CallSpec((), lambda: list(cursor.state().items())),
+            "signals.stop": CallSpec((), lambda: signals.stop),
+            "signals.ask_to_stop": CallSpec((), signals.ask_to_stop),
+            "signals.mark_begun": CallSpec((), signals.mark_begun),
+            "signals.note_checkpoint": CallSpec((str,), signals.note_checkpoint),
+            "signals.add_plateau_step": CallSpec(
+                (int, float), lambda *step: signals.add_plateau_step(PlateauStep(*step))
+            ),
+            "signals.plateau_steps": CallSpec((int,), lambda since: signals.plateau_steps(count(since))),
+            "meetings.set_phase": CallSpec((int,), lambda phase: end.meetings.set_phase(Phase(phase))),
+            "meetings.pass_by": CallSpec((int,), lambda place: end.meetings.pass_by(count(place))),
+            "meetings.gather_before_training": CallSpec((int, str), self._before, self._letter_room),
+            "meetings.all_gather": CallSpec((int, int, str), self._meet, lambda _, *letter: self._letter_room(*letter)),
+            "meetings.streams_differ": CallSpec((int,), end.meetings.streams_differ),
+            "rows.allocate": CallSpec((int,), self._allocate),
+            "rows.map": CallSpec((int,), self._map),
+            "rows.publish": CallSpec((list,), lambda _: None, lambda places: self._parts(_grouped(places, 2), worker)),
+            "rows.fetch": CallSpec((list,), lambda places: Reply(None, self._parts(_grouped(places, 3)))),
+            "counts": CallSpec((), figures.counts),
+            "worker_times": CallSpec((), figures.worker_times),
+            "staleness": CallSpec((), self._staleness),
+            "pushes": CallSpec((), figures.pushes),
+            "timings": CallSpec((), self._timings),
         }
 
     def _begin(self, epoch: int, batches: int, turns: bool) -> bool:
-        return self._end.cursor.begin(self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns)
+        return self._end.cursor.enter_epoch(
+            self._end.worker, count(epoch, MOST_BATCHES), count(batches, MOST_BATCHES), turns
+        )
 
     def _letter_room(self, length: int, _what: str) -> Room:
         self._letter = bytearray(count(length, LETTER + 1))
         return [memoryview(self._letter)]
 
     def _before(self, _length: int, what: str) -> Reply:
-        return _posted(self._end.meetings.before(bytes(self._letter), what))
+        return _posted(self._end.meetings.gather_before_training(bytes(self._letter), what))
 
     def _meet(self, place: int, _length: int, what: str) -> Reply:
-        return _posted(self._end.meetings.meet(count(place), bytes(self._letter), what, self._tell))
+        return _posted(self._end.meetings.all_gather(count(place), bytes(self._letter), what, self._tell))
 
     def _allocate(self, row_bytes: int) -> None:
         if self._end.worker != 0 or not 0 < row_bytes <= MOST_ROW:
@@ -121,7 +125,7 @@ def _grouped(places: list[Any], count: int) -> list[list[int]]:
     return [places[first : first + count] for first in range(0, len(places), count)]
 
 
-def _plain(took: Took | None) -> Any:
+def _plain(took: DurationSummary | None) -> Any:
     return None if took is None else [took.count, took.mean, took.cv, took.values]
 
 
@@ -147,7 +151,7 @@ class Calls:
         self._control, self._worker = run.control, end.worker
         self._engine = EngineCalls(end, run, optimizers, self._tell)
         self._offers = {**self._engine.offers(), **SideCalls(end, self._tell).offers()}
-        self.lane = LaneCalls(self, {name: self._offers[name] for name in OFFERED})
+        self.lane = PushStreamCalls(self, {name: self._offers[name] for name in OFFERED})
         self._before = [self._control.seconds[self._worker * ROW + at] for at in _NOTED]
         self._samples = self._control.counter(self._worker, SAMPLES)
 
@@ -159,7 +163,7 @@ class Calls:
         """Whether the worker has said that it trains no more: then it may go."""
         return self._engine.has_detached
 
-    def asked(self, text: bytes) -> ReadCall:
+    def handle(self, text: bytes) -> ReadCall:
         """A call, read. What the worker notes of itself goes along: its seconds, samples and memory so far, in this
         life."""
         asked = read(text, self._offers)
@@ -175,10 +179,10 @@ class Calls:
         return asked
 
 
-class LaneCalls:
+class PushStreamCalls:
     """What it may ask over its second connection, while it waits for nothing else."""
 
-    def __init__(self, calls: Calls, offers: Mapping[str, Offer]) -> None:
+    def __init__(self, calls: Calls, offers: Mapping[str, CallSpec]) -> None:
         self.tell: Callable[..., None] = lambda *_: None
         self._calls, self._offers = calls, offers
 
@@ -187,7 +191,7 @@ class LaneCalls:
         """As `Calls`."""
         return self._calls.has_detached
 
-    def asked(self, text: bytes) -> ReadCall:
+    def handle(self, text: bytes) -> ReadCall:
         """A call, read."""
         return read(text, self._offers)
 

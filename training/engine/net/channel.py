@@ -10,7 +10,7 @@ from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.engine.net.connection_handoff import address
-from scalebook.training.engine.net.handshake import Greeted, Hello, Refused, Secret, Use, asking, greet
+from scalebook.training.engine.net.handshake import HandshakeResult, Hello, Refused, Secret, Use, asking, greet
 from scalebook.training.engine.net.wire import (
     CONNECT_S,
     DEAD_S,
@@ -38,7 +38,7 @@ class ChannelLost(ConnectionError):
     """The server cannot be reached, or has been silent, for too long. This worker is dead to it, or soon will be."""
 
 
-class Reach(NamedTuple):
+class ProxyAddress(NamedTuple):
     """Where a worker's stand-in listens, and what its worker needs to come in."""
 
     host: str
@@ -59,7 +59,7 @@ class Channel:
 
     def __init__(
         self,
-        reach: Reach,
+        reach: ProxyAddress,
         hello: Hello,
         most_text: int,
         notes: Callable[[], Any] = lambda: None,
@@ -203,7 +203,7 @@ class Channel:
         raw.close()
         return incarnation
 
-    def _greeted(self, hello: Hello, until: float, lives: Callable[[], bool]) -> tuple[socket.socket, Greeted]:
+    def _greeted(self, hello: Hello, until: float, lives: Callable[[], bool]) -> tuple[socket.socket, HandshakeResult]:
         """A new connection. Tries again and again until then, more and more rarely."""
         backoff_s = FIRST_BACKOFF_S
         while True:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final, NamedTuple, NoReturn, Protocol
 
-from scalebook.training.engine.net.handshake import GIVEN_UP, GREETING_S, Hello, Refused, Secret, Serving, admit
+from scalebook.training.engine.net.handshake import GIVEN_UP, GREETING_S, Hello, Refused, Secret, ServerTls, admit
 from scalebook.training.engine.net.wire import SLICE_S
 
 ADDRESS: Final = struct.Struct("<4sI")
@@ -39,7 +39,7 @@ class Listener(Protocol):
     def fileno(self) -> int: ...
 
 
-class Dead(Exception):  # news, not an error
+class ProcessDead(Exception):  # news, not an error
     """The process whose connections come here is known to be dead, by its own machine."""
 
     def __init__(self, incarnation: int, why: str) -> None:
@@ -47,7 +47,7 @@ class Dead(Exception):  # news, not an error
         self.incarnation, self.why = incarnation, why
 
 
-class Gate:
+class ConnectionHandoff:
     """From who listens at the port to one process; made before both are forked. A process that takes its place reads
     on where the last one was."""
 
@@ -78,13 +78,13 @@ class Gate:
         self._inside.settimeout(timeout_s)
 
     def accept(self) -> tuple[socket.socket, object]:
-        """`Dead` instead, where that is told."""
+        """`ProcessDead` instead, where that is told."""
         text, descriptors, _, _ = socket.recv_fds(self._inside, _MOST, 1)
         if not text:
             raise OSError("channel: nobody is at the port any more")
         if not descriptors:
             incarnation, why = json.loads(text)
-            raise Dead(incarnation, why)
+            raise ProcessDead(incarnation, why)
         try:
             return socket.socket(fileno=descriptors[0]), None
         except OSError:
@@ -95,7 +95,7 @@ class Gate:
         return self._inside.fileno()
 
 
-class Addressed(NamedTuple):
+class AddressedConnection(NamedTuple):
     """A connection that has said which gate it is for, or has not yet."""
 
     connection: socket.socket
@@ -118,25 +118,25 @@ def turn_away(_hello: Hello) -> NoReturn:
     raise Refused(GIVEN_UP)
 
 
-class Porter:
+class PortDispatcher:
     """Reads no more of a connection than whom it is for, which comes whole or not at all. `given_up(number)`: nobody is
     behind that gate any more; who comes is told so by `check`, as `admit` has it, once it has shown the key."""
 
     def __init__(
         self,
         listener: socket.socket,
-        gates: Sequence[Gate],
+        gates: Sequence[ConnectionHandoff],
         secret: Secret,
-        tls: Serving | None,
+        tls: ServerTls | None,
         given_up: Callable[[int], bool],
         check: Callable[[Hello], int] = turn_away,
     ) -> None:
         self._listener, self._gates, self._secret, self._tls = listener, gates, secret, tls
         self._given_up, self._check = given_up, check
-        self._strangers: dict[int, Addressed] = {}  # by descriptor, the oldest first
+        self._strangers: dict[int, AddressedConnection] = {}  # by descriptor, the oldest first
         self._away = threading.BoundedSemaphore(_TURNED_AWAY)
 
-    def keep(self, is_over: Callable[[], bool]) -> None:
+    def dispatch_until(self, is_over: Callable[[], bool]) -> None:
         """Until then. Looks about four times a second."""
         self._listener.setblocking(False)
         with selectors.DefaultSelector() as selector:
@@ -159,7 +159,7 @@ class Porter:
         connection.setblocking(False)
         if len(self._strangers) >= STRANGERS:
             self._forget(selector, next(iter(self._strangers))).close()
-        self._strangers[connection.fileno()] = Addressed(connection, monotonic() + GREETING_S)
+        self._strangers[connection.fileno()] = AddressedConnection(connection, monotonic() + GREETING_S)
         selector.register(connection, selectors.EVENT_READ)
 
     def _forget(self, selector: selectors.BaseSelector, fd: int) -> socket.socket:

@@ -14,7 +14,7 @@ from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.hyper import Groups, decode
 from scalebook.training.engine.memory.region import METER, PULLED, ROW, WAIT
-from scalebook.training.engine.net.call_protocol import Offer, Reply, Room, count, numbers
+from scalebook.training.engine.net.call_protocol import CallSpec, Reply, Room, count, numbers
 from scalebook.training.engine.net.push_stream import has_lane
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.remote_host import OLD
@@ -22,28 +22,28 @@ from scalebook.training.engine.net.table_calls import RowRoom, TableCalls
 from scalebook.training.engine.net.version_mirror import coded_pulls, plan_digest
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.store.coded_traffic import CodedPulls, CodedPushes
-from scalebook.training.engine.store.hosts import Host, Way
+from scalebook.training.engine.store.hosts import EncodedPush, Host
 from scalebook.training.engine.store.optimizer_partition import plan_sections
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.joined_worker import Joined
 from scalebook.training.engine.worker.shared_end import SharedEnd
-from scalebook.training.engine.worker.worker_end import Need
+from scalebook.training.engine.worker.worker_end import MemoryNeed
 
 Tell = Callable[..., None]
 
 
-class Given:
+class InFlightVersions:
     """The versions of one optimizer that the worker was given last, and those before, each with the time: its next push
     may be computed from either, where the push before was still under way."""
 
     def __init__(self) -> None:
         self._two: deque[tuple[list[Newest], float]] = deque(maxlen=2)
 
-    def hold(self, client: Client) -> None:
+    def record_pin(self, client: Client) -> None:
         """The newest are those that the worker is given now."""
-        client.hold()
+        client.pin_newest()
         self._two.append((client.bases, client.pulled))
 
     def go_back(self, client: Client, bases: list[Any]) -> Sequence[int]:
@@ -70,27 +70,27 @@ class EngineCalls:
         self._knows: set[int] = set()  # sections of which it knows something
         self._joined: Joined | None = None
         self._has_lane = has_lane(run.settings)
-        self._given = [Given() for _ in self._plans]
+        self._given = [InFlightVersions() for _ in self._plans]
         self._hyper: dict[int, tuple[str, Groups]] = {}
         self.has_detached = False
 
-    def offers(self) -> dict[str, Offer]:
+    def offers(self) -> dict[str, CallSpec]:
         """By name."""
         return {
-            "join": Offer((int,), self._join, self._join_room),
-            "begin": Offer((), partial(self._do, Joined.begin)),
-            "rest": Offer((), partial(self._do, Joined.rest)),
-            "finish": Offer((), partial(self._do, Joined.finish)),
-            "wait_for_others": Offer((), partial(self._do, Joined.wait_for_others)),
-            "detach": Offer((), self._detach),
-            "pull": Offer((int, list), self._pull),
-            "look": Offer((int,), self._look),
-            "lay_down": Offer((int, list, list), self._lay_down, self._lay_down_room),
-            "turn": Offer((int,), self._turn),
-            "kept": Offer((int,), self._kept),
-            "lay_kept": Offer((int,), self._lay_kept, self._lay_kept_room),
+            "join": CallSpec((int,), self._join, self._join_room),
+            "begin": CallSpec((), partial(self._do, Joined.begin)),
+            "rest": CallSpec((), partial(self._do, Joined.rest)),
+            "finish": CallSpec((), partial(self._do, Joined.finish)),
+            "wait_for_others": CallSpec((), partial(self._do, Joined.wait_for_others)),
+            "detach": CallSpec((), self._detach),
+            "pull": CallSpec((int, list), self._pull),
+            "fetch_full": CallSpec((int,), self._look),
+            "publish_initial": CallSpec((int, list, list), self._lay_down, self._lay_down_room),
+            "await_turn": CallSpec((int,), self._turn),
+            "residuals": CallSpec((int,), self._kept),
+            "sync_residuals": CallSpec((int,), self._lay_kept, self._lay_kept_room),
             **TableCalls(self._client).offers(),
-            "push": Offer((int, int, list, bool, bool, list, str), self._push, self._push_room),
+            "push": CallSpec((int, int, list, bool, bool, list, str), self._push, self._push_room),
         }
 
     @property
@@ -144,7 +144,7 @@ class EngineCalls:
         ]
         return [self._joined.late, known]
 
-    def _announce(self, need: Need) -> None:
+    def _announce(self, need: MemoryNeed) -> None:
         self._tell(*need)
 
     def _detach(self) -> None:
@@ -160,7 +160,7 @@ class EngineCalls:
     def _newer(self, client: Client, held: Sequence[int]) -> tuple[tuple[list[int], list[int]], Room]:
         """Hold the newest versions. Their numbers, `OLD` for those that the worker has, and the bytes of the others; or
         all as frames, whose sizes come behind the numbers, where it knows something already."""
-        self._given[client.host.section.number].hold(client)
+        self._given[client.host.section.number].record_pin(client)
         section = client.host.section
         pulls = self._pulls[section.number]
         if pulls is not None and any(had != OLD for had in held):
@@ -196,7 +196,7 @@ class EngineCalls:
         with ExitStack() as locks:
             for shard in shards:
                 locks.enter_context(shard.applying)
-            self._given[section].hold(client)
+            self._given[section].record_pin(client)
             states = [shard.content(base)[1].clone() for shard, base in zip(shards, client.bases, strict=True)]
         versions = [shard.flats[base.buffer] for shard, base in zip(shards, client.bases, strict=True)]
         body = [bytes_of(part) for pair in zip(versions, states, strict=True) for part in pair]
@@ -268,7 +268,7 @@ class EngineCalls:
         waited = self._waited() - before
         return Reply([verdict.value, outcome.staleness, client.host.is_over(), waited, come], body)
 
-    def _way(self, client: Client, valid: bool, present: list[Any]) -> Way:
+    def _way(self, client: Client, valid: bool, present: list[Any]) -> EncodedPush:
         """What has come: frames, or gradients as they are; nothing of one that must not be applied."""
         section = client.host.section
         places = len(self._plans[section.number].gradients.fields)
@@ -277,9 +277,9 @@ class EngineCalls:
             gradients = [room if here else None for room, here in zip(rooms, present, strict=True)]
             for place, room in self._rows[section.number].items():
                 gradients[place] = room.gradient(present[place])
-            return Way(gradients, None, client.host.sizes(gradients))
+            return EncodedPush(gradients, None, client.host.sizes(gradients))
         frames = [room[:size] for room, size in zip(self._frames[section.number], present, strict=True)]
-        return Way([None] * places, frames, present)
+        return EncodedPush([None] * places, frames, present)
 
     # --- what a codec leaves out -------------------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class EngineCalls:
         return [bytes_of(one) for one in self._coded_of(section).room(self._end.worker)]
 
     def _lay_kept(self, section: int) -> None:
-        self._coded_of(section).keep(self._end.worker, self._client(section).seq)
+        self._coded_of(section).store_residual(self._end.worker, self._client(section).seq)
 
     def _coded_of(self, section: int) -> CodedPushes:
         coded = self._client(section).host.section.coded

@@ -55,7 +55,7 @@ class Hello(NamedTuple):
     use: Use = "calls"
 
 
-class Greeted(NamedTuple):
+class HandshakeResult(NamedTuple):
     """By who connected. `incarnation`: a new one, if it came for that."""
 
     wire: Wire
@@ -104,14 +104,14 @@ class Secret:
             raise ValueError(f"key: {path} holds no key of Scalebook. Remove it; a new one is created.") from error
 
 
-class Serving(NamedTuple):
+class ServerTls(NamedTuple):
     """A context for who listens, and the SHA-256 of its certificate."""
 
     context: ssl.SSLContext
     fingerprint: bytes
 
 
-def serving() -> Serving:
+def serving() -> ServerTls:
     """TLS 1.3 with a new key, which never lies on a disk. `cryptography` comes with MLflow."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -134,7 +134,7 @@ def serving() -> Serving:
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
-    return Serving(context, hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).digest())
+    return ServerTls(context, hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).digest())
 
 
 def asking() -> ssl.SSLContext:
@@ -146,7 +146,7 @@ def asking() -> ssl.SSLContext:
     return context
 
 
-def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> Greeted:
+def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> HandshakeResult:
     """By who connects. `Refused`; ConnectionError where the other side has not the key. It is closed then."""
     connection.settimeout(GREETING_S)
     try:
@@ -162,7 +162,7 @@ def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.
             raise ProtocolError("channel: the server has another key, or somebody is in between")
         wire.send(Kind.PROOF, text=secret.proof(b"worker", mine, theirs, seen))
         wire.send(Kind.HELLO, text=json.dumps({"protocol": PROTOCOL, **hello._asdict()}).encode())
-        return Greeted(wire, _taken(wire))
+        return HandshakeResult(wire, _taken(wire))
     except BaseException:
         connection.close()
         raise
@@ -180,7 +180,7 @@ def _taken(wire: Wire) -> int:
 
 
 def admit(
-    connection: socket.socket, secret: Secret, tls: Serving | None, check: Callable[[Hello], int]
+    connection: socket.socket, secret: Secret, tls: ServerTls | None, check: Callable[[Hello], int]
 ) -> tuple[Wire, Hello]:
     """By who listens. `check` says which incarnation is told there; or raises `Refused`, which is told there and raised
     here. OSError (ConnectionError, ssl.SSLError, TimeoutError) where it is none of ours. It is closed then."""

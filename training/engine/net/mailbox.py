@@ -17,13 +17,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
-from scalebook.training.engine.net.acceptor import Door, Lives
-from scalebook.training.engine.net.call_protocol import Offer, ReadCall, count, read
-from scalebook.training.engine.net.channel import Channel, ChannelLost, Reach
-from scalebook.training.engine.net.connection_handoff import Gate, Listener, Porter, turn_away
-from scalebook.training.engine.net.handshake import Hello, Refused, Secret, Serving
+from scalebook.training.engine.net.acceptor import ConnectionAcceptor, GenerationCounter
+from scalebook.training.engine.net.call_protocol import CallSpec, ReadCall, count, read
+from scalebook.training.engine.net.channel import Channel, ChannelLost, ProxyAddress
+from scalebook.training.engine.net.connection_handoff import ConnectionHandoff, Listener, PortDispatcher, turn_away
+from scalebook.training.engine.net.handshake import Hello, Refused, Secret, ServerTls
 from scalebook.training.engine.net.wire import DEAD_S, ProtocolError
-from scalebook.training.engine.net.worker_proxy import StandIn
+from scalebook.training.engine.net.worker_proxy import WorkerProxy
 
 MOST_TEXT: Final = 16_384
 """Bytes of a frame to or from a mailbox."""
@@ -36,24 +36,24 @@ _LOOK_S: Final = 0.01
 _OVER: Final = b"."
 
 
-class Saying(NamedTuple):
+class MonitorMessage(NamedTuple):
     """A text from machine `machine`'s monitor."""
 
     machine: int
     text: str
 
 
-class Met:
+class StartSignal:
     """What the processes of a machine wait for before they reach another: a number, in memory that they share."""
 
     def __init__(self) -> None:
         self._number = memoryview(mmap(-1, 8)).cast("q")
 
-    def tell(self, number: int = 1) -> None:
+    def set(self, number: int = 1) -> None:
         """By the monitor: the machines have met. Above 0."""
         self._number[0] = number
 
-    def await_number(self, deadline_s: float) -> int:
+    def wait(self, deadline_s: float) -> int:
         """`ChannelLost` where it is not told for so long."""
         until = monotonic() + deadline_s
         while not self._number[0]:
@@ -63,7 +63,7 @@ class Met:
         return self._number[0]
 
 
-class Board:
+class MessageBoard:
     """The first monitor's texts, for all machines, in order; by several threads."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Board:
             self._asked[machine] = known, monotonic()
             return self._texts[known : known + 8]
 
-    def leave(self, machine: int) -> None:
+    def remove_node(self, machine: int) -> None:
         with self._lock:
             self._asked.pop(machine, None)
 
@@ -103,19 +103,19 @@ class MailboxCalls:
     """What the monitor of machine `machine` may ask. `said` is told its texts, and `died` of a worker there."""
 
     def __init__(
-        self, machine: int, board: Board, said: Callable[[int, str], None], died: Callable[[int, int, str], None]
+        self, machine: int, board: MessageBoard, said: Callable[[int, str], None], died: Callable[[int, int, str], None]
     ) -> None:
         self.tell: Callable[..., None] = lambda *_: None
         self._machine, self._board, self._said, self._died = machine, board, said, died
         self.has_detached = False
         self._offers = {
-            "say": Offer((str,), self._say),
-            "news": Offer((int,), self._news),
-            "died": Offer((int, int, str), self._tell_death),
-            "leave": Offer((), self._leave),
+            "post": CallSpec((str,), self._say),
+            "news": CallSpec((int,), self._news),
+            "died": CallSpec((int, int, str), self._tell_death),
+            "close": CallSpec((), self._leave),
         }
 
-    def asked(self, text: bytes) -> ReadCall:
+    def handle(self, text: bytes) -> ReadCall:
         """A call, read."""
         return read(text, self._offers)
 
@@ -131,21 +131,21 @@ class MailboxCalls:
         self._died(worker, incarnation, why)
 
     def _leave(self) -> None:
-        self._board.leave(self._machine)
+        self._board.remove_node(self._machine)
         self.has_detached = True
 
 
 def _serve(
-    gate: Listener, secret: Secret, tls: Serving | None, expected: Hello, calls: Callable[[], MailboxCalls]
+    gate: Listener, secret: Secret, tls: ServerTls | None, expected: Hello, calls: Callable[[], MailboxCalls]
 ) -> None:
     """Without end, in a thread: one life of the other machine's monitor after the other."""
-    lives = Lives()
+    lives = GenerationCounter()
     while True:
-        door = Door(gate, secret, tls, expected, lives)
+        door = ConnectionAcceptor(gate, secret, tls, expected, lives)
         door.open()
         try:
             with suppress(OSError):
-                StandIn(calls(), door, MOST_TEXT, _FIRST_S).serve()
+                WorkerProxy(calls(), door, MOST_TEXT, _FIRST_S).serve()
         finally:
             door.close()
 
@@ -158,33 +158,33 @@ class MonitorMailbox:
         self,
         name: str,
         secret: Secret,
-        tls: Serving | None,
+        tls: ServerTls | None,
         listener: socket.socket,
         machines: int,
         workers: int = 0,
     ) -> None:
-        self.met = Met()
+        self.met = StartSignal()
         self._name, self._secret, self._tls, self._listener = name, secret, tls, listener
         self._machines = machines
-        self._gates = [Gate() for _ in range(machines + workers)]
+        self._gates = [ConnectionHandoff() for _ in range(machines + workers)]
         self._board, self._wall = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # texts whole, in order
         self._wall.setblocking(False)
 
     # --- in the monitor ----------------------------------------------------------------------------------------------
 
-    def news(self) -> list[Saying]:
+    def news(self) -> list[MonitorMessage]:
         """What other machines have said since the last call."""
-        told: list[Saying] = []
+        told: list[MonitorMessage] = []
         with suppress(BlockingIOError):
             while text := self._wall.recv(MOST_TEXT):
-                told.append(Saying(*json.loads(text)))
+                told.append(MonitorMessage(*json.loads(text)))
         return told
 
-    def say(self, text: str) -> None:
+    def post(self, text: str) -> None:
         """To all other machines; they hear it within a second or two."""
         self._put(text.encode())
 
-    def let_go(self) -> None:
+    def release_port(self) -> None:
         """Nothing more will be said, and who keeps the port may go."""
         self._put(_OVER)
 
@@ -202,9 +202,9 @@ class MonitorMailbox:
 
     # --- in a process of its own -------------------------------------------------------------------------------------
 
-    def keep(self) -> None:
+    def serve_until_over(self) -> None:
         """Listen, until the monitor has said its last text and others have heard it, or a while later."""
-        board, over = Board(), threading.Event()
+        board, over = MessageBoard(), threading.Event()
 
         def copy() -> None:
             while text := self._board.recv(MOST_TEXT):
@@ -229,9 +229,11 @@ class MonitorMailbox:
                 until = min(until, monotonic() + LEAVE_S)
             return over.is_set() and (board.is_read() or monotonic() > until)
 
-        Porter(self._listener, self._gates, self._secret, self._tls, self._given_up, self._turn_away).keep(is_over)
+        PortDispatcher(
+            self._listener, self._gates, self._secret, self._tls, self._given_up, self._turn_away
+        ).dispatch_until(is_over)
 
-    def _open(self, machine: int, board: Board) -> None:
+    def _open(self, machine: int, board: MessageBoard) -> None:
         gate, hello = self._gates[machine - 1], Hello(self._name, "", machine - 1, 0)
 
         def serve() -> None:
@@ -273,8 +275,8 @@ class RemoteMailbox:
     """From another machine to the first one's, by its monitor, which makes it before the fork. `gate` of `reach`: that
     of this machine."""
 
-    def __init__(self, name: str, reach: Reach) -> None:
-        self.met = Met()
+    def __init__(self, name: str, reach: ProxyAddress) -> None:
+        self.met = StartSignal()
         self._name, self._reach = name, reach
         self._channel: Channel | None = None
         self._known = 0
@@ -298,9 +300,9 @@ class RemoteMailbox:
             self._channel, self._known = channel, 0
         return True
 
-    def say(self, text: str) -> None:
+    def post(self, text: str) -> None:
         """To the first monitor. `ChannelLost`."""
-        self._call("say", text)
+        self._call("post", text)
 
     def news(self) -> list[str]:
         """What it has said since the last call. Shows that this monitor lives. `ChannelLost`."""
@@ -312,11 +314,11 @@ class RemoteMailbox:
         """Whether nothing has come through for `DEAD_S`."""
         return self._failing is not None and monotonic() - self._failing > DEAD_S
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Nothing more will be said."""
         if self._channel is not None:
             with suppress(OSError):
-                self._call("leave")
+                self._call("close")
         if self._channel is not None:
             self._channel.close()
             self._channel = None

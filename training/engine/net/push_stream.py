@@ -10,7 +10,7 @@ from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.worker_clock import T
 
 LANE: Final[Use] = "pushes"
-OFFERED: Final = ("push", "cursor.done")
+OFFERED: Final = ("push", "cursor.mark_done")
 """What may be asked over it."""
 
 
@@ -19,7 +19,7 @@ def has_lane(settings: Settings) -> bool:
     return settings.overlap and not settings.rule.waits
 
 
-class Lane:
+class PushStream:
     """One thread makes calls, in the order in which they were begun."""
 
     def __init__(self, channel: Channel) -> None:
@@ -33,20 +33,20 @@ class Lane:
         """As `Channel.open`, when the worker has been let in."""
         self.channel.open(within_s, pulse=False)
 
-    def begin(self, call: Callable[[], T]) -> "Future[T]":
+    def submit(self, call: Callable[[], T]) -> "Future[T]":
         """When all that were begun before are over."""
         return self._thread.submit(call)
 
-    def done(self, count: int) -> None:
+    def mark_done(self, count: int) -> None:
         """The worker's oldest claims are done when the pushes that were begun have come."""
 
         def tell() -> None:
             if not self.is_over:
-                self.channel.call("cursor.done", count)
+                self.channel.call("cursor.mark_done", count)
 
-        self._last = self.begin(tell)
+        self._last = self.submit(tell)
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait for all of them."""
         last, self._last = self._last, None
         if last is not None:

@@ -22,22 +22,22 @@ from scalebook.training.engine.coordination.measures import (
 from scalebook.training.engine.coordination.run import Membership
 from scalebook.training.engine.memory.region import COMMUNICATE, ROW, Control
 from scalebook.training.engine.net.calls import most_text
-from scalebook.training.engine.net.channel import Channel, ChannelLost, Reach
+from scalebook.training.engine.net.channel import Channel, ChannelLost, ProxyAddress
 from scalebook.training.engine.net.handshake import Hello, Refused, Secret
 from scalebook.training.engine.net.mailbox import RemoteMailbox
-from scalebook.training.engine.net.push_stream import LANE, Lane, has_lane
+from scalebook.training.engine.net.push_stream import LANE, PushStream, has_lane
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.remote_host import RemoteHost
-from scalebook.training.engine.net.remote_shared_state import RemoteCursor, RemoteMeetings, RemoteRows, RemoteSignals
+from scalebook.training.engine.net.remote_shared_state import RemoteCursor, RemoteExchange, RemoteRows, RemoteSignals
 from scalebook.training.engine.net.remote_tables import RemoteTableReads, refuse_first
 from scalebook.training.engine.net.version_mirror import coded_pulls, mirrored, plan_digest, refuse_far, settings_digest
-from scalebook.training.engine.rules.duration_summary import Took
+from scalebook.training.engine.rules.duration_summary import DurationSummary
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.table_optimizer import mark_tables
 from scalebook.training.engine.worker.join import make_client
 from scalebook.training.engine.worker.joined_worker import Joined
-from scalebook.training.engine.worker.worker_end import Figures, JoinedEnd, Need, Part
+from scalebook.training.engine.worker.worker_end import Figures, JoinedEnd, MemoryNeed, Part
 from scalebook.training.engine.worker_clock import Steps
 
 _PARTS: Final[tuple[Part, ...]] = ("compute", "data")
@@ -68,7 +68,7 @@ class RemoteJoined(Joined):
     channel: Channel
     hosts: list[RemoteHost] = field(repr=False)
     tables: list[RemoteTableReads] = field(repr=False)
-    lane: Lane | None = field(default=None, repr=False)
+    lane: PushStream | None = field(default=None, repr=False)
 
     @override
     def start_steps(self) -> Steps[None]:
@@ -95,7 +95,7 @@ class RemoteJoined(Joined):
 
     def _lay_kept(self) -> None:
         for host in self.hosts:
-            host.lay_kept()
+            host.sync_residuals()
 
     @override
     def detach(self) -> None:
@@ -105,7 +105,7 @@ class RemoteJoined(Joined):
             reads.give_back()
         super().detach()
         if self.lane is not None:
-            self.lane.settle()
+            self.lane.drain()
         self.channel.call("detach")
 
 
@@ -118,7 +118,7 @@ class RemoteEnd:
 
     def __init__(
         self,
-        reach: Reach,
+        reach: ProxyAddress,
         run: str,
         settings: Settings,
         worker: int,
@@ -138,10 +138,10 @@ class RemoteEnd:
         hello = Hello(run, settings_digest(settings), worker, 0)
         self.channel = Channel(reach, hello, most_text(workers), self._notes, lost, begins)
         self.channel.open(deadline_s)
-        self._lane = Lane(self.channel.second(LANE)) if has_lane(settings) else None
+        self._lane = PushStream(self.channel.second(LANE)) if has_lane(settings) else None
         self.cursor = RemoteCursor(self.channel, workers, self._lane)
         self.signals = RemoteSignals(self.channel)
-        self.meetings, self.rows = RemoteMeetings(self.channel, workers), RemoteRows(self.channel, worker, workers)
+        self.meetings, self.rows = RemoteExchange(self.channel, workers), RemoteRows(self.channel, worker, workers)
         if self._lane is not None:
             self._lane.open(deadline_s)
 
@@ -164,7 +164,7 @@ class RemoteEnd:
     def join(
         self,
         optimizers: Sequence[Optimizer],
-        announce: Callable[[Need], None] = lambda need: None,
+        announce: Callable[[MemoryNeed], None] = lambda need: None,
         model: Module | None = None,
     ) -> JoinedEnd:
         if model is not None:
@@ -181,7 +181,7 @@ class RemoteEnd:
             "join",
             plan_digest(mirror.plans, self.settings),
             body=[bytes_of(flat) for flat in flats] if self.worker == 0 else (),
-            meanwhile=lambda *need: announce(Need(*need)),
+            meanwhile=lambda *need: announce(MemoryNeed(*need)),
         )
         clients, hosts, tables = [], list[RemoteHost](), list[RemoteTableReads]()
         for section, optimizer, parameters, (seq, steps, since) in zip(
@@ -260,7 +260,8 @@ class RemoteEnd:
     def timings(self) -> Timings:
         workers, server = self.channel.call("timings")
         return Timings(
-            [None if one is None else Took(*one) for one in workers], None if server is None else Took(*server)
+            [None if one is None else DurationSummary(*one) for one in workers],
+            None if server is None else DurationSummary(*server),
         )
 
 
@@ -285,7 +286,7 @@ class Run(NamedTuple):
     settings: Settings
 
 
-class Notes:
+class WorkerNotes:
     """One short text for each number, in memory that processes share."""
 
     def __init__(self, count: int) -> None:
@@ -294,22 +295,22 @@ class Notes:
     def write(self, number: int, text: str) -> None:
         self._memory[number * _NOTE : (number + 1) * _NOTE] = text.encode()[: _NOTE - 1].ljust(_NOTE, b"\0")
 
-    def take(self, number: int) -> str:
+    def pop(self, number: int) -> str:
         """And forget it."""
         text = self._memory[number * _NOTE : (number + 1) * _NOTE].rstrip(b"\0").decode(errors="replace")
         self.write(number, "")
         return text
 
 
-class Passage(RemoteMailbox):
+class ServerConnection(RemoteMailbox):
     """To the server, from one of the other machines; made by its monitor before the fork. `machine`: its number, from
     1; `first`, `count`: of its workers. ValueError for settings that do not go between machines."""
 
     def __init__(self, run: Run, machine: int, first: int, count: int) -> None:
         refuse_far(run.settings)
-        super().__init__(run.name, Reach(run.host, run.port, run.secret, run.tls, machine - 1))
+        super().__init__(run.name, ProxyAddress(run.host, run.port, run.secret, run.tls, machine - 1))
         self._run, self._first = run, first
-        self._notes = Notes(count)
+        self._notes = WorkerNotes(count)
         self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # incarnations of the workers here, 0 before the first
         self._in = memoryview(mmap(-1, count))  # 1: this worker has been let in
         self._updates = memoryview(mmap(-1, 8 * count)).cast("q")  # that each worker here has seen
@@ -320,7 +321,7 @@ class Passage(RemoteMailbox):
         """Become worker `worker`, as soon as the server's monitor has met this machine, so that no run begins that is
         to be refused. Where the server is lost later this process ends at once, with `LOST_CODE`. `Refused`,
         `ChannelLost` where it cannot be reached for so long at first."""
-        self.met.await_number(deadline_s)
+        self.met.wait(deadline_s)
         run, place = self._run, worker - self._first
         is_first_life = self._lives[place] == 0
 
@@ -353,7 +354,7 @@ class Passage(RemoteMailbox):
 
     def why(self, worker: int) -> str:
         """Why a worker has ended whose server was lost; once, empty for others."""
-        return self._notes.take(worker - self._first)
+        return self._notes.pop(worker - self._first)
 
     def updates(self) -> int:
         """That workers here know to have been made: the server has made so many, and maybe more."""

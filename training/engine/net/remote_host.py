@@ -14,11 +14,11 @@ from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Encoder
 from scalebook.training.engine.memory.region import ROW, WAIT
 from scalebook.training.engine.net.channel import Buffers, Channel
-from scalebook.training.engine.net.push_stream import Lane
+from scalebook.training.engine.net.push_stream import PushStream
 from scalebook.training.engine.net.raw_tensors import as_laid_out, bytes_of
 from scalebook.training.engine.store.coded_traffic import CodedPulls
-from scalebook.training.engine.store.hosts import Host, Outcome, Push, Way
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest, Shard
 from scalebook.training.engine.worker_clock import Steps
 
@@ -41,11 +41,11 @@ class RemoteHost(Host):
 
     def __init__(
         self,
-        section: Section,
+        section: OptimizerPartition,
         channel: Channel,
         worker: int,
         pulls: CodedPulls | None = None,
-        lane: Lane | None = None,
+        lane: PushStream | None = None,
     ) -> None:
         super().__init__(section)
         self._channel, self._worker = channel, worker
@@ -72,7 +72,7 @@ class RemoteHost(Host):
     pipelines = False
 
     @override
-    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
+    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> EncodedPush:
         self._land()
         return super().send(worker, seq, gradients, valid)
 
@@ -95,7 +95,7 @@ class RemoteHost(Host):
         if self._lane is None:
             self._arrives(lambda: self._ask(self._channel, told, body))
             return self._known
-        self._under_way = self._lane.begin(partial(self._fly, self._lane, told, body))
+        self._under_way = self._lane.submit(partial(self._fly, self._lane, told, body))
         is_over = self._is_over or self._known.verdict is Verdict.END
         admitted = Verdict.ADMIT if push.valid else Verdict.DROP
         return Outcome(Verdict.END if is_over else admitted, self._known.staleness)
@@ -103,7 +103,7 @@ class RemoteHost(Host):
     def _ask(self, channel: Channel, told: tuple[Any, ...], body: Buffers) -> Any:
         return channel.call("push", *told, body=body, into=lambda reply: self._room(reply[4], self._coming))
 
-    def _fly(self, lane: Lane, told: tuple[Any, ...], body: Buffers) -> Any:
+    def _fly(self, lane: PushStream, told: tuple[Any, ...], body: Buffers) -> Any:
         """By the lane's thread."""
         reply = self._ask(lane.channel, told, body)
         lane.is_over |= Verdict(reply[0]) is Verdict.END
@@ -123,7 +123,7 @@ class RemoteHost(Host):
         self._known = Outcome(Verdict(verdict), staleness)
 
     @override
-    def receive(self, way: Way) -> list[Tensor | None]:
+    def receive(self, way: EncodedPush) -> list[Tensor | None]:
         """It is decoded where the shards are."""
         self._frames = way.frames
         return way.gradients
@@ -148,21 +148,21 @@ class RemoteHost(Host):
         return present, [bytes_of(part) for part in parts]
 
     @override
-    def keep(self, push: Push, outcome: Outcome) -> None:
+    def store_residuals(self, push: Push, outcome: Outcome) -> None:
         """And now and then where checkpoints are written from."""
-        super().keep(push, outcome)
+        super().store_residuals(push, outcome)
         if monotonic() - self._laid > LAY_S:
-            self.lay_kept()
+            self.sync_residuals()
 
-    def lay_kept(self) -> None:
+    def sync_residuals(self) -> None:
         """What the codec has left out of this worker's pushes so far is known where the shards are."""
         self._land()
         if self._coded is not None and (kept := self._coded.counting(self._worker)):
-            self._channel.call("lay_kept", self.section.number, body=[bytes_of(one) for one in kept])
+            self._channel.call("sync_residuals", self.section.number, body=[bytes_of(one) for one in kept])
             self._laid = monotonic()
 
     @override
-    def settle(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Steps[None]:
         """The stand-in settles what it has pushed when it begins and when it leaves."""
         self._land()
         yield from ()
@@ -170,7 +170,7 @@ class RemoteHost(Host):
     @override
     def await_turn(self, worker: int) -> Steps[None]:
         if not self._has_come and self._under_way is None:
-            self._control.seconds[worker * ROW + WAIT] += self._channel.call("turn", self.section.number)
+            self._control.seconds[worker * ROW + WAIT] += self._channel.call("await_turn", self.section.number)
         yield from ()
 
     @override
@@ -189,14 +189,14 @@ class RemoteHost(Host):
         return self._is_over
 
     @override
-    def look(self) -> None:
+    def fetch_full(self) -> None:
         self._land()
-        versions = self._channel.call("look", self.section.number, into=self._room_for_all)
+        versions = self._channel.call("fetch_full", self.section.number, into=self._room_for_all)
         for shard, version in zip(self._shards, versions, strict=True):
             shard.publish(version, *self._beside(shard))
 
     @override
-    def look_again(self) -> None:
+    def refetch(self) -> None:
         self._land()
         places = [shard.newest() for shard in self._shards]
         room = [bytes_of(shard.content(place)[0]) for shard, place in zip(self._shards, places, strict=True)]
@@ -205,16 +205,18 @@ class RemoteHost(Host):
         for shard, place, version in zip(self._shards, places, versions, strict=True):
             shard.publish(version, place.buffer, place.state)
         if self._coded is not None and (kept := self._coded.counting(self._worker)):
-            self._channel.call("kept", self.section.number, into=lambda _: [bytes_of(one) for one in kept])
+            self._channel.call("residuals", self.section.number, into=lambda _: [bytes_of(one) for one in kept])
         self.fetch_written()
 
     @override
-    def lay_down(self) -> None:
+    def publish_initial(self) -> None:
         self._land()
         content = [part for shard in self._shards for part in shard.content(shard.newest())]
         steps = self.section.counters.steps.tolist()
         versions = [shard.version for shard in self._shards]
-        self._channel.call("lay_down", self.section.number, versions, steps, body=[bytes_of(part) for part in content])
+        self._channel.call(
+            "publish_initial", self.section.number, versions, steps, body=[bytes_of(part) for part in content]
+        )
 
     @override
     def help(self) -> None:

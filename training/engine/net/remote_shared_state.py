@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scalebook.training.engine.coordination.worker_messages import Phase, PlateauStep
 from scalebook.training.engine.net.channel import Channel
-from scalebook.training.engine.net.push_stream import Lane
+from scalebook.training.engine.net.push_stream import PushStream
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.worker.cursor import Claim
@@ -23,21 +23,21 @@ class RemoteCursor:
     """A `DataCursor` for one worker, which asks for itself alone. Where pushes have a `lane`, what is done follows them
     there."""
 
-    def __init__(self, channel: Channel, workers: int, lane: Lane | None) -> None:
+    def __init__(self, channel: Channel, workers: int, lane: PushStream | None) -> None:
         self._call, self.workers, self._lane = channel.call, workers, lane
 
-    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
-        return bool(self._call("cursor.begin", epoch, batches, turns))
+    def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
+        return bool(self._call("cursor.enter_epoch", epoch, batches, turns))
 
-    def claim(self, worker: int) -> Claim | None:
-        claimed = self._call("cursor.claim")
+    def claim_batch(self, worker: int) -> Claim | None:
+        claimed = self._call("cursor.claim_batch")
         return None if claimed is None else Claim(*claimed)
 
-    def done(self, worker: int, count: int = 1) -> None:
+    def mark_done(self, worker: int, count: int = 1) -> None:
         if self._lane is not None:
-            self._lane.done(count)
+            self._lane.mark_done(count)
         else:
-            self._call("cursor.done", count)
+            self._call("cursor.mark_done", count)
 
     def outstanding(self, besides: Collection[int] = ()) -> int:
         return int(self._call("cursor.outstanding", list(besides)))
@@ -56,7 +56,7 @@ class RemoteCursor:
 
     def _settled(self, name: str) -> Any:
         if self._lane is not None:
-            self._lane.settle()
+            self._lane.drain()
         return self._call(name)
 
 
@@ -73,8 +73,8 @@ class RemoteSignals:
     def ask_to_stop(self) -> None:
         self._call("signals.ask_to_stop")
 
-    def begin(self) -> None:
-        self._call("signals.begin")
+    def mark_begun(self) -> None:
+        self._call("signals.mark_begun")
 
     def note_checkpoint(self, path: str | Path) -> None:
         self._call("signals.note_checkpoint", str(path))
@@ -86,23 +86,24 @@ class RemoteSignals:
         return [PlateauStep(*step) for step in self._call("signals.plateau_steps", since)]
 
 
-class RemoteMeetings:
-    """`Meetings`. ValueError for a letter of more than LETTER bytes. Letters travel as they are, behind lengths."""
+class RemoteExchange:
+    """`MessageExchange`. ValueError for a letter of more than LETTER bytes. Letters travel as they are, behind
+    lengths."""
 
     def __init__(self, channel: Channel, workers: int) -> None:
         self._call, self._workers = channel.call, workers
 
-    def enter(self, phase: Phase) -> None:
-        self._call("meetings.enter", int(phase))
+    def set_phase(self, phase: Phase) -> None:
+        self._call("meetings.set_phase", int(phase))
 
     def pass_by(self, place: int) -> None:
         self._call("meetings.pass_by", place)
 
-    def before(self, letter: bytes, what: str) -> dict[int, bytes]:
-        return self._letters("before", letter, what)
+    def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
+        return self._letters("gather_before_training", letter, what)
 
-    def meet(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
-        return self._letters("meet", letter, what, place, meanwhile=meanwhile)
+    def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+        return self._letters("all_gather", letter, what, place, meanwhile=meanwhile)
 
     def streams_differ(self, digest: int) -> bool:
         return bool(self._call("meetings.streams_differ", digest))
@@ -144,17 +145,17 @@ class RemoteRows:
         self._rows = torch.frombuffer(memory, dtype=torch.uint8)[: self._workers * row_bytes].view(-1, row_bytes)
         return self._rows
 
-    def show(self, parts: Sequence[tuple[int, int]]) -> None:
+    def publish(self, parts: Sequence[tuple[int, int]]) -> None:
         row = self._rows[self._worker]
         self._call(
-            "rows.show",
+            "rows.publish",
             [place for part in parts for place in part],
             body=[bytes_of(row[start:stop]) for start, stop in parts],
         )
 
-    def look(self, parts: Sequence[tuple[int, int, int]]) -> None:
+    def fetch(self, parts: Sequence[tuple[int, int, int]]) -> None:
         self._call(
-            "rows.look",
+            "rows.fetch",
             [place for part in parts for place in part],
             into=lambda _: [bytes_of(self._rows[worker, start:stop]) for worker, start, stop in parts],
         )

@@ -37,7 +37,7 @@ _MOVES: Final = frozenset({"bfloat16", "contiguous", "cpu", "cuda", "double", "f
 """They return the tensor itself where it is so already."""
 
 
-class Elsewhere(Tensor):
+class RemoteTensorStub(Tensor):
     """A tensor whose values are on another machine. Copies and what is detached from it are the same."""
 
     refuse: Refuse
@@ -55,9 +55,9 @@ class Elsewhere(Tensor):
             passes |= name not in _VALUES
         with torch._C.DisableTorchFunctionSubclass():
             if not passes:
-                mine = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Elsewhere)]
+                mine = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, RemoteTensorStub)]
                 if name in ("data", "detach"):
-                    return _elsewhere(func(*args), mine[0].refuse, Elsewhere)
+                    return _elsewhere(func(*args), mine[0].refuse, RemoteTensorStub)
                 if name in _MOVES and (few := mine[0].new_empty(0)) is func(few, *args[1:], **kwargs):
                     return mine[0]
                 writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
@@ -67,13 +67,13 @@ class Elsewhere(Tensor):
             return func(*args, **kwargs)
 
     @override
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Elsewhere":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RemoteTensorStub":
         if id(self) not in memo:
             none = torch.zeros((1,) * self.dim(), dtype=self.dtype).expand(self.shape)  # without memory
             is_parameter = isinstance(self, Parameter)
             copy = Parameter(none, self.requires_grad) if is_parameter else none
             memo[id(self)] = _elsewhere(copy, self.refuse, type(self))
-        copied: Elsewhere = memo[id(self)]
+        copied: RemoteTensorStub = memo[id(self)]
         return copied
 
     @override
@@ -85,7 +85,7 @@ class Elsewhere(Tensor):
         return f"{type(self).__name__}({list(self.shape)}, {self.dtype})"
 
 
-class ParameterElsewhere(Elsewhere, Parameter):
+class RemoteParameterStub(RemoteTensorStub, Parameter):
     """What a table's parameter is meanwhile: the same object. Another in the module's place would leave zeros, which
     nobody refuses to read, to the optimizer, the replica, a tied layer, and whoever has it from before.
 
@@ -94,19 +94,19 @@ class ParameterElsewhere(Elsewhere, Parameter):
 
 def keep_away(parameter: Parameter, refuse: Refuse) -> None:
     """Let nobody read its values, until `give_back`."""
-    _elsewhere(parameter, refuse, ParameterElsewhere)
+    _elsewhere(parameter, refuse, RemoteParameterStub)
 
 
 def give_back(parameter: Parameter) -> None:
     """Its values are here."""
-    if isinstance(parameter, ParameterElsewhere):
+    if isinstance(parameter, RemoteParameterStub):
         cast(Any, parameter).__class__ = Parameter
         del parameter.refuse
 
 
-def _elsewhere(tensor: Tensor, refuse: Refuse, kind: type[Elsewhere]) -> Elsewhere:
+def _elsewhere(tensor: Tensor, refuse: Refuse, kind: type[RemoteTensorStub]) -> RemoteTensorStub:
     tensor.__class__ = kind
-    assert isinstance(tensor, Elsewhere)
+    assert isinstance(tensor, RemoteTensorStub)
     tensor.refuse = refuse
     return tensor
 

@@ -6,7 +6,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from scalebook.training.engine.net.call_protocol import Offer, Reply, Room, count
+from scalebook.training.engine.net.call_protocol import CallSpec, Reply, Room, count
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.store.store_layout import TablePlan
@@ -54,9 +54,9 @@ class TableCalls:
         self._client = client
         self._numbers = torch.empty(MOST_ROWS, dtype=torch.int64)
 
-    def offers(self) -> dict[str, Offer]:
+    def offers(self) -> dict[str, CallSpec]:
         """By name."""
-        return {"rows": Offer((int, int, int), self._rows, self._room)}
+        return {"rows": CallSpec((int, int, int), self._rows, self._room)}
 
     def _table(self, section: int, place: int) -> TablePlan:
         for table in self._client(section).host.section.plan.tables:

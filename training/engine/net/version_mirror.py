@@ -15,14 +15,19 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.engine.coordination.run import SharedRun
-from scalebook.training.engine.memory.cow_mapping import Lending
+from scalebook.training.engine.memory.cow_mapping import CowMapping
 from scalebook.training.engine.net.push_stream import has_lane
 from scalebook.training.engine.rules.codecs import Fp32
 from scalebook.training.engine.rules.contradictions import FAR, Contradiction
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.coded_traffic import CodedPulls
-from scalebook.training.engine.store.optimizer_partition import Section, allocate, make_sections, plan_sections
-from scalebook.training.engine.store.store_layout import Capacity, SectionPlan, digest
+from scalebook.training.engine.store.optimizer_partition import (
+    OptimizerPartition,
+    allocate,
+    make_sections,
+    plan_sections,
+)
+from scalebook.training.engine.store.store_layout import Capacity, PartitionPlan, digest
 
 VERSIONS: Final = 2
 """The one that is held, and the one that comes; a third where it may come before the second is held."""
@@ -47,9 +52,9 @@ class Mirror(NamedTuple):
     """Of one worker's process."""
 
     run: SharedRun
-    plans: list[SectionPlan]
-    sections: list[Section]
-    lending: Lending | None
+    plans: list[PartitionPlan]
+    sections: list[OptimizerPartition]
+    lending: CowMapping | None
 
 
 def refuse_far(settings: Settings) -> None:
@@ -67,11 +72,11 @@ def mirrored(
     run = SharedRun(workers, given)
     plans = plan_sections(run, optimizers, _OfOne(VERSIONS + has_lane(settings)))
     allocate(run, plans)
-    return Mirror(run, plans, make_sections(run, plans, optimizers, worker, deadline_s), Lending.of(run.memory))
+    return Mirror(run, plans, make_sections(run, plans, optimizers, worker, deadline_s), CowMapping.of(run.memory))
 
 
 def coded_pulls(
-    plan: SectionPlan, settings: Settings, worker: int, parameters: Sequence[Parameter]
+    plan: PartitionPlan, settings: Settings, worker: int, parameters: Sequence[Parameter]
 ) -> CodedPulls | None:
     """What a worker knows of the versions, on both sides the same, where they travel as frames."""
     if not settings.pull_codec.codes:
@@ -85,6 +90,6 @@ def settings_digest(settings: Settings) -> str:
     return hashlib.blake2b(repr(replace(settings, trace=None)).encode(), digest_size=16).hexdigest()
 
 
-def plan_digest(plans: Sequence[SectionPlan], settings: Settings) -> int:
+def plan_digest(plans: Sequence[PartitionPlan], settings: Settings) -> int:
     """The same where shards and mirror lay out versions and states alike."""
     return digest(plans, replace(settings, trace=None))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from scalebook.training.engine.net.acceptor import Door
+from scalebook.training.engine.net.acceptor import ConnectionAcceptor
 from scalebook.training.engine.net.call_protocol import ReadCall, Reply
 from scalebook.training.engine.net.channel import ERRORS
 from scalebook.training.engine.net.handshake import Use
@@ -18,7 +18,7 @@ KEPT: Final = 4
 """Replies that may be asked for again: one, and those of calls within a call."""
 
 
-class Served(Protocol):
+class CallTable(Protocol):
     """What may be asked."""
 
     tell: Callable[..., None]
@@ -28,11 +28,11 @@ class Served(Protocol):
     def has_detached(self) -> bool:
         """Whether it has said that it may go."""
 
-    def asked(self, text: bytes) -> ReadCall:
+    def handle(self, text: bytes) -> ReadCall:
         """A call, read. ProtocolError."""
 
 
-class Said(NamedTuple):
+class SentFrame(NamedTuple):
     """A frame that is said again where a connection breaks."""
 
     kind: Kind
@@ -40,23 +40,25 @@ class Said(NamedTuple):
     body: Sequence[memoryview]
 
 
-class StandIn:
-    """Serves one worker, through however many connections, until it has detached and gone. `Gone` where it dies.
+class WorkerProxy:
+    """Serves one worker, through however many connections, until it has detached and gone. `WorkerGone` where it dies.
 
     Each call is carried out once: the number of one that was says so, and its reply is sent again. A newer connection
     takes an older one's place, of whose end nobody may have told this side. `first_s`: how long the worker may need to
     come.
     """
 
-    def __init__(self, calls: Served, door: Door, most_text: int, first_s: float, use: Use = "calls") -> None:
+    def __init__(
+        self, calls: CallTable, door: ConnectionAcceptor, most_text: int, first_s: float, use: Use = "calls"
+    ) -> None:
         self._calls, self._door, self._most_text, self._first_s = calls, door, most_text, first_s
         self._use: Use = use
         calls.tell = self._tell
         self._wire: Wire | None = None
         self._last = 0  # the newest call that was begun
         self._running: list[int] = []  # calls that wait for calls within them, the innermost last
-        self._replies: dict[int, Said] = {}
-        self._event = Said(Kind.EVENT, b"", ())
+        self._replies: dict[int, SentFrame] = {}
+        self._event = SentFrame(Kind.EVENT, b"", ())
 
     def serve(self) -> None:
         """To the end."""
@@ -91,7 +93,7 @@ class StandIn:
             return True
         if head.kind != Kind.CALL:
             raise ProtocolError("channel: no call")
-        asked = self._calls.asked(text)
+        asked = self._calls.handle(text)
         wire.body(head, asked.room)
         if head.number in self._replies:
             self._say(wire, head.number, self._replies[head.number])
@@ -108,26 +110,26 @@ class StandIn:
             raise ProtocolError("channel: a call out of order")
         return False
 
-    def _carried_out(self, asked: ReadCall, number: int) -> Said:
+    def _carried_out(self, asked: ReadCall, number: int) -> SentFrame:
         self._running.append(number)
         try:
             done = asked.carry_out()
             reply = done if isinstance(done, Reply) else Reply(done)
-            return Said(Kind.REPLY, json.dumps(reply.plain).encode(), reply.body)
+            return SentFrame(Kind.REPLY, json.dumps(reply.plain).encode(), reply.body)
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, it ends that worker, not this one
             kinds = [kind.__name__ for kind in type(error).__mro__ if kind.__name__ in ERRORS]
             name = kinds[0] if kinds else type(error).__name__
             text = str(error) if name != "OSError" else str(error.args[-1] if error.args else error)
-            return Said(Kind.ERROR, json.dumps([name, text[: self._most_text // 8]]).encode(), ())
+            return SentFrame(Kind.ERROR, json.dumps([name, text[: self._most_text // 8]]).encode(), ())
         finally:
             self._running.pop()
 
     def _tell(self, *plain: Any) -> None:
         """While a call is carried out: say something to the worker, and serve it until it has dealt with that."""
         number = self._running[-1]
-        self._event = Said(Kind.EVENT, json.dumps(plain).encode(), ())
+        self._event = SentFrame(Kind.EVENT, json.dumps(plain).encode(), ())
         if self._wire is not None:
             try:
                 self._say(self._wire, number, self._event)
@@ -137,5 +139,5 @@ class StandIn:
         self._serve(number)
 
     @staticmethod
-    def _say(wire: Wire, number: int, said: Said) -> None:
+    def _say(wire: Wire, number: int, said: SentFrame) -> None:
         wire.send(said.kind, number, said.text, said.body)

@@ -9,7 +9,7 @@ VALUES: Final = 100
 
 
 @dataclass(frozen=True)
-class Took:
+class DurationSummary:
     """So many times, in seconds. `cv`: standard deviation / mean. `values`: by size, each the mean of a hundredth of
     all times, so that together they have the same mean, and a tail."""
 
@@ -19,7 +19,7 @@ class Took:
     values: list[float]
 
 
-def took(counted: Iterable[tuple[float, float]], total: float, squares: float) -> Took | None:
+def took(counted: Iterable[tuple[float, float]], total: float, squares: float) -> DurationSummary | None:
     """Of (seconds, how often), where the seconds may be those of a class of times: `total` and `squares`, the sums of
     the seconds and of their squares, are exact. None where there is nothing."""
     by_size = sorted(pair for pair in counted if pair[1])
@@ -30,10 +30,10 @@ def took(counted: Iterable[tuple[float, float]], total: float, squares: float) -
     parts = _hundredths(by_size, count / VALUES)
     scale = mean / (math.fsum(parts) / VALUES)
     variance = max(0.0, squares / count - mean * mean)
-    return Took(round(count), mean, math.sqrt(variance) / mean, [part * scale for part in parts])
+    return DurationSummary(round(count), mean, math.sqrt(variance) / mean, [part * scale for part in parts])
 
 
-def together(several: Sequence[Took]) -> Took | None:
+def together(several: Sequence[DurationSummary]) -> DurationSummary | None:
     """Of several, each counting as often as it was measured; None of none."""
     counted = [(value, one.count / len(one.values)) for one in several for value in one.values]
     total = math.fsum(one.count * one.mean for one in several)

@@ -120,13 +120,13 @@ class Settings:
     def buffers(self, workers: int) -> int:
         """Versions of a shard that memory has room for: one held by each worker, the newest, and the one being written.
 
-        One fewer where a pusher's own base may be written over (`gives_base`), and under a synchronous rule, where a
-        worker that has pushed holds the newest version.
+        One fewer where a pusher's own base may be written over (`can_reuse_base`), and under a synchronous rule, where
+        a worker that has pushed holds the newest version.
         """
-        return workers + (1 if self.gives_base or self.rule.synchronous else 2)
+        return workers + (1 if self.can_reuse_base or self.rule.synchronous else 2)
 
     @property
-    def gives_base(self) -> bool:
+    def can_reuse_base(self) -> bool:
         """Whether an update may be written over the version that the pushed gradient was computed from, if only the
         pusher holds it.
 

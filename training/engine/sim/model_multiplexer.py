@@ -55,13 +55,13 @@ class _Own:
         ]
 
 
-class OneModel:
+class ModelMultiplexer:
     """`optimizers` are over the model's parameters, before training, and lend every push their hyper-parameters.
 
     `buffers()`: the model's, since a forward pass may put another tensor in the place of one; each worker begins with
     copies of what they are now, and one that returns goes on with its own. `seed`: worker w's random numbers are
-    those of `torch.manual_seed(seed + w)`, and of `streams` with that seed. From `show(worker)` until another is shown
-    the model is that worker's; `put` gives it other parameters meanwhile, to be looked at.
+    those of `torch.manual_seed(seed + w)`, and of `streams` with that seed. From `switch_to(worker)` until another is
+    shown the model is that worker's; `put` gives it other parameters meanwhile, to be looked at.
 
     Hyper-parameters: `begins(worker)` notes what they are when it begins its gradient, and they are so again while it
     is shown, so that a schedule's rate is that of the version it computes from. What somebody changes meanwhile
@@ -126,7 +126,7 @@ class OneModel:
         """It begins a gradient: these are its hyper-parameters."""
         self._own[worker].asked = [_hyper(optimizer) for optimizer in self._optimizers]
 
-    def show(self, worker: int) -> None:
+    def switch_to(self, worker: int) -> None:
         """Be the model of `worker`: its version, its buffers, its random numbers; without gradients."""
         own = self._own[worker]
         for parameter, mine in zip(self.parameters, own.parameters, strict=True):
@@ -210,11 +210,11 @@ class OneModel:
                 group.update({key: value for key, value in now.items() if group.get(key) is was.get(key)})
 
 
-class BetweenTurns:
+class BetweenWorkers:
     """What the one model shows while no worker's gradient is due: the newest version, lent; or a copy of it, which may
     be written to: that of a snapshot."""
 
-    def __init__(self, workers: SimulatedWorkers, one_model: OneModel) -> None:
+    def __init__(self, workers: SimulatedWorkers, one_model: ModelMultiplexer) -> None:
         self._workers, self._one_model = workers, one_model
         self._put: dict[int, Tensor] = {}
         self._is_copy = False
@@ -231,11 +231,11 @@ class BetweenTurns:
         self._is_copy = True
         self._one_model.put(self._put)
 
-    def leave(self) -> None:
+    def reset(self) -> None:
         """It is somebody's turn."""
         self._put, self._is_copy = {}, False
 
-    def settle(self, moment: str) -> None:
+    def check_foreign_writes(self, moment: str) -> None:
         """`WrittenError`, which says at which `moment`, where somebody has written into the model. Nothing while it is
         somebody's turn."""
         if not self._put:

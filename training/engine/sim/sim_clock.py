@@ -99,7 +99,7 @@ class SimulatedClock:
         self._seed = seed
         self._draws = Draws(seed)
 
-    def go_on_from(self, seconds: float) -> None:
+    def resume(self, seconds: float) -> None:
         """Before anything has happened: it is so late, and draws are others than those of the run that came here."""
         self.time_s = seconds
         self._draws = Draws(f"{self._seed} from {seconds!r}")

@@ -10,13 +10,13 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import SharedRun
-from scalebook.training.engine.coordination.worker_messages import SharedMeetings, SharedSignals
+from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
 from scalebook.training.engine.memory.region import ARRIVALS, ROW, SAMPLES, SharedRows
-from scalebook.training.engine.sim.model_multiplexer import BetweenTurns, OneModel
+from scalebook.training.engine.sim.model_multiplexer import BetweenWorkers, ModelMultiplexer
 from scalebook.training.engine.sim.sim_clock import SimulatedClock
 from scalebook.training.engine.sim.sim_workers import SimulatedWorkers
 from scalebook.training.engine.store.rebuilt_optimizer import packed, parameters_of
-from scalebook.training.engine.store.state_view import Showing
+from scalebook.training.engine.store.state_view import StateSwap
 from scalebook.training.engine.store.table_optimizer import is_table, mark_tables
 from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.cursor import Cursor
@@ -24,9 +24,9 @@ from scalebook.training.engine.worker.shared_end import SharedEnd
 from scalebook.training.engine.worker.sparse_rows import RowReaders, sources_of
 from scalebook.training.engine.worker.worker_end import (
     LocalState,
-    Need,
+    MemoryNeed,
     Part,
-    Pushed,
+    PushResult,
     RandomStream,
     Residuals,
     Snapshot,
@@ -40,7 +40,7 @@ class SimulatedJoined:
     def __init__(
         self,
         workers: SimulatedWorkers,
-        one_model: OneModel,
+        one_model: ModelMultiplexer,
         optimizers: Sequence[Optimizer],
         notice: Callable[[], None],
         run: SharedRun,
@@ -52,7 +52,7 @@ class SimulatedJoined:
         self.last = 0
         """Whose turn it was last."""
         self._pending: bool | None = None  # handed over and not pushed: whether it is valid
-        self._between = BetweenTurns(workers, one_model)
+        self._between = BetweenWorkers(workers, one_model)
         self._has_started = self._has_begun = self._has_ended = False
         self._readers: RowReaders | None = None
         self._show_again(0)
@@ -99,34 +99,34 @@ class SimulatedJoined:
     def rest(self) -> None:
         """Nothing: each rests by itself when it finds no data."""
 
-    def settle(self, moment: str, thorough: bool = True) -> None:
+    def check_foreign_writes(self, moment: str, thorough: bool = True) -> None:
         """What somebody has written into the model belongs to the worker whose turn it is, or comes in between two."""
         if self.due is None:
-            self._between.settle(moment)
+            self._between.check_foreign_writes(moment)
             return
         self.one_model.carry(self.due)
-        self.workers.joined[self.due].settle(moment, thorough)
+        self.workers.joined[self.due].check_foreign_writes(moment, thorough)
         self._show_again(self.due)
 
     def pull(self, moment: str = "between two pulls") -> None:
         """Nothing: who computes next has pulled when it began."""
 
-    def turn(self) -> int | None:
-        """See `PlayingEnd`."""
+    def next_gradient(self) -> int | None:
+        """See `SimulationEnd`."""
         self.push_pending()
-        self._between.settle("between two steps, since its last step, validation or checkpoint")
+        self._between.check_foreign_writes("between two steps, since its last step, validation or checkpoint")
         if not self._has_begun:
             self._has_begun = True
-            self.workers.begin()
+            self.workers.begin_all()
         self.due = None if self._has_ended else self.workers.next()
         if self.due is None:
             return None
         self.last = self.due
-        self._between.leave()
+        self._between.reset()
         for number, client in enumerate(self._clients(self.due)):
             self.one_model.steps_change(self.due, number, client.notes.keys)
         self._notice()
-        self.one_model.show(self.due)
+        self.one_model.switch_to(self.due)
         return self.due
 
     def hand_over(self, valid: bool) -> None:
@@ -157,7 +157,7 @@ class SimulatedJoined:
             return
         self.push_pending()
         self._has_ended, self.due = True, None
-        self.workers.end()
+        self.workers.end_all()
         self._between.show_newest()
 
     def wait_for_others(self) -> None:
@@ -189,7 +189,7 @@ class SimulatedJoined:
         for client in self.clients:
             client.hide_state()
         if self._readers is not None:
-            self._readers.end()
+            self._readers.restore_modules()
         with torch.no_grad():
             for parameter in self.one_model.parameters:
                 if not is_table(parameter):  # lent privately, as it is in the end
@@ -238,7 +238,7 @@ class SimulatedClient:
     def __init__(self, joined: SimulatedJoined, number: int, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self._joined, self._number = joined, number
-        self._state = Showing(optimizer, self._read_state, lambda: tuple(joined.versions))
+        self._state = StateSwap(optimizer, self._read_state, lambda: tuple(joined.versions))
 
     @property
     def version(self) -> int:
@@ -254,18 +254,18 @@ class SimulatedClient:
             return self._joined.workers.joined[self._joined.due].clients[self._number].steps
         return max(joined.clients[self._number].steps for joined in self._joined.workers.joined.values())
 
-    def push(self, valid: bool = True) -> Pushed:
+    def push(self, valid: bool = True) -> PushResult:
         """Hand over; what becomes of it only `completed` can say."""
         self._joined.hand_over(valid)
-        return Pushed(self.version, applied=valid, staleness=0, is_last=False)
+        return PushResult(self.version, applied=valid, staleness=0, is_last=False)
 
-    def completed(self, pushed: Pushed) -> Pushed:
+    def completed(self, pushed: PushResult) -> PushResult:
         """A gradient that still travels, or waits for a round, counts as applied until it is known to be refused."""
         worker = self._joined.last
         self._joined.push_pending()
         outcome = self._joined.workers.pushed.get(worker, pushed)
         is_last = self._joined.client(self._number).host.section.admission.is_over()
-        return Pushed(self.version, outcome.applied, outcome.staleness, is_last, outcome.was_sent)
+        return PushResult(self.version, outcome.applied, outcome.staleness, is_last, outcome.was_sent)
 
     def groups(self) -> list[dict[str, Any]]:
         """With what steps have made of them by now; where workers step by themselves, those of worker 0."""
@@ -300,7 +300,7 @@ class SimulatedClient:
 
 
 class SimulatedEnd(SharedEnd):
-    """A `PlayingEnd`. To the run's shared parts (signals, meetings) it is worker 0."""
+    """A `SimulationEnd`. To the run's shared parts (signals, meetings) it is worker 0."""
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class SimulatedEnd(SharedEnd):
         deadline_s: float,
         cursor: Cursor,
         signals: SharedSignals,
-        meetings: SharedMeetings,
+        meetings: SharedExchange,
         rows: SharedRows,
     ) -> None:
         super().__init__(run, 0, deadline_s, cursor, signals, meetings, rows)
@@ -343,7 +343,7 @@ class SimulatedEnd(SharedEnd):
     def join(
         self,
         optimizers: Sequence[Optimizer],
-        announce: Callable[[Need], None] = lambda need: None,
+        announce: Callable[[MemoryNeed], None] = lambda need: None,
         model: Module | None = None,
     ) -> SimulatedJoined:
         assert self._work is not None, "play first"
@@ -354,7 +354,7 @@ class SimulatedEnd(SharedEnd):
             )
         if model is not None:
             mark_tables(model)
-        one_model = OneModel(optimizers, self._buffers, self._seed, self._streams)
+        one_model = ModelMultiplexer(optimizers, self._buffers, self._seed, self._streams)
 
         def begins(worker: int) -> None:
             if self.workers > 1:  # alone, its hyper-parameters are those of when it pushes, as in any Trainer
@@ -370,22 +370,22 @@ class SimulatedEnd(SharedEnd):
         return self._joined
 
     @property
-    def turn_of(self) -> int:
+    def current_worker(self) -> int:
         return 0 if self._joined is None else self._joined.last
 
-    def turn(self) -> int | None:
+    def next_gradient(self) -> int | None:
         assert self._joined is not None, "join first"
-        return self._joined.turn()
+        return self._joined.next_gradient()
 
-    def go_on_from(self, seconds: float) -> None:
-        self._clock.go_on_from(seconds)
+    def resume(self, seconds: float) -> None:
+        self._clock.resume(seconds)
 
     def add_time(self, part: Part, seconds: float) -> None:
         """Nothing: a virtual worker's time is what the clock says."""
 
     def add_samples(self, samples: int) -> None:
         """To the worker whose turn it is, or was last."""
-        self._run.control.counters[self.turn_of * ROW + SAMPLES] += samples
+        self._run.control.counters[self.current_worker * ROW + SAMPLES] += samples
 
     def note_memory(self, size: int) -> None:
         """Nothing: it is of all workers together."""

@@ -18,15 +18,15 @@ from scalebook.training.engine.sim.scheduler import Computes, Life, Scheduler, W
 from scalebook.training.engine.sim.sim_clock import SimulatedClock
 from scalebook.training.engine.store.coded_traffic import Carrier
 from scalebook.training.engine.store.hosts import InlineHost
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.store.slots import Average, Slots
-from scalebook.training.engine.store.store_layout import Capacity, SectionPlan
+from scalebook.training.engine.store.store_layout import Capacity, PartitionPlan
 from scalebook.training.engine.trace import Origin
-from scalebook.training.engine.worker.join import Common, join_steps
+from scalebook.training.engine.worker.join import ProcessShared, join_steps
 from scalebook.training.engine.worker.joined_worker import Joined
 from scalebook.training.engine.worker.shared_state import Work
-from scalebook.training.engine.worker.worker_end import Need, Pushed
+from scalebook.training.engine.worker.worker_end import MemoryNeed, PushResult
 from scalebook.training.engine.worker_clock import Steps, T, Wait
 
 
@@ -87,7 +87,7 @@ class SimulatedAdmission(Admission):
         return is_in
 
 
-class SimulatedSection(Section):
+class SimulatedPartition(OptimizerPartition):
     """A dense round is one sum; nothing here takes real time that would be worth measuring."""
 
     forgets: ClassVar[bool] = False
@@ -117,7 +117,7 @@ class SummedSlots(Slots):
     else it is copied into a slot's memory.
     """
 
-    def __init__(self, plan: SectionPlan, memory: Tensor, control: Control, section: int, takes_over: bool) -> None:
+    def __init__(self, plan: PartitionPlan, memory: Tensor, control: Control, section: int, takes_over: bool) -> None:
         super().__init__(plan, memory, control, section)
         self._takes_over = takes_over
         self._room = self._gradients[0]
@@ -230,7 +230,7 @@ class _Releasing(Joined):
         for client in self.clients:
             client.replica.arrive()
             for shard in client.host.section.shards:
-                shard.let_go(self.membership.worker)
+                shard.unpin(self.membership.worker)
 
 
 class SimulatedWorkers:
@@ -242,7 +242,8 @@ class SimulatedWorkers:
     it, and may raise. `deadline_s` is of waits for locks, which nobody else holds.
 
     `next` says whose gradient is due; put it into the parameters of `joined[worker]`, whose values are those of the
-    version that it pulled, and call `push`. One model can do that for all of them: `OneModel`, whose `make` is given.
+    version that it pulled, and call `push`. One model can do that for all of them: `ModelMultiplexer`, whose `make` is
+    given.
     """
 
     def __init__(
@@ -255,22 +256,22 @@ class SimulatedWorkers:
         gradient_s: Callable[[int], float] | None = None,
         watch: Watch | None = None,
         begins: Callable[[int], None] = lambda worker: None,
-        announce: Callable[[Need], None] = lambda need: None,
+        announce: Callable[[MemoryNeed], None] = lambda need: None,
     ) -> None:
         assert run.control.clock is clock, "SharedRun(workers, settings, clock)"
         assert not run.settings.has_servers, "servers are the clock's"
         self.run, self.clock = run, clock
         self._make, self._work, self._deadline_s = make, work, deadline_s
         self._begins, self._gradient_s = begins, gradient_s or clock.gradient_s
-        self._common = Common(
+        self._common = ProcessShared(
             SimulatedCapacity(),
-            SimulatedSection,
+            SimulatedPartition,
             SimulatedServers if clock.settings.server_process else SimulatedHost,
             _Releasing if may_release(run.settings) else Joined,
             in_turn=True,
         )
         self.joined: dict[int, Joined] = {}
-        self.pushed: dict[int, Pushed] = {}
+        self.pushed: dict[int, PushResult] = {}
         """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
         self._resting: set[int] = set()
         event = run.control.event
@@ -289,7 +290,7 @@ class SimulatedWorkers:
             self.joined[worker] = joined
 
     @property
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[OptimizerPartition]:
         """One for each optimizer, the same for all workers."""
         return self._common.sections
 
@@ -297,7 +298,7 @@ class SimulatedWorkers:
         """All workers' `Joined.start`; what has been written into worker 0's parameters since is the first version."""
         self._in_turn(lambda worker: self.joined[worker].start_steps())
 
-    def begin(self) -> None:
+    def begin_all(self) -> None:
         """Let all begin, in order; once, before `next`."""
         for worker, joined in sorted(self.joined.items()):
             self.scheduler.live(worker, self._life(worker, joined))
@@ -319,11 +320,11 @@ class SimulatedWorkers:
         """Let what travels arrive, as far as it does before the next gradient is due."""
         self.scheduler.advance()
 
-    def end(self) -> None:
+    def end_all(self) -> None:
         """Nobody begins another gradient, and those under way are given up; what was pushed arrives and is applied."""
         self._ended = True
         if not self.scheduler.has_begun:
-            self.begin()
+            self.begin_all()
         self.scheduler.give_up(lambda worker: self.joined[worker].finish_steps())
         due = self.scheduler.next()
         assert due is None, f"worker {due} computes after the end"
@@ -346,7 +347,7 @@ class SimulatedWorkers:
                     results[worker] = end.value
         return results
 
-    def _join_steps(self, worker: int, announce: Callable[[Need], None] = lambda need: None) -> Steps[Joined]:
+    def _join_steps(self, worker: int, announce: Callable[[MemoryNeed], None] = lambda need: None) -> Steps[Joined]:
         membership = self.run.member(worker, self._deadline_s)
         return join_steps(self.run, membership, self._make(worker), announce, self._common)
 
@@ -372,7 +373,7 @@ class SimulatedWorkers:
             self.pushed[worker] = yield from client.push_steps(self._valid)
             for parameter in client.replica.parameters:
                 parameter.grad = None
-        self._work.done(worker)
+        self._work.mark_pushed(worker)
         if self._resting:
             self.run.control.event.wake()  # who rests may wait for this
 
@@ -391,7 +392,7 @@ class SimulatedWorkers:
         return bool(late)
 
     def _takes(self, worker: int) -> bool:
-        return not self._ended and self._work.take(worker)
+        return not self._ended and self._work.claim_batch(worker)
 
     def _rest_steps(self, worker: int, joined: Joined) -> Steps[bool]:
         """Wait for what a death may bring back. Whether something has come: it is taken, and may be computed."""

@@ -10,10 +10,10 @@ from torch import Tensor
 from scalebook.training.engine.codecs.coder import Coder, Spec
 from scalebook.training.engine.memory.device import Device, Image, Mark, Registered, landing
 from scalebook.training.engine.memory.layout import retyped
-from scalebook.training.engine.memory.region import SectionCounters
+from scalebook.training.engine.memory.region import PartitionCounters
 from scalebook.training.engine.rules.codecs import Codec
 from scalebook.training.engine.store.shard import Newest, Shard
-from scalebook.training.engine.store.store_layout import SectionPlan
+from scalebook.training.engine.store.store_layout import PartitionPlan
 
 
 class Carrier:
@@ -25,7 +25,7 @@ class Carrier:
 
     def __init__(
         self,
-        plan: SectionPlan,
+        plan: PartitionPlan,
         device: Device,
         parameters: Sequence[Tensor],
         lands: bool = True,
@@ -102,12 +102,12 @@ class CodedPushes:
     """The pushes of one optimizer, a frame for each shard; in each process that pushes or replays.
 
     What a worker keeps (its residual) lies in shared memory, twice. `encode` writes the one that does not count, and
-    `keep` makes it count by one store: once the gradient is admitted. So a gradient that is dropped leaves the residual
-    as it was before, and a worker that is started again goes on with it.
+    `store_residual` makes it count by one store: once the gradient is admitted. So a gradient that is dropped leaves
+    the residual as it was before, and a worker that is started again goes on with it.
     """
 
     def __init__(
-        self, section: int, plan: SectionPlan, memory: Tensor, counters: SectionCounters, codec: Codec
+        self, section: int, plan: PartitionPlan, memory: Tensor, counters: PartitionCounters, codec: Codec
     ) -> None:
         self._section, self._plan, self._counters = section, plan, counters
         self._memory = memory
@@ -140,20 +140,20 @@ class CodedPushes:
                 gradients[place] = gradient
         return gradients
 
-    def keep(self, worker: int, seq: int) -> None:
+    def store_residual(self, worker: int, seq: int) -> None:
         """The push has been admitted: what was left out of it counts for the next."""
         for plan, counters in zip(self._plan.shards, self._counters.shards, strict=True):
             if plan.kept:
                 counters.kept[worker] = seq << 1 | 1 - (counters.kept[worker] & 1)
 
     def come_back(self, worker: int, shards: Sequence[Shard]) -> None:
-        """A worker that died may have done so between its last push and `keep`."""
+        """A worker that died may have done so between its last push and `store_residual`."""
         begun = self._counters.begun[worker]
         for plan, shard in zip(self._plan.shards, shards, strict=True):
             if plan.kept and shard.applied(worker) >= begun > shard.counters.kept[worker] >> 1:
                 shard.counters.kept[worker] = begun << 1 | 1 - (shard.counters.kept[worker] & 1)
 
-    def kept(self, worker: int) -> list[Tensor]:
+    def residuals(self, worker: int) -> list[Tensor]:
         """Copies of what a worker keeps, by shard; while it pushes, of some moment between two of its pushes."""
         return [self._read(number, worker) for number, plan in enumerate(self._plan.shards) if plan.kept]
 
@@ -165,7 +165,7 @@ class CodedPushes:
         ]
 
     def room(self, worker: int) -> list[Tensor]:
-        """Where what a worker keeps elsewhere may be written, before it counts by `keep`."""
+        """Where what a worker keeps elsewhere may be written, before it counts by `store_residual`."""
         pairs = enumerate(self._plan.shards)
         return [
             p.kept_memory(self._memory, worker, 1 - (self._counters.shards[n].kept[worker] & 1))
@@ -208,7 +208,7 @@ class CodedPulls:
     is part of the next difference: errors feed back by themselves.
     """
 
-    def __init__(self, plan: SectionPlan, codec: Codec, worker: int, known: list[Tensor]) -> None:
+    def __init__(self, plan: PartitionPlan, codec: Codec, worker: int, known: list[Tensor]) -> None:
         self._plan, self._delta, self._worker, self.known = plan, not codec.whole, worker, known
         self._count = 0
         specs = [[Spec(field.shape, field.dtype) for field in shard.version.fields] for shard in plan.shards]
@@ -225,7 +225,7 @@ class CodedPulls:
         """Bytes of the largest frames, by shard."""
         return [coder.most for coder in self._coders]
 
-    def take(self, number: int, newest: Sequence[Tensor], without: Set[int]) -> int:
+    def advance(self, number: int, newest: Sequence[Tensor], without: Set[int]) -> int:
         """Bring what is known of a shard to what it is now; returns the bytes of its frame. `newest`: the shard's own
         parameters; those at the places in `without` do not travel."""
         frame = self.encode(number, newest, without)
@@ -234,7 +234,7 @@ class CodedPulls:
 
     @torch.no_grad()
     def encode(self, number: int, newest: Sequence[Tensor], without: Set[int]) -> Tensor:
-        """The frame from which others learn a shard's parameters as `take` does."""
+        """The frame from which others learn a shard's parameters as `advance` does."""
         self._count += 1  # each draws anew, also of one version
         places, coder = self._plan.shards[number].parameters, self._coders[number]
         given: list[Tensor | None] = [

@@ -26,7 +26,7 @@ _SCALARS: Final = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
-class Noted:
+class NotedParts:
     """What is to be kept as text: entries of param groups, as (number of the group, key), and attributes. `room`: bytes
     for it; 0: there is nothing."""
 
@@ -35,7 +35,7 @@ class Noted:
     room: int = 0
 
     @classmethod
-    def of(cls, parts: Iterable["Noted"]) -> "Noted":
+    def of(cls, parts: Iterable["NotedParts"]) -> "NotedParts":
         """Of an optimizer whose parts have this."""
         given = list(parts)
         keys = frozenset(key for part in given for key in part.keys)
@@ -51,7 +51,7 @@ class GroupNote:
 
 
 @dataclass(frozen=True)
-class Text:
+class NotedText:
     """What was noted: by group and key, by the key of the state, by the name of the attribute."""
 
     groups: list[dict[str, GroupNote]]
@@ -59,19 +59,19 @@ class Text:
     attributes: dict[str, Any]
 
 
-def write(text: Text) -> bytes:
+def write(text: NotedText) -> bytes:
     """ValueError, naming the key, for what cannot be written."""
     groups = [{key: [note.since, plain(key, note.value)] for key, note in group.items()} for group in text.groups]
     others = [{key: plain(key, value) for key, value in kept.items()} for kept in (text.state, text.attributes)]
     return json.dumps([groups, *others]).encode()
 
 
-def read(text: bytes) -> Text:
+def read(text: bytes) -> NotedText:
     """The inverse of `write`."""
     groups, *others = json.loads(text)
     state, attributes = ({key: value_of(value) for key, value in kept.items()} for kept in others)
     notes = [{key: GroupNote(since, value_of(value)) for key, (since, value) in group.items()} for group in groups]
-    return Text(notes, state, attributes)
+    return NotedText(notes, state, attributes)
 
 
 def strangers(optimizer: Optimizer) -> dict[Any, Any]:
@@ -84,7 +84,7 @@ def noted_text(optimizer: Optimizer, keys: Iterable[tuple[int, str]], attributes
     groups: list[dict[str, GroupNote]] = [{} for _ in optimizer.param_groups]
     for number, key in keys:
         groups[number][key] = GroupNote(0, optimizer.param_groups[number][key])
-    return write(Text(groups, strangers(optimizer), {name: vars(optimizer)[name] for name in attributes}))
+    return write(NotedText(groups, strangers(optimizer), {name: vars(optimizer)[name] for name in attributes}))
 
 
 def can_be_noted(value: object) -> bool:
@@ -101,7 +101,7 @@ def is_scalar(value: object) -> bool:
     return type(value) in _SCALARS or (isinstance(value, Tensor) and value.numel() == 1)
 
 
-class Before:
+class ChangedEntries:
     """How param groups and attributes were; `changed` says what a step has changed since."""
 
     def __init__(self, optimizer: Optimizer) -> None:

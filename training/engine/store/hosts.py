@@ -12,7 +12,7 @@ from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import METER, PUSHED, ROW, WAIT
 from scalebook.training.engine.rules.codecs import rounded_to, stays_finite
 from scalebook.training.engine.store.coded_traffic import Carrier
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.trace import Origin
 from scalebook.training.engine.worker_clock import Steps, Wait
@@ -46,7 +46,7 @@ class Push(NamedTuple):
         return Origin(self.worker, self.seq, base.version, base.buffer, self.pulled)
 
 
-class Way(NamedTuple):
+class EncodedPush(NamedTuple):
     """A gradient on its way. `frames`: by shard, None where it travels as it is. `sizes`: bytes by shard."""
 
     gradients: list[Tensor | None]
@@ -62,7 +62,8 @@ class Outcome(NamedTuple):
 
 
 class Host(ABC):
-    """One worker's way to the shards of one optimizer; every wait ends with a TimeoutError after `Section.deadline_s`.
+    """One worker's way to the shards of one optimizer; every wait ends with a TimeoutError after
+    `OptimizerPartition.deadline_s`.
 
     A push is applied at most once, even if a process dies in the middle of it. When `push` returns, the worker may
     write to the memory of its gradients again. Methods that may have to wait return steps, which the run's clock takes
@@ -74,7 +75,7 @@ class Host(ABC):
     pipelines: ClassVar[bool] = True
     """Whether it takes gradients from the device itself, a shard applied while the next is on its way."""
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: OptimizerPartition) -> None:
         self.section = section
         self._control, self._admission, self._shards = section.control, section.admission, section.shards
         self._rule, self._deadline_s = section.admission.rule, section.deadline_s
@@ -108,7 +109,7 @@ class Host(ABC):
         self._bringer = Carrier(plan, device, parameters, lands=not carries or not plan.slots)
         self._carrier = self._bringer if carries else None
 
-    def leave(self) -> None:
+    def release_carriers(self) -> None:
         """At the end of the worker: nothing is under way any more."""
         for carrier in (self._bringer, self._rounder):
             if carrier is not None:
@@ -149,7 +150,7 @@ class Host(ABC):
         """Hand in a gradient and return what became of it. TimeoutError when nothing happens for the deadline."""
 
     @abstractmethod
-    def settle(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Steps[None]:
         """Wait until the last push of `worker` has been applied; returns at once where `push` waits for that."""
 
     @abstractmethod
@@ -177,19 +178,20 @@ class Host(ABC):
         """Of a push whose turn has come: whether its round was never completed, since a worker was asked to stop."""
         return self._admission.is_stopped and self._admission.version() <= min(base.version for base in bases)
 
-    def look(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+    def fetch_full(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
         """Before whole versions and states are read here: have the newest. In shared memory they are there."""
 
-    def look_again(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
-        """Before training, when worker 0 may have written into the versions that are held: have that. As `look`."""
+    def refetch(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+        """Before training, when worker 0 may have written into the versions that are held: have that. As
+        `fetch_full`."""
 
-    def lay_down(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+    def publish_initial(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
         """By worker 0, before training, when it has written here into versions and states: they are the run's. As
-        `look`."""
+        `fetch_full`."""
 
     def pull(self, worker: int) -> list[Newest]:
         """Take the newest version of each shard for `worker`. Nobody writes to these versions before its next pull."""
-        return [shard.hold(worker) for shard in self._shards]
+        return [shard.pin(worker) for shard in self._shards]
 
     def sizes(self, gradients: Sequence[Tensor | None]) -> Sequence[int]:
         """Bytes, by shard, of those `gradients` that are there (not None); one entry for each parameter. Of a sparse
@@ -202,30 +204,31 @@ class Host(ABC):
             return sizes
         return [size + _of_rows(gradients, of) for size, of in zip(sizes, self._row_bytes, strict=True)]
 
-    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> Way:
+    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> EncodedPush:
         """Encode what is to be pushed, where it is encoded at all."""
         if self._coded is not None and not valid:  # only that it is there travels
-            return Way([None] * len(gradients), None, [0] * len(self._shards))
+            return EncodedPush([None] * len(gradients), None, [0] * len(self._shards))
         if self._carrier is None:
             gradients = self._brought(gradients)
         if self._coded is None:
-            return Way(gradients, None, self.sizes(gradients))
+            return EncodedPush(gradients, None, self.sizes(gradients))
         frames = self._coded.encode(worker, seq, gradients)
-        return Way(gradients, frames, [frame.numel() for frame in frames])
+        return EncodedPush(gradients, frames, [frame.numel() for frame in frames])
 
-    def receive(self, way: Way) -> list[Tensor | None]:
+    def receive(self, way: EncodedPush) -> list[Tensor | None]:
         """The gradients as they arrive; valid until the next call."""
         if self._coded is None or way.frames is None:
             return way.gradients
         return self._coded.decode(way.frames)
 
-    def keep(self, push: Push, outcome: Outcome) -> None:
+    def store_residuals(self, push: Push, outcome: Outcome) -> None:
         """After a push: what a codec left out of a gradient that was admitted is added to the worker's next one."""
         if self._coded is not None and self.keeps and push.valid and outcome.verdict is Verdict.ADMIT:
-            self._coded.keep(push.worker, push.seq)
+            self._coded.store_residual(push.worker, push.seq)
 
     def come_back(self, worker: int) -> None:
-        """Of a worker that died in a push and is back, once that is settled: as `keep`, if it had come so far."""
+        """Of a worker that died in a push and is back, once that is settled: as `store_residuals`, if it had come so
+        far."""
         if self._coded is not None and self.keeps:
             self._coded.come_back(worker, self._shards)
 
@@ -276,10 +279,10 @@ def _of_rows(gradients: Sequence[Tensor | None], tables: Sequence[tuple[int, int
 class InlineHost(Host):
     """No process in between: one pass over the parameters for each update, and no copy for SGD."""
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: OptimizerPartition) -> None:
         super().__init__(section)
         self._places = [shard.plan.parameters for shard in section.shards]
-        self._gives_base = self._control.settings.gives_base
+        self._gives_base = self._control.settings.can_reuse_base
 
     def push(self, push: Push) -> Steps[Outcome]:
         if self._rule.gathers:
@@ -301,7 +304,7 @@ class InlineHost(Host):
             self._apply(push)
         return Outcome(verdict, staleness)
 
-    def settle(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Steps[None]:
         """Nothing to wait for: a push returns after it has been applied."""
         yield from ()
 
@@ -356,14 +359,14 @@ class ProcessHost(Host):
     A worker's replica is a version in shared memory, as under the inline host: a pull copies nothing.
     """
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: OptimizerPartition) -> None:
         super().__init__(section)
         self._overlap, self._serial = self._control.settings.overlap, self._control.settings.serial
 
     def push(self, push: Push) -> Steps[Outcome]:
         if self._rule.gathers:
             return (yield from self._contribute(push))
-        yield from self.settle(push.worker)
+        yield from self.flush(push.worker)
         staleness = self._staleness(push)
         if not push.valid:
             return Outcome(Verdict.DROP, staleness)
@@ -376,16 +379,16 @@ class ProcessHost(Host):
                 verdict = self._admission.judge(push.worker, push.seq, staleness)
                 if verdict is Verdict.ADMIT and self._serial:
                     self._hand_in(push)
-                    yield from self.settle(push.worker)
+                    yield from self.flush(push.worker)
             if verdict is not Verdict.ADMIT:
                 return Outcome(verdict, staleness)
             if not self._serial:
                 self._hand_in(push)
         if not self._overlap:
-            yield from self.settle(push.worker)
+            yield from self.flush(push.worker)
         return Outcome(Verdict.ADMIT, staleness)
 
-    def settle(self, worker: int) -> Steps[None]:
+    def flush(self, worker: int) -> Steps[None]:
         if self._rule.gathers or self._settled(worker):
             return
         asked = self._now()
@@ -431,6 +434,6 @@ class ProcessHost(Host):
         self._waited(worker, asked)
 
 
-def make_host(section: Section) -> Host:
+def make_host(section: OptimizerPartition) -> Host:
     """The host that the settings ask for."""
     return ProcessHost(section) if section.control.settings.has_servers else InlineHost(section)

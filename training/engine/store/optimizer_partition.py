@@ -16,7 +16,7 @@ from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.rounds import Rounds
 from scalebook.training.engine.store.shard import Shard
 from scalebook.training.engine.store.slots import Slots
-from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity, SectionPlan, plan_section
+from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity, PartitionPlan, plan_section
 from scalebook.training.engine.trace import ShardTrace
 
 
@@ -36,7 +36,7 @@ def all_applied(optimizers: Sequence[Optimizer], settings: Settings, workers: in
     return [applied(optimizer, settings, workers) for optimizer in optimizers]
 
 
-class Section:
+class OptimizerPartition:
     """The parts that hosts and servers work with. `first_shard` is the shard that this process begins with."""
 
     forgets: ClassVar[bool] = True
@@ -45,8 +45,8 @@ class Section:
     """Whether what a worker needs for itself is measured here."""
 
     def __init__(
-        self, number: int, plan: SectionPlan, memory: Tensor, control: Control, optimizer: Optimizer, first_shard: int,
-        deadline_s: float, row_memory: Tensor | None = None, device: Device | None = None,
+        self, number: int, plan: PartitionPlan, memory: Tensor, control: Control, optimizer: Optimizer,
+        first_shard: int, deadline_s: float, row_memory: Tensor | None = None, device: Device | None = None,
     ) -> None:  # fmt: skip
         """`device`: that of the worker, by default the one that the parameters lie on."""
         settings, counters = control.settings, control.sections[number]
@@ -87,11 +87,11 @@ class Section:
 
 def plan_sections(
     run: SharedRun, optimizers: Sequence[Optimizer], capacity: Capacity = OF_PROCESSES
-) -> list[SectionPlan]:
+) -> list[PartitionPlan]:
     """Plan the memory of all optimizers, one behind the other."""
     if not 1 <= len(optimizers) <= SECTIONS:
         raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
-    plans: list[SectionPlan] = []
+    plans: list[PartitionPlan] = []
     start = rows_start = 0
     for optimizer in all_applied(optimizers, run.settings, run.control.workers):
         plans.append(plan_section(optimizer, run.settings, run.control.workers, start, rows_start, capacity))
@@ -99,18 +99,18 @@ def plan_sections(
     return plans
 
 
-def allocate(run: SharedRun, plans: Sequence[SectionPlan]) -> None:
+def allocate(run: SharedRun, plans: Sequence[PartitionPlan]) -> None:
     """Take the memory that was planned; by one process. Too little is an OSError."""
     run.memory.allocate(plans[-1].end)
     run.row_memory.reserve(plans[-1].rows_end)
 
 
 def make_sections(
-    run: SharedRun, plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], first_shard: int, deadline_s: float,
-    device: Device | None = None, kind: type[Section] = Section,
-) -> list[Section]:  # fmt: skip
+    run: SharedRun, plans: Sequence[PartitionPlan], optimizers: Sequence[Optimizer], first_shard: int,
+    deadline_s: float, device: Device | None = None, kind: type[OptimizerPartition] = OptimizerPartition,
+) -> list[OptimizerPartition]:  # fmt: skip
     """All sections of this process, over the run's memory. `first_shard`: the shard to begin with. `device`: as
-    `Section` takes it."""
+    `OptimizerPartition` takes it."""
     memory = run.memory.map()
     row_memory = run.row_memory.map() if plans[-1].rows_end else None
     for counters in run.control.sections[: len(plans)]:
@@ -124,7 +124,7 @@ def make_sections(
     return sections
 
 
-def register(sections: Sequence[Section], memory: Tensor) -> None:
+def register(sections: Sequence[OptimizerPartition], memory: Tensor) -> None:
     """Let the device of this process copy from and to `memory`, which these sections lie in."""
     device = next((section.device for section in sections if not section.device.is_host), None)
     if device is not None:

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.engine.hyper import Groups
-from scalebook.training.engine.store.group_changes import GroupNote, Text, read, strangers, write
+from scalebook.training.engine.store.group_changes import GroupNote, NotedText, read, strangers, write
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.state_discovery import StateEntry, cut_out, filled
 from scalebook.training.engine.store.store_layout import ShardPlan
@@ -40,7 +40,7 @@ class StepNotes:
         length = int.from_bytes(room[:_LENGTH], "little")
         return bytes(room[_LENGTH : _LENGTH + length])
 
-    def show(self, buffer: int) -> None:
+    def load_version(self, buffer: int) -> None:
         """Let the optimizer have what the version in this buffer has."""
         if (text := self.text(buffer)) == self._text:
             return
@@ -52,7 +52,7 @@ class StepNotes:
         vars(self._optimizer).update(noted.attributes)
         self._text = text
 
-    def take(self, groups: Groups, base: int) -> None:
+    def load_groups(self, groups: Groups, base: int) -> None:
         """Before a step: these hyper-parameters, of a worker that has seen version `base`."""
         self._text = b""
         for own, given, since in zip(self._optimizer.param_groups, groups, self._since, strict=True):
@@ -70,7 +70,7 @@ class StepNotes:
                     since[key] = version
         self._put(buffer)
 
-    def begin(self, buffer: int, version: int, groups: Groups | None = None, of: Optimizer | None = None) -> None:
+    def set_initial(self, buffer: int, version: int, groups: Groups | None = None, of: Optimizer | None = None) -> None:
         """The optimizer as it is, or with what these groups have, and with the attributes `of` another, is what
         `version` has, the first of a run."""
         if of is not None:
@@ -90,7 +90,7 @@ class StepNotes:
             for group, entries in zip(groups, self._since, strict=True)
         ]
         attributes = {name: own[name] for name in self._attributes if name in own}
-        text, room = write(Text(noted, strangers(self._optimizer), attributes)), self._rooms[buffer]
+        text, room = write(NotedText(noted, strangers(self._optimizer), attributes)), self._rooms[buffer]
         if len(text) + _LENGTH > len(room):
             raise outgrown(self._optimizer)
         room[: _LENGTH + len(text)] = len(text).to_bytes(_LENGTH, "little") + text
@@ -133,7 +133,7 @@ class Slot:
 
 
 @dataclass
-class Formed:
+class StructuredEntry:
     """A value of a parameter's state that is neither a tensor nor a number: its form, and the slots of its tensors."""
 
     parameter: Parameter
@@ -162,14 +162,16 @@ class SharedState:
             else:
                 holes.setdefault((entry.parameter, entry.name), []).append(slot)
         parameters = parameters_of(optimizer)
-        self._formed = [Formed(parameters[at], name, form, holes.get((at, name), [])) for at, name, form in plan.forms]
+        self._formed = [
+            StructuredEntry(parameters[at], name, form, holes.get((at, name), [])) for at, name, form in plan.forms
+        ]
         self._slots = [(parameters[number], slots) for number, slots in self.by_place.items()]
 
     def memory(self, which: int) -> Tensor:
         """All bytes of state 0 or 1 (uint8)."""
         return self._bytes[which]
 
-    def begin(self, newest: int, has_copy: bool = True) -> int:
+    def begin_step(self, newest: int, has_copy: bool = True) -> int:
         """Before a step: copy the newest state, and give the copy to the optimizer; returns which of the two it is. Not
         `has_copy`: of the copy nothing is there yet but what the optimizer has state of."""
         if self.is_empty:
@@ -207,7 +209,7 @@ class SharedState:
         for formed in self._formed:
             self._read_formed(formed, which, present)
 
-    def _read_formed(self, formed: Formed, which: int, present: Tensor) -> None:
+    def _read_formed(self, formed: StructuredEntry, which: int, present: Tensor) -> None:
         """A constant comes with the rest of its parameter's state."""
         if formed.slots and present[formed.slots[0].index]:
             self._optimizer.state[formed.parameter][formed.name] = filled(
@@ -236,7 +238,7 @@ class SharedState:
         for formed in self._formed:
             self._write_formed(formed, which, present)
 
-    def _write_formed(self, formed: Formed, which: int, present: Tensor) -> None:
+    def _write_formed(self, formed: StructuredEntry, which: int, present: Tensor) -> None:
         state = self._optimizer.state.get(formed.parameter, {})
         if (value := state.get(formed.name)) is None and formed.slots:
             return

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.memory.region import STARTED, Control
-from scalebook.training.engine.store.optimizer_partition import Section, make_sections, plan_sections
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition, make_sections, plan_sections
 from scalebook.training.engine.store.table_optimizer import mark_tables
 
 
@@ -18,7 +18,7 @@ class Server:
     the place of a dead one goes on where that one was: nothing is lost, and nothing applied twice.
     """
 
-    def __init__(self, number: int, control: Control, sections: list[Section], deadline_s: float) -> None:
+    def __init__(self, number: int, control: Control, sections: list[OptimizerPartition], deadline_s: float) -> None:
         self.number, self._control, self._deadline_s = number, control, deadline_s
         self._sections = [section for section in sections if number < len(section.shards)]
         self._next = 0  # the worker that is looked at first, so that none is served before another twice
@@ -47,7 +47,7 @@ class Server:
                 return True
         return False
 
-    def _serve(self, section: Section) -> bool:
+    def _serve(self, section: OptimizerPartition) -> bool:
         """Apply one push, or this shard's part of a round; False when there is none."""
         if section.admission.rule.gathers:
             version = section.shards[self.number].version
@@ -66,7 +66,7 @@ class Server:
         self._control.event.wake()
         return True
 
-    def _pending(self, section: Section) -> int | None:
+    def _pending(self, section: OptimizerPartition) -> int | None:
         """A worker whose push lies ready for this shard."""
         shard, workers = section.shards[self.number], self._control.workers
         for offset in range(workers):

@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from scalebook.training.engine.hyper import Groups
-from scalebook.training.engine.memory.lock import Held
+from scalebook.training.engine.memory.lock import HeldLock
 from scalebook.training.engine.memory.region import (
     AGE,
     APPLIED,
@@ -122,11 +122,11 @@ class Shard:
         row_memory: Tensor | None = None,
         forgets: bool = True,
     ) -> None:
-        """`forgets`: as `Section` has it."""
+        """`forgets`: as `OptimizerPartition` has it."""
         self.plan, self.counters = plan, counters
-        self.applying = Held(counters.apply_lock, deadline_s)
+        self.applying = HeldLock(counters.apply_lock, deadline_s)
         """The apply lock, under which alone `apply` may be called and the optimizer's state be read."""
-        self._versions = Held(
+        self._versions = HeldLock(
             counters.version_lock, deadline_s
         )  # for microseconds: nobody else takes a version, chooses, publishes
         self.flats = [plan.version_memory(memory, buffer) for buffer in range(plan.buffers)]
@@ -161,7 +161,7 @@ class Shard:
         """Updates applied so far; needs no lock."""
         return int(self.counters.newest[0] >> 17)
 
-    def hold(self, worker: int) -> Newest:
+    def pin(self, worker: int) -> Newest:
         """Make the newest version the one that `worker` uses; does not wait for an update under way."""
         with self._versions:
             newest = self.newest()
@@ -180,7 +180,7 @@ class Shard:
         assert self.tables is not None
         return self.tables.read(self.tables.at[self.plan.parameters.index(place)], rows, version)
 
-    def let_go(self, worker: int) -> None:
+    def unpin(self, worker: int) -> None:
         """It uses none any more, until it holds one again."""
         with self._versions:
             self.counters.held[worker] = -1
@@ -238,7 +238,7 @@ class Shard:
         target = self._free(newest.buffer, giver)
         mine = _damped([groups[number] for number in self.plan.groups], rate)
         in_blocks = self._blocks is not None and self._blocks.can(newest.state, gradients, mine)
-        state = self._state.begin(newest.state, has_copy=not in_blocks)
+        state = self._state.begin_step(newest.state, has_copy=not in_blocks)
         if self._damping.compensates:
             gradients = self._compensated(gradients, newest.buffer, origins[0], state)
         if in_blocks and self._blocks is not None:
@@ -298,8 +298,8 @@ class Shard:
         """Have these hyper-parameters for the next step, of a worker that has seen version `base`. The param groups as
         they are then, where nothing is noted of what a step may change there."""
         if self.notes is not None:
-            self.notes.show(source)
-            self.notes.take(groups, base)
+            self.notes.load_version(source)
+            self.notes.load_groups(groups, base)
             return []
         for own, given in zip(self.optimizer.param_groups, groups, strict=True):
             own.update({key: value for key, value in given.items() if key != "params"})
@@ -365,7 +365,7 @@ class Shard:
                 view.copy_(parameter)
         self._state.write(0)
         if self.notes is not None:
-            self.notes.begin(0, 0)
+            self.notes.set_initial(0, 0)
         if self.tables is not None and with_tables:
             given = parameters_of(self._made_of)
             state = {place: self._made_of.state.get(given[self.plan.parameters[place]], {}) for place in tables}
@@ -380,7 +380,7 @@ class Shard:
             self.tables.recover(newest.version)
         self._state.read(newest.state)
         if self.notes is not None:
-            self.notes.show(newest.buffer)
+            self.notes.load_version(newest.buffer)
         state: dict[Any, Any] = copied(self.optimizer.state_dict()["state"])
         if self.tables is not None:
             for place in self.tables.at:
@@ -410,7 +410,7 @@ class Shard:
         self._state.replace(mine)
         if self.notes is not None:
             of_mine = None if groups is None else [groups[number] for number in self.plan.groups]
-            self.notes.begin(newest.buffer, version, of_mine, self._made_of)
+            self.notes.set_initial(newest.buffer, version, of_mine, self._made_of)
         self.publish(version, newest.buffer, 0)
 
 

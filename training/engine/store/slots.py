@@ -8,12 +8,12 @@ from torch import Tensor
 
 from scalebook.training.engine.hyper import Encoder, Groups, decode
 from scalebook.training.engine.memory.region import Control
-from scalebook.training.engine.store.store_layout import SectionPlan
+from scalebook.training.engine.store.store_layout import PartitionPlan
 from scalebook.training.engine.store.table_optimizer import rows_of
 from scalebook.training.engine.trace import Origin
 
 
-class Filled(NamedTuple):
+class FilledSlot(NamedTuple):
     """One slot's gradients, in the order of the optimizer's parameters, and what they travel with."""
 
     gradients: list[Tensor | None]
@@ -32,7 +32,7 @@ class Slots:
     """The slots of one optimizer. A slot is written by one worker and read when it is registered or pushed."""
 
     def __init__(
-        self, plan: SectionPlan, memory: Tensor, control: Control, section: int, row_memory: Tensor | None = None
+        self, plan: PartitionPlan, memory: Tensor, control: Control, section: int, row_memory: Tensor | None = None
     ) -> None:
         self._counters, self._shards = control.sections[section], len(plan.shards)
         self._parts = parts = [plan.slot_memory(memory, slot) for slot in range(plan.slots)]
@@ -119,13 +119,13 @@ class Slots:
             gradients[place] = mean(present, 1 if is_sum else len(valid))
         return Average(gradients, filled[-1].groups)
 
-    def read(self, slot: int) -> Filled:
+    def read(self, slot: int) -> FilledSlot:
         """The gradients in a slot, as views into shared memory, each of its parameter's shape and type."""
         present = self._flags[slot].tolist()
         gradients = [g if here else None for g, here in zip(self._gradients[slot], present, strict=True)]
         for place, table in self._table_at.items():
             gradients[place] = self._read_rows(slot, table) if present[place] else None
-        return Filled(gradients, self._groups(slot), bool(self._counters.valid[slot]))
+        return FilledSlot(gradients, self._groups(slot), bool(self._counters.valid[slot]))
 
     def origin(self, slot: int, shard: int) -> Origin:
         """Where a slot's gradient comes from, as one shard sees it."""
@@ -158,5 +158,5 @@ def mean(present: Sequence[Tensor], count: int) -> Tensor | None:
     return total.coalesce() if total.is_sparse else total
 
 
-def _part(row_memory: Tensor, plan: SectionPlan, slot: int) -> Tensor:
+def _part(row_memory: Tensor, plan: PartitionPlan, slot: int) -> Tensor:
     return row_memory[plan.rows_at + slot * plan.rows.nbytes :]

@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from scalebook.training.engine.store.group_changes import (
     ROOM,
-    Before,
-    Noted,
+    ChangedEntries,
+    NotedParts,
     can_be_noted,
     images,
     is_scalar,
@@ -79,7 +79,7 @@ NUMBERS: Final[Mapping[type, torch.dtype]] = {bool: torch.int64, int: torch.int6
 @dataclass(frozen=True)
 class StateEntry:
     """What an optimizer keeps for a parameter: a tensor, or a Python number when `number` names its type. `hole`: which
-    tensor of a value that has a form (`Found.forms`); None: the value itself."""
+    tensor of a value that has a form (`FoundState.forms`); None: the value itself."""
 
     parameter: int
     name: str
@@ -88,16 +88,16 @@ class StateEntry:
     hole: int | None = None
 
 
-class Found(NamedTuple):
+class FoundState(NamedTuple):
     """What an optimizer keeps: tensors and numbers; the forms of other values, by parameter and name; and what is to be
     noted beside the state of its parameters."""
 
     entries: list[StateEntry]
     forms: dict[tuple[int, str], Any]
-    noted: Noted
+    noted: NotedParts
 
 
-def discover(optimizer: Optimizer) -> Found:
+def discover(optimizer: Optimizer) -> FoundState:
     """What the optimizer will keep, found by a few steps on copies; random numbers are left alone.
 
     ValueError, naming the optimizer and what to do, for one whose state cannot live beside the parameters: it needs
@@ -110,7 +110,7 @@ def discover(optimizer: Optimizer) -> Found:
         raise unfit(optimizer, "it wraps another optimizer, whose state is not its own")
     entries: list[StateEntry] = []
     forms: dict[tuple[int, str], Any] = {}
-    noted: list[Noted] = []
+    noted: list[NotedParts] = []
     chunk: list[int] = []
     size = 0
     parameters = parameters_of(optimizer)
@@ -123,15 +123,15 @@ def discover(optimizer: Optimizer) -> Found:
             forms |= {(chunk[number], name): form for (number, name), form in found.forms.items()}
             noted.append(found.noted)
             chunk, size = [], 0
-    return Found(entries, forms, Noted.of(noted))
+    return FoundState(entries, forms, NotedParts.of(noted))
 
 
-def _discover(optimizer: Optimizer, places: Sequence[int]) -> Found:
+def _discover(optimizer: Optimizer, places: Sequence[int]) -> FoundState:
     """What it keeps for the parameters at `places`, numbered in this order."""
     parameters = parameters_of(optimizer)
     copies = [Parameter(trial(parameters[place])) for place in places]
     tried = train(rebuild(optimizer, copies, places))
-    before = Before(tried)
+    before = ChangedEntries(tried)
     with torch.random.fork_rng(devices=[]):
         for parameter in copies:
             parameter.grad = trial_gradient(parameter, torch.ones_like(parameter))
@@ -154,23 +154,23 @@ def _discover(optimizer: Optimizer, places: Sequence[int]) -> Found:
             raise unfit(optimizer, f"its state {key[1]!r} is a {type(form).__name__} that changes")
     noted = _noted(optimizer, tried, before)
     numbers = groups_of(optimizer, places)
-    return Found(last, forms, replace(noted, keys=frozenset((numbers[group], key) for group, key in noted.keys)))
+    return FoundState(last, forms, replace(noted, keys=frozenset((numbers[group], key) for group, key in noted.keys)))
 
 
-def _noted(optimizer: Optimizer, tried: Optimizer, before: Before) -> Noted:
+def _noted(optimizer: Optimizer, tried: Optimizer, before: ChangedEntries) -> NotedParts:
     """What the steps of the trial have changed beside the state of parameters."""
     groups, names = before.changed()
     attributes = [name for name in names if is_scalar(vars(tried)[name])]
     if others := set(names) - set(attributes):
         raise unfit(optimizer, f"a step changes its attribute {min(others)!r}")
     if not groups and not attributes and not strangers(tried):
-        return Noted()
+        return NotedParts()
     for number, key in groups:
         if not can_be_noted(tried.param_groups[number][key]):
             raise unfit(optimizer, f"a step changes {key!r} of its param groups, which is not a number")
     if not all(isinstance(key, str) and can_be_noted(value) for key, value in strangers(tried).items()):
         raise unfit(optimizer, "it keeps tensors that belong to no parameter")
-    return Noted(frozenset(groups), frozenset(attributes), 2 * len(noted_text(tried, groups, attributes)) + ROOM)
+    return NotedParts(frozenset(groups), frozenset(attributes), 2 * len(noted_text(tried, groups, attributes)) + ROOM)
 
 
 def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> None:
@@ -213,7 +213,7 @@ def _notes_alike(optimizer: Optimizer, whole: Optimizer, part: Optimizer, cut: S
     return all(alike) and images(strangers(part)) == images(strangers(whole))
 
 
-def refuse_own_rate(optimizer: Optimizer, found: Found) -> None:
+def refuse_own_rate(optimizer: Optimizer, found: FoundState) -> None:
     """ValueError, beside a damping that multiplies learning rates, for one whose steps change them."""
     if any(key == "lr" for _, key in found.noted.keys):
         raise ValueError(

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 State = dict[str, Any]
 
 
-class ShownState(defaultdict[Tensor, State]):
+class OptimizerStateView(defaultdict[Tensor, State]):
     """Takes the place of `optimizer.state`, to be read: `read` gives the newest state, `version` says when it changes.
 
     A copy or pickle of it is a plain state. What is written into it does not reach the run.
@@ -80,14 +80,14 @@ class ShownState(defaultdict[Tensor, State]):
         return super().items()
 
 
-class Showing:
+class StateSwap:
     """Lets an optimizer show, in the place of its own state, that of the run in which it is: from `show` to `hide`."""
 
     def __init__(
         self, optimizer: Optimizer, read: Callable[[], Mapping[Tensor, State]], version: Callable[[], object]
     ) -> None:
-        """`read` and `version` as `ShownState` takes them."""
-        self.optimizer, self._shown = optimizer, ShownState(read, version)
+        """`read` and `version` as `OptimizerStateView` takes them."""
+        self.optimizer, self._shown = optimizer, OptimizerStateView(read, version)
 
     @property
     def is_on(self) -> bool:

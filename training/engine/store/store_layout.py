@@ -15,10 +15,10 @@ from scalebook.training.engine.memory.layout import ALIGNMENT, Layout, cut, lay_
 from scalebook.training.engine.memory.row_log import RowLog
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables
-from scalebook.training.engine.store.group_changes import Noted
+from scalebook.training.engine.store.group_changes import NotedParts
 from scalebook.training.engine.store.rebuilt_optimizer import groups_of, parameters_of
 from scalebook.training.engine.store.state_discovery import (
-    Found,
+    FoundState,
     StateEntry,
     discover,
     refuse_coupling,
@@ -29,7 +29,7 @@ from scalebook.training.engine.store.table_optimizer import is_table, refuse_opt
 ROOM: Final = 1024  # bytes by which hyper-parameters may grow, as numbers get more digits
 MOST_RECORDS: Final = 16384  # updates that a log can go back
 NOTHING: Final = Layout((), 0)
-NOTED: Final = Noted()
+NOTED: Final = NotedParts()
 ADDRESSES: Final = 2**40  # bytes of address space that a log may have; it takes what it writes
 
 
@@ -83,7 +83,7 @@ class ShardPlan:
     log_at: int = 0
     records: int = 0
     notes: Layout = NOTHING
-    noted: Noted = NOTED
+    noted: NotedParts = NOTED
     forms: tuple[tuple[int, str, Any], ...] = ()
 
     @property
@@ -136,7 +136,7 @@ class ShardPlan:
 
 
 @dataclass(frozen=True)
-class SectionPlan:
+class PartitionPlan:
     """One optimizer: its shards, and the slots where gradients lie that are gathered or wait for a server.
 
     `gradients` is the layout of one slot's gradients, all shards, in the order of the optimizer's parameters; behind
@@ -197,7 +197,7 @@ def plan_section(
     start: int = 0,
     rows_start: int = 0,
     capacity: Capacity = OF_PROCESSES,
-) -> SectionPlan:
+) -> PartitionPlan:
     """Plan the memory of one optimizer from byte `start`, in that for rows from `rows_start`; refuses optimizers as
     `discover` and `refuse_coupling` do."""
     refuse_optimizer(optimizer)
@@ -233,7 +233,7 @@ def plan_section(
     hyper = lay_out([("settings", torch.zeros(length, dtype=torch.uint8))], start=flags.nbytes)
     planned = [table for shard in shards for table in shard.tables]
     rows = _record([(table, 1) for table in planned]) if planned else NOTHING
-    return SectionPlan(tuple(shards), gradients, flags, hyper, slots, start, rows, rows_start)
+    return PartitionPlan(tuple(shards), gradients, flags, hyper, slots, start, rows, rows_start)
 
 
 def _with_tables(
@@ -278,7 +278,7 @@ def _has_rows(entry: StateEntry) -> bool:
 def _plan_shard(
     optimizer: Optimizer,
     parameters: Sequence[tuple[str, Tensor]],
-    found: Found,
+    found: FoundState,
     settings: Settings,
     workers: int,
     start: int,
@@ -319,7 +319,7 @@ def _without_rows(entry: StateEntry, of_table: bool) -> Tensor:
     return entry.example[:0] if of_table and _has_rows(entry) else entry.example
 
 
-def digest(plans: Sequence[SectionPlan], settings: Settings) -> int:
+def digest(plans: Sequence[PartitionPlan], settings: Settings) -> int:
     """A number that differs, all but surely, between different plans; fits an int64."""
     layouts = [
         [

@@ -12,17 +12,17 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
-from scalebook.training.engine.store.hosts import Host, Outcome, Push, Way
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.rebuilt_optimizer import has_modes, packed
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.trace import WorkerTrace
-from scalebook.training.engine.worker.group_view import ShownNotes
+from scalebook.training.engine.worker.group_view import GroupView
 from scalebook.training.engine.worker.replica import Replica
 from scalebook.training.engine.worker.run_state import RunState
 from scalebook.training.engine.worker.table_reads import TableReads
-from scalebook.training.engine.worker.worker_end import LocalState, Pushed, WrittenError
+from scalebook.training.engine.worker.worker_end import LocalState, PushResult, WrittenError
 from scalebook.training.engine.worker_clock import Steps
 
 
@@ -48,7 +48,7 @@ class OwnTime:
     Not where the worker was interrupted in between (a validation, a checkpoint, a rest).
     """
 
-    def __init__(self, worker: int, section: Section) -> None:
+    def __init__(self, worker: int, section: OptimizerPartition) -> None:
         self._control, self._worker, self._shards = section.control, worker, section.shards
         self._is_noted = section.number == 0 and section.times_workers
         self._last: float | None = None
@@ -151,7 +151,7 @@ class Client:
         self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
         self._to_compare = COMPARED
         self.state = RunState(host, replica, optimizer)
-        self.notes = ShownNotes(host.section, optimizer)
+        self.notes = GroupView(host.section, optimizer)
         self.bases: list[Newest] = []
         self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
         self._clock, self._now = control.clock, control.clock.now
@@ -188,32 +188,32 @@ class Client:
     def begin_steps(self) -> Steps[None]:
         """Before the first gradient: wait until the rule lets this worker begin, then pull."""
         self._own.interrupted()
-        yield from self.host.settle(self._worker)
+        yield from self.host.flush(self._worker)
         self.host.come_back(self._worker)
         yield from self.host.await_turn(self._worker)
-        self.settle("between two pulls", thorough=True)
+        self.check_foreign_writes("between two pulls", thorough=True)
         yield from self._begin_anew_steps()
 
     def _begin_anew_steps(self) -> Steps[None]:
         yield from self._pull_steps()
 
-    def push(self, valid: bool = True) -> Pushed:
+    def push(self, valid: bool = True) -> PushResult:
         """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
 
         `valid` False: the gradients are not to be applied (infinite under a loss scaler, say); the rule counts the push
-        all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `settle`.
+        all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `check_foreign_writes`.
         """
         return self._clock.play(self.push_steps(valid))
 
-    def completed(self, pushed: Pushed) -> Pushed:
+    def completed(self, pushed: PushResult) -> PushResult:
         """The same: a process of its own has waited for all there is to know."""
         return pushed
 
-    def push_steps(self, valid: bool = True) -> Steps[Pushed]:
+    def push_steps(self, valid: bool = True) -> Steps[PushResult]:
         """The steps of `push`."""
         self.replica.await_gradients()  # that is computing, and not yet a part of the push
         started, waited = self._now(), self._waited()
-        self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
+        self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
         gradients, groups = self._gradients(), self.pushed_groups
         if self._clip is not None:
             clip_(self._clip, gradients)
@@ -225,7 +225,7 @@ class Client:
             gradients, valid, is_sent = self._sum.gradients, self._sum.valid, self._sum.is_full
         return (yield from self._send_steps(PendingPush(gradients, groups, valid, usable, started, waited, is_sent)))
 
-    def _send_steps(self, push: PendingPush) -> Steps[Pushed]:
+    def _send_steps(self, push: PendingPush) -> Steps[PushResult]:
         """Hand in what is to be sent, wait for the rule, and let the replica become what follows."""
         verdict, staleness = Verdict.ADMIT, 0
         if push.is_sent:
@@ -239,7 +239,7 @@ class Client:
         is_last = verdict is Verdict.END or self.host.is_over()
         self._communicated(push.started, push.waited)
         self._own.pushed()
-        return Pushed(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
+        return PushResult(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
 
     def _arrive_steps(self, push: PendingPush) -> Steps[None]:
         """What the replica becomes after a push."""
@@ -257,14 +257,14 @@ class Client:
         if not self._sum.is_left:
             return True
         started, waited = self._now(), self._waited()
-        self.settle("after its last step", thorough=True)
+        self.check_foreign_writes("after its last step", thorough=True)
         verdict, _ = yield from self.hand_in(self._sum.gradients, self._sum.groups, valid=True)
         self._sum.clear()
         yield from self._pull_steps()
         self._communicated(started, waited)
         return verdict is not Verdict.END
 
-    def settle(self, moment: str, thorough: bool = False) -> None:
+    def check_foreign_writes(self, moment: str, thorough: bool = False) -> None:
         """Before the replica is left for another version. `WrittenError` where somebody has written into it since the
         last pull, which says at which `moment`; but for the rounding of an optimizer that swaps weights for a
         validation, and back. ValueError where param groups have been added to the optimizer."""
@@ -273,7 +273,7 @@ class Client:
         written = self.replica.written(thorough or self._to_compare >= 0)
         if written and not (self._has_modes and all(map(self.replica.is_rounded, written))):
             raise self.refused(written, moment)
-        self.replica.thaw()
+        self.replica.unfreeze()
 
     def check_groups(self) -> None:
         """ValueError where param groups have been added, for which memory was not laid out."""
@@ -295,19 +295,19 @@ class Client:
     def pull(self, moment: str = "between two pulls") -> int:
         """Make the replica the newest version; returns it (of the oldest shard, where they differ).
 
-        What was written into it before: as in `settle`.
+        What was written into it before: as in `check_foreign_writes`.
         """
-        self.settle(moment, thorough=True)
+        self.check_foreign_writes(moment, thorough=True)
         self._own.interrupted()
         return self._pull()
 
     def _pull(self) -> int:
-        self.hold()
+        self.pin_newest()
         self._take()
-        self.notes.show(self.bases)
+        self.notes.load_version(self.bases)
         return self.version
 
-    def hold(self) -> None:
+    def pin_newest(self) -> None:
         """Have the newest version as the one that the next push is computed from; the replica stays as it is."""
         self.state.go_on()
         self.replica.arrive()
@@ -322,7 +322,7 @@ class Client:
         self._control.counters[self._worker * ROW + GRADIENTS] += 1
 
     def _take(self, whole: bool = False) -> None:
-        self._count_taken(self.replica.take(self.bases, whole))
+        self._count_taken(self.replica.load_versions(self.bases, whole))
 
     def _count_taken(self, sizes: Sequence[int]) -> None:
         at = self._worker * METER + PULLED
@@ -353,7 +353,7 @@ class Client:
 
     def give_state(self) -> None:
         """Before training: what somebody has put into the optimizer's state and groups is the first version's."""
-        state = self.state.given()  # loaded by whoever loaded weights, or the constructor's own
+        state = self.state.initial_state()  # loaded by whoever loaded weights, or the constructor's own
         if state or self.notes.is_touched:
             for shard in self.host.section.shards:
                 shard.restore(shard.version, state or shard.optimizer_state(), self.groups())
@@ -369,14 +369,14 @@ class Client:
         """
         self._own.interrupted()
         self.replica.arrive()
-        self.host.look()
+        self.host.fetch_full()
         with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
             for shard in self.host.section.shards:
                 locks.enter_context(shard.applying)
-            self.bases = [shard.hold(self._worker) for shard in self.host.section.shards]
+            self.bases = [shard.pin(self._worker) for shard in self.host.section.shards]
             state = self.state.locked()
         self.pulled = self._now()
-        self.notes.show(self.bases)
+        self.notes.load_version(self.bases)
         if renew:
             self._take(whole=True)
             self.replica.privatise()
@@ -389,16 +389,16 @@ class Client:
         yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
         return (yield from self.deliver(way, groups, valid))
 
-    def deliver(self, way: Way, groups: Groups, valid: bool) -> Steps[Outcome]:
+    def deliver(self, way: EncodedPush, groups: Groups, valid: bool) -> Steps[Outcome]:
         """The rest of `hand_in`, when it has travelled."""
         gradients = self.host.receive(way)
         self._seq += 1
         self._counters.begun[self._worker] = self._seq
         if self._trace is not None:
-            self._trace.note(self._seq, [base.version for base in self.bases], valid, groups)
+            self._trace.record_push(self._seq, [base.version for base in self.bases], valid, groups)
         push = Push(self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, way.sizes)
         outcome = yield from self.host.push(push)
-        self.host.keep(push, outcome)
+        self.host.store_residuals(push, outcome)
         self.host.section.admission.tick(self._worker)
         return outcome
 

@@ -1,7 +1,7 @@
 """Who takes which batch of which epoch: every batch once, whatever the workers' speed, and again only after a death.
 
 A claim is a promise to push the batch's gradient. It is kept in the shared row of the worker that made it until the
-worker says `done`, so that what a dead worker had promised is known and handed out again.
+worker says `mark_done`, so that what a dead worker had promised is known and handed out again.
 """
 
 import mmap
@@ -113,7 +113,7 @@ class Cursor(Uncopied):
 
     # --- what a worker does ----------------------------------------------------------------------------------------
 
-    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
+    def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
         """The worker enters an epoch. Doing so again changes nothing; an earlier epoch than before is over for it.
 
         False, and it has not: it owns none of the batches, and who owns some has not come there yet. Who has nothing
@@ -140,7 +140,7 @@ class Cursor(Uncopied):
             self._commit(writes)
             return True
 
-    def claim(self, worker: int) -> Claim | None:
+    def claim_batch(self, worker: int) -> Claim | None:
         """The next batch for this worker: of its epoch, or of an earlier one if a dead worker left it undone.
 
         First what was claimed by the dead, then the worker's own share, then shares of the dead, then the pool. None:
@@ -157,7 +157,7 @@ class Cursor(Uncopied):
             self._commit(writes + ([] if (row + _HANDED) in dict(writes) else self._promise(row, claim)))
             return claim
 
-    def done(self, worker: int, count: int = 1) -> None:
+    def mark_done(self, worker: int, count: int = 1) -> None:
         """The gradients of the worker's oldest `count` claims have been pushed. Only by the worker itself."""
         row = self._row(worker)
         done = self._counters[row + _DONE] + count

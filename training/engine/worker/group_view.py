@@ -7,21 +7,21 @@ from torch.optim import Optimizer
 
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.store.group_changes import read
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest
 
 
-class ShownNotes:
+class GroupView:
     """Entries of `optimizer`'s groups that are the shards': what somebody writes there (a schedule, a callback) travels
     with the worker's next push, and counts as in a plain optimizer; what nobody has touched does not travel."""
 
-    def __init__(self, section: Section, optimizer: Optimizer) -> None:
+    def __init__(self, section: OptimizerPartition, optimizer: Optimizer) -> None:
         self._shards = [(number, shard) for number, shard in enumerate(section.shards) if shard.notes is not None]
         self._optimizer = optimizer
         self._shown: dict[int, dict[str, Any]] = {}  # by number of the group
         self._texts: dict[int, bytes] = {}  # by number of the shard
 
-    def show(self, versions: Sequence[Newest], anew: bool = False) -> None:
+    def load_version(self, versions: Sequence[Newest], anew: bool = False) -> None:
         """Those of versions held. What somebody has written there and not pushed yet stays, unless `anew`."""
         for number, shard in self._shards:
             assert shard.notes is not None

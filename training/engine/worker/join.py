@@ -11,22 +11,27 @@ from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import Membership, SharedRun
-from scalebook.training.engine.memory.cow_mapping import Lending
+from scalebook.training.engine.memory.cow_mapping import CowMapping
 from scalebook.training.engine.memory.device import Device
 from scalebook.training.engine.memory.layout import retyped
 from scalebook.training.engine.memory.region import ALLOCATED, DIGEST, STARTED, Control
 from scalebook.training.engine.rules.codecs import rounded_to, stays_finite
 from scalebook.training.engine.store.hosts import Host, make_host
-from scalebook.training.engine.store.optimizer_partition import Section, allocate, make_sections, plan_sections
+from scalebook.training.engine.store.optimizer_partition import (
+    OptimizerPartition,
+    allocate,
+    make_sections,
+    plan_sections,
+)
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.state_discovery import discover
-from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity, SectionPlan, digest
+from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity, PartitionPlan, digest
 from scalebook.training.engine.store.table_optimizer import mark_tables
 from scalebook.training.engine.worker.client import Client
 from scalebook.training.engine.worker.joined_worker import Joined
-from scalebook.training.engine.worker.local_client import LocalClient, OwnReplica
+from scalebook.training.engine.worker.local_client import LocalClient, LocalReplica
 from scalebook.training.engine.worker.replica import Replica
-from scalebook.training.engine.worker.worker_end import Need
+from scalebook.training.engine.worker.worker_end import MemoryNeed
 from scalebook.training.engine.worker_clock import Steps
 
 DECODING: Final = 4
@@ -34,8 +39,8 @@ DECODING: Final = 4
 
 
 def need(
-    plans: Sequence[SectionPlan], optimizers: Sequence[Optimizer], control: Control, in_turn: bool = False
-) -> Need:
+    plans: Sequence[PartitionPlan], optimizers: Sequence[Optimizer], control: Control, in_turn: bool = False
+) -> MemoryNeed:
     """Of all workers' `optimizers`, planned so. Where a GPU computes each worker's gradients are gathered there, and
     land in memory of their own unless slots take them, rounded where the device rounds them; its parameters are a copy
     on the GPU. `in_turn`: one process has all workers, and lands each one's gradients before the next computes."""
@@ -59,10 +64,10 @@ def need(
         gradients = size * control.clock.travelling(workers)
     own = frames + sums + (0 if has_gpu else computing)
     on_gpu = computing * (workers if in_turn else 1) if has_gpu else 0
-    return Need(size, plans[-1].end, gradients, state, workers * own, on_gpu)
+    return MemoryNeed(size, plans[-1].end, gradients, state, workers * own, on_gpu)
 
 
-def _carried(plans: Sequence[SectionPlan], control: Control, in_turn: bool) -> int:
+def _carried(plans: Sequence[PartitionPlan], control: Control, in_turn: bool) -> int:
     """Bytes of one worker's gradients as they are gathered on the GPU, and where they land: 16 bits a number where the
     device rounds them (`Host.carry`). In fp16 as they are besides, for those beyond its range."""
     codec = control.settings.push_codec
@@ -84,25 +89,25 @@ def _state_bytes(optimizer: Optimizer) -> int:
 
 
 @dataclass
-class Common:
+class ProcessShared:
     """What the workers of one process have in common: `plans`, `sections` and `lending`, which the first to join fills,
     and of what kind its parts are, by default those of a process that is one worker. `in_turn`: as `need` has it."""
 
     capacity: Capacity = OF_PROCESSES
-    section: type[Section] = Section
-    host: Callable[[Section], Host] = make_host
+    section: type[OptimizerPartition] = OptimizerPartition
+    host: Callable[[OptimizerPartition], Host] = make_host
     joined: type[Joined] = Joined
     in_turn: bool = False
-    plans: list[SectionPlan] = field(default_factory=list)
-    sections: list[Section] = field(default_factory=list)
-    lending: Lending | None = None
+    plans: list[PartitionPlan] = field(default_factory=list)
+    sections: list[OptimizerPartition] = field(default_factory=list)
+    lending: CowMapping | None = None
 
 
 def join(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
-    announce: Callable[[Need], None] = lambda told: None,
+    announce: Callable[[MemoryNeed], None] = lambda told: None,
     model: Module | None = None,
     device: Device | None = None,
 ) -> Joined:
@@ -125,14 +130,14 @@ def join_steps(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
-    announce: Callable[[Need], None] = lambda told: None,
-    common: Common | None = None,
+    announce: Callable[[MemoryNeed], None] = lambda told: None,
+    common: ProcessShared | None = None,
     stands_in: bool = False,
     device: Device | None = None,
 ) -> Steps[Joined]:
     """The steps of `join`. Workers of one process pass the same `common`: they work with the same shards in its memory,
     each with parameters of its own. `stands_in`: as `make_client` takes it."""
-    shared = Common() if common is None else common
+    shared = ProcessShared() if common is None else common
     control, worker, late = run.control, membership.worker, membership.joins_late
     if not shared.plans:
         shared.plans += plan_sections(run, optimizers, shared.capacity)
@@ -149,7 +154,7 @@ def join_steps(
         _compare(control, worker)
     if not sections:
         sections += make_sections(run, plans, optimizers, worker, membership.deadline_s, device, shared.section)
-        shared.lending = Lending.of(run.memory)
+        shared.lending = CowMapping.of(run.memory)
     clients = []
     for section, optimizer in zip(sections, optimizers, strict=True):
         parameters = parameters_of(optimizer)
@@ -165,7 +170,7 @@ def join_steps(
     yield from membership.rendezvous("first parameters")
     joined = shared.joined(run, membership, clients, late)
     for client in clients:
-        yield from client.host.settle(
+        yield from client.host.flush(
             worker
         )  # a server may still need what the last push of its former life was computed from
     joined.pull()
@@ -175,19 +180,19 @@ def join_steps(
 
 
 def make_client(
-    section: Section,
+    section: OptimizerPartition,
     host: Host,
     worker: int,
     parameters: Sequence[Parameter],
     optimizer: Optimizer,
-    lending: Lending | None,
+    lending: CowMapping | None,
     late: bool,
     stands_in: bool = False,
 ) -> Client:
     """`stands_in`: it pushes what another process has made, so it makes no steps and decodes nothing itself."""
     control = section.control
     if control.settings.local.steps and not stands_in:
-        own = LocalClient(control, worker, host, OwnReplica(section, parameters, worker), optimizer)
+        own = LocalClient(control, worker, host, LocalReplica(section, parameters, worker), optimizer)
         own.is_late = late
         return own
     own_memory = control.settings.own_replica and not stands_in
@@ -205,7 +210,7 @@ def _give_back() -> None:
         trim(0)
 
 
-def _initialise(section: Section, parameters: Sequence[Tensor]) -> None:
+def _initialise(section: OptimizerPartition, parameters: Sequence[Tensor]) -> None:
     for shard in section.shards:
         shard.initialise([parameters[place] for place in shard.plan.parameters])
 

@@ -55,16 +55,16 @@ class Joined:
             for client in self.clients:
                 client.adopt(client.replica.written(thorough=True))
                 client.give_state()
-                client.host.lay_down()
+                client.host.publish_initial()
         yield from self.membership.rendezvous("weights loaded before training")
         for client in self.clients:
-            client.host.look_again()
+            client.host.refetch()
             if self.membership.worker > 0 and not self.late:
                 different = client.replica.written(thorough=True)
                 if different:
                     raise client.refused(different, "before training, and not what worker 0 has there")
             client.replica.discard()
-            client.notes.show(client.bases, anew=True)
+            client.notes.load_version(client.bases, anew=True)
         self.show_state()
 
     def show_state(self) -> None:
@@ -72,10 +72,11 @@ class Joined:
         for client in self.clients:
             client.state.show()
 
-    def settle(self, moment: str, thorough: bool = True) -> None:
-        """Before a snapshot or a pull: what somebody has written into the parameters (`Client.settle`)."""
+    def check_foreign_writes(self, moment: str, thorough: bool = True) -> None:
+        """Before a snapshot or a pull: what somebody has written into the parameters
+        (`Client.check_foreign_writes`)."""
         for client in self.clients:
-            client.settle(moment, thorough)
+            client.check_foreign_writes(moment, thorough)
 
     def begin(self) -> None:
         """Before the first gradient, and after a rest: wait until the rule lets this worker begin, then pull."""
@@ -84,7 +85,7 @@ class Joined:
     def begin_steps(self) -> Steps[None]:
         """The steps of `begin`."""
         control, worker = self.run.control, self.membership.worker
-        self.settle("before its first step, or while it waited for data")
+        self.check_foreign_writes("before its first step, or while it waited for data")
         if control.counter(worker, RESTING):
             for client in self.clients:
                 client.host.section.counters.clocks[worker] = -1
@@ -93,8 +94,8 @@ class Joined:
             yield from client.begin_steps()
 
     def pull(self, moment: str = "between two pulls") -> None:
-        """Make the replicas as new as can be; `moment` as in `settle`."""
-        self.settle(moment)
+        """Make the replicas as new as can be; `moment` as in `check_foreign_writes`."""
+        self.check_foreign_writes(moment)
         for client in self.clients:
             client.pull(moment)
 
@@ -138,7 +139,7 @@ class Joined:
 
     def _leave(self, counter: int, value: int = 1) -> Steps[None]:
         for client in self.clients:
-            yield from client.host.settle(self.membership.worker)
+            yield from client.host.flush(self.membership.worker)
             for shard in client.host.section.shards:
                 shard.release(self.membership.worker)
         self.run.control.set_counter(self.membership.worker, counter, value)
@@ -158,7 +159,7 @@ class Joined:
     def residuals(self) -> Residuals:
         """By optimizer, worker and shard; empty where nothing is kept."""
         every, coded = range(self.run.control.workers), [client.host.section.coded for client in self.clients]
-        kept = [[one.kept(worker) for worker in every] if one is not None else [] for one in coded]
+        kept = [[one.residuals(worker) for worker in every] if one is not None else [] for one in coded]
         return kept if any(shards for workers in kept for shards in workers) else []
 
     def restore(
@@ -181,16 +182,16 @@ class Joined:
             section.counters.admission[0], section.counters.admission[1] = version << 32, version
             for shard in section.shards:
                 shard.restore(version, state["state"], state.get("param_groups"))
-            client.host.lay_down()
+            client.host.publish_initial()
 
     def detach(self) -> None:
         """Give every parameter memory of its own again; the clients are of no use afterwards."""
         for readers in self.readers:
-            readers.end()
+            readers.restore_modules()
         for client in self.clients:
-            client.state.leave()
+            client.state.hide_state()
             client.replica.detach()
-            client.host.leave()
+            client.host.release_carriers()
             client.host.section.registered.release()
 
     def read_rows(self, model: Module) -> None:

@@ -16,32 +16,32 @@ from scalebook.training.engine.coordination.admission import Verdict
 from scalebook.training.engine.hyper import Groups
 from scalebook.training.engine.memory.region import Control
 from scalebook.training.engine.store.hosts import Host
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.rebuilt_optimizer import step
 from scalebook.training.engine.store.rounds import clip_
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.worker.client import Client, PendingPush
 from scalebook.training.engine.worker.replica import Replica
-from scalebook.training.engine.worker.run_state import OwnState
-from scalebook.training.engine.worker.worker_end import LocalState, Pushed
+from scalebook.training.engine.worker.run_state import LocalStepState
+from scalebook.training.engine.worker.worker_end import LocalState, PushResult
 from scalebook.training.engine.worker_clock import Steps
 
 
-class OwnReplica(Replica):
-    """In memory of its own. Its base are the versions held: those taken last, or `look`ed at since; where a codec
+class LocalReplica(Replica):
+    """In memory of its own. Its base are the versions held: those taken last, or `rebase`ed at since; where a codec
     carries them, what was decoded."""
 
-    def __init__(self, section: Section, parameters: Sequence[Parameter], worker: int) -> None:
+    def __init__(self, section: OptimizerPartition, parameters: Sequence[Parameter], worker: int) -> None:
         super().__init__(section, parameters, own=True, worker=worker)
         self._aside: list[Tensor] = []  # its own values, while it shows others
 
-    def look(self, versions: Sequence[Newest]) -> Sequence[int]:
+    def rebase(self, versions: Sequence[Newest]) -> Sequence[int]:
         """Have these versions as the base without becoming them; returns bytes as `take`."""
         self._held = list(versions)
         if self._pulls is not None:
             self.arrive()  # frames are decoded to where copies begin
             return [
-                self._pulls.take(number, shard.views[newest.buffer], self.frozen)
+                self._pulls.advance(number, shard.views[newest.buffer], self.frozen)
                 for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True))
             ]
         return self._sizes if not self.frozen else [self._bytes_of(shard, self.frozen) for shard in self._shards]
@@ -75,7 +75,7 @@ class OwnReplica(Replica):
         self.stepped()
 
     @torch.no_grad()
-    def show(self, versions: Sequence[Newest]) -> None:
+    def show_versions(self, versions: Sequence[Newest]) -> None:
         """Until `show_own`, have the values of these versions, which nobody writes to while this copies them."""
         self.arrive()
         if not self._aside:
@@ -88,7 +88,7 @@ class OwnReplica(Replica):
 
     @torch.no_grad()
     def show_own(self) -> None:
-        """Undo `show`, if it was called."""
+        """Undo `show_versions`, if it was called."""
         if self._aside:
             for parameter, own in zip(self.parameters, self._aside, strict=True):
                 parameter.copy_(own)
@@ -107,10 +107,10 @@ class LocalClient(Client):
     One that `keeps` its parameters pulls the newest beside them instead, and pushes the force between the two.
     """
 
-    def __init__(self, control: Control, worker: int, host: Host, replica: OwnReplica, optimizer: Optimizer) -> None:
+    def __init__(self, control: Control, worker: int, host: Host, replica: LocalReplica, optimizer: Optimizer) -> None:
         super().__init__(control, worker, host, replica, optimizer)
         self._mine = replica
-        self.state = OwnState(host, replica, optimizer)
+        self.state = LocalStepState(host, replica, optimizer)
         settings = control.settings
         self._local, self._own_clip = settings.local, settings.clip
         self._share = settings.local.pull(control.workers)
@@ -146,8 +146,8 @@ class LocalClient(Client):
             self._since = min(max(self._counters.since[worker] for worker in others), self._local.every - 1)
 
     @override
-    def push_steps(self, valid: bool = True) -> Steps[Pushed]:
-        self.settle("in a forward pass, in training_step or in a hook after on_train_batch_start")
+    def push_steps(self, valid: bool = True) -> Steps[PushResult]:
+        self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
         self._count_gradient()
         self._step(valid)
         is_due = self._local.is_due(self._since, self.version, self._mine.moved)
@@ -177,7 +177,7 @@ class LocalClient(Client):
         Returns its version. What was written into it before: as in `settle`.
         """
         self._own.interrupted()
-        self.settle(moment, thorough=True)
+        self.check_foreign_writes(moment, thorough=True)
         self._show_own()
         return self.version if self._has_own() else self._pull()
 
@@ -191,13 +191,13 @@ class LocalClient(Client):
         """Version of this moment, and the state dict of the worker's own optimizer. The replica has the parameters of
         the shards until the next pull; then it has its own again."""
         self._own.interrupted()
-        self.host.look()
+        self.host.fetch_full()
         with ExitStack() as locks:
             for shard in self.host.section.shards:
                 locks.enter_context(shard.applying)
             newest = [shard.newest() for shard in self.host.section.shards]
             if renew:
-                self._mine.show(newest)
+                self._mine.show_versions(newest)
             self._of_snapshot = LocalState(outer=self.state.locked(), steps=self.steps)
         self.state.go_on()
         state = self.state.of_snapshot = self.state.value()
@@ -233,8 +233,8 @@ class LocalClient(Client):
         parameters pushes its share of that (EASGD's elastic force), and moves itself as far towards the newest."""
         if self._local.keeps:  # the force is from the newest
             yield from self.host.await_turn(self._worker)
-            self.hold()
-            self._count_taken(self._mine.look(self.bases))
+            self.pin_newest()
+            self._count_taken(self._mine.rebase(self.bases))
             yield from self._clock.receives(self._worker, self._taken)
         self._since = 0
         gone = self._mine.gone()

@@ -7,19 +7,19 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from scalebook.training.engine.hyper import Groups
-from scalebook.training.engine.memory.cow_mapping import Lending
+from scalebook.training.engine.memory.cow_mapping import CowMapping
 from scalebook.training.engine.memory.device import Image, Registered, landing
 from scalebook.training.engine.store.coded_traffic import CodedPulls
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest, Shard
 from scalebook.training.engine.store.table_shard import Tables
 
 
-class LentTables:
+class SharedTables:
     """Of one optimizer in one worker. A table has no versions: what somebody computes with are rows as of the version
     held (`TableReads`)."""
 
-    def __init__(self, shards: Sequence[Shard], parameters: Sequence[Parameter], lending: Lending | None) -> None:
+    def __init__(self, shards: Sequence[Shard], parameters: Sequence[Parameter], lending: CowMapping | None) -> None:
         self._shards, self._parameters, self._lending = shards, parameters, lending
         self._place = {
             place: (shard, i) for shard in shards if shard.plan.tables for i, place in enumerate(shard.plan.parameters)
@@ -74,11 +74,11 @@ def _tables(shard: Shard) -> Tables:
 
 
 class Replica:
-    """The parameters of one optimizer in one worker; `take` makes them those of held versions.
+    """The parameters of one optimizer in one worker; `load_versions` makes them those of held versions.
 
     `lent`: on a CPU the parameters are views into the versions that this worker holds, so that taking one copies
     nothing; the parameters change their storage with it, and what is written into them stays in this process
-    (`Lending`). Otherwise (on a GPU, and when the worker itself steps between two pulls) they lie in memory of their
+    (`CowMapping`). Otherwise (on a GPU, and when the worker itself steps between two pulls) they lie in memory of their
     own, and a take is a copy, which a device makes by itself (`memory/device.py`): a version is held until it is over.
 
     A parameter that does not require a gradient when training begins is the worker's own, as buffers are: nobody
@@ -87,10 +87,10 @@ class Replica:
 
     def __init__(
         self,
-        section: Section,
+        section: OptimizerPartition,
         parameters: Sequence[Parameter],
         own: bool,
-        lending: Lending | None = None,
+        lending: CowMapping | None = None,
         worker: int = 0,
         decodes: bool = True,
     ) -> None:
@@ -104,7 +104,7 @@ class Replica:
         self._place = {
             place: (s, i) for s, shard in enumerate(self._shards) for i, place in enumerate(shard.plan.parameters)
         }
-        self._tables = LentTables(self._shards, self.parameters, self._lending)
+        self._tables = SharedTables(self._shards, self.parameters, self._lending)
         self.tables = self._tables.places
         """Places of the sparse tables. Their parameters are always those of now, and read row by row."""
         self._sizes = [self._bytes_of(shard, frozenset()) for shard in self._shards]
@@ -121,7 +121,7 @@ class Replica:
         self._touched = self._stepped = False
         self._watch()
 
-    def take(self, versions: Sequence[Newest], whole: bool = False) -> Sequence[int]:
+    def load_versions(self, versions: Sequence[Newest], whole: bool = False) -> Sequence[int]:
         """Become these versions, one for each shard, which the worker holds. What was written before is gone.
 
         Returns the bytes that were taken, by copy, lent or in frames, by shard. Where a codec carries them it becomes
@@ -167,7 +167,7 @@ class Replica:
     def _decode(self, pulls: CodedPulls, versions: Sequence[Newest]) -> Sequence[int]:
         sizes = []
         for number, (shard, newest) in enumerate(zip(self._shards, versions, strict=True)):
-            sizes.append(pulls.take(number, shard.views[newest.buffer], self.frozen))
+            sizes.append(pulls.advance(number, shard.views[newest.buffer], self.frozen))
             self._images[number].up(self._known[number][0])  # while the next shard's frame is decoded
         self._flying = self._device.record()
         for place, own in self._own.items():
@@ -244,9 +244,9 @@ class Replica:
             view.copy_(value)
         self._touched |= not self.tables.isdisjoint(places)
         self.frozen -= set(places)
-        self.take(self._held, whole=True)
+        self.load_versions(self._held, whole=True)
 
-    def thaw(self) -> None:
+    def unfreeze(self) -> None:
         """Let those that require a gradient by now be shared from the next take on."""
         if self.frozen:
             self.frozen = {place for place in self.frozen if not self._is_thawed(place)}
@@ -254,7 +254,7 @@ class Replica:
     def discard(self) -> None:
         """Be the versions held again, whatever was written."""
         self._touched = True
-        self.take(self._held, whole=True)
+        self.load_versions(self._held, whole=True)
 
     @torch.no_grad()
     def step(self, groups: Groups) -> None:
@@ -355,7 +355,7 @@ class Replica:
         ends_at = plan.version_at(plan.buffers)
         return self._lending.versions(plan.version, range(plan.versions_at, ends_at, plan.version_bytes))
 
-    def _coded(self, section: Section, worker: int) -> CodedPulls | None:
+    def _coded(self, section: OptimizerPartition, worker: int) -> CodedPulls | None:
         settings = section.control.settings
         if not settings.pull_codec.codes:
             return None

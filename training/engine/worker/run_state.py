@@ -8,14 +8,14 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.engine.store.hosts import Host
-from scalebook.training.engine.store.state_view import Showing, copied
+from scalebook.training.engine.store.state_view import StateSwap, copied
 from scalebook.training.engine.worker.replica import Replica
 
 State = dict[Any, Any]
 """By place of the parameter; what belongs to none by its own key."""
 
 
-class RunState(Showing):
+class RunState(StateSwap):
     """The state that lies in the shards: of the last snapshot until the worker goes on, else of this moment."""
 
     def __init__(self, host: Host, replica: Replica, optimizer: Optimizer) -> None:
@@ -29,7 +29,7 @@ class RunState(Showing):
 
     def now(self) -> State:
         """Of what makes the updates, in the shards, of this moment."""
-        self.host.look()
+        self.host.fetch_full()
         state: State = {}
         for shard in self.host.section.shards:
             with shard.applying:
@@ -48,14 +48,14 @@ class RunState(Showing):
         self.of_snapshot = None
         self.forget()
 
-    def given(self) -> State:
+    def initial_state(self) -> State:
         """What somebody has put into the optimizer's state before training, for the shards."""
         if self.is_untouched:
             return {}  # as it is in the shards
         state: State = self.optimizer.state_dict()["state"]
         return state
 
-    def leave(self) -> None:
+    def hide_state(self) -> None:
         """Undo `show`: the optimizer has the state of the last snapshot again, or none."""
         self.hide(keeps=self.of_snapshot is not None)
 
@@ -72,7 +72,7 @@ def _sorted(state: State) -> State:
     return dict(sorted(state.items(), key=lambda item: (not isinstance(item[0], int), item[0])))
 
 
-class OwnState(RunState):
+class LocalStepState(RunState):
     """Of a worker that makes steps of its own: its optimizer has a state, which it keeps."""
 
     @override
@@ -84,6 +84,6 @@ class OwnState(RunState):
         """Nothing: there is nothing else to be shown."""
 
     @override
-    def given(self) -> State:
+    def initial_state(self) -> State:
         """Nothing that the shards would have to know."""
         return {}

@@ -8,12 +8,12 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import SharedRun
-from scalebook.training.engine.coordination.worker_messages import SharedMeetings, SharedSignals
+from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
 from scalebook.training.engine.memory.region import COMPUTE, DATA, MEMORY, ROW, SAMPLES, SharedRows
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.engine.worker.join import join, join_steps
 from scalebook.training.engine.worker.joined_worker import Joined
-from scalebook.training.engine.worker.worker_end import Figures, JoinedEnd, Need, Part
+from scalebook.training.engine.worker.worker_end import Figures, JoinedEnd, MemoryNeed, Part
 
 PARTS: Final[dict[Part, int]] = {"compute": COMPUTE, "data": DATA}
 
@@ -28,7 +28,7 @@ class SharedEnd:
         deadline_s: float,
         cursor: Cursor,
         signals: SharedSignals,
-        meetings: SharedMeetings,
+        meetings: SharedExchange,
         rows: SharedRows,
     ) -> None:
         self._run, self.settings = run, run.settings
@@ -36,7 +36,7 @@ class SharedEnd:
         self.cursor, self.signals, self.rows = cursor, signals, rows
         self.meetings = meetings.of(worker, deadline_s)
         self._membership = run.member(worker, deadline_s)
-        run.control.event.say = partial(run.control.note, worker)
+        run.control.event.say = partial(run.control.set_wait, worker)
 
     @property
     def figures(self) -> Figures:
@@ -48,12 +48,12 @@ class SharedEnd:
     def join(
         self,
         optimizers: Sequence[Optimizer],
-        announce: Callable[[Need], None] = lambda need: None,
+        announce: Callable[[MemoryNeed], None] = lambda need: None,
         model: Module | None = None,
     ) -> JoinedEnd:
         return join(self._run, self._membership, optimizers, announce, model)
 
-    def join_for(self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None]) -> Joined:
+    def join_for(self, optimizers: Sequence[Optimizer], announce: Callable[[MemoryNeed], None]) -> Joined:
         """`join` in the name of a worker in another process, which computes, and tells what this is to hand in."""
         return self._run.control.clock.play(
             join_steps(self._run, self._membership, optimizers, announce, stands_in=True)

@@ -14,21 +14,21 @@ from scalebook.training.engine.worker.cursor import Claim
 class DataCursor(Protocol):
     """Which batch of which epoch is whose: each once, and again only after a death. Short calls, which take a lock.
 
-    `worker`: the one that asks. A claim is a promise to push the batch's gradient, kept until `done`.
+    `worker`: the one that asks. A claim is a promise to push the batch's gradient, kept until `mark_done`.
     """
 
     @property
     def workers(self) -> int: ...
 
-    def begin(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
+    def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
         """The worker enters an epoch of so many batches; with `turns` batch i belongs to worker i % workers. False: not
         yet, since it owns none of them and who does has not come there. ValueError when another worker has begun it
         with another number of batches."""
 
-    def claim(self, worker: int) -> Claim | None:
+    def claim_batch(self, worker: int) -> Claim | None:
         """The next batch for this worker, of its epoch or an earlier one; None: nothing is left now."""
 
-    def done(self, worker: int, count: int = 1) -> None:
+    def mark_done(self, worker: int, count: int = 1) -> None:
         """The gradients of its oldest `count` claims have been pushed."""
 
     def outstanding(self, besides: Collection[int] = ()) -> int:
@@ -50,10 +50,10 @@ class DataCursor(Protocol):
 class Work(Protocol):
     """What virtual workers compute on, said by whoever has the data. Nothing here blocks."""
 
-    def take(self, worker: int) -> bool:
+    def claim_batch(self, worker: int) -> bool:
         """Whether there is a batch for this worker now; if so it is the worker's, who begins its gradient."""
 
-    def done(self, worker: int) -> None:
+    def mark_pushed(self, worker: int) -> None:
         """The gradient of the batch that it took is pushed."""
 
     def may_come_back(self, worker: int) -> bool:
@@ -93,7 +93,7 @@ class Signals(Protocol):
     def ask_to_stop(self) -> None:
         """Tell every worker to end after its present step."""
 
-    def begin(self) -> None:
+    def mark_begun(self) -> None:
         """Tell that all have come to the start of training."""
 
     def note_checkpoint(self, path: str | Path) -> None:
@@ -106,19 +106,19 @@ class Signals(Protocol):
         """All that were added, from number `since` on."""
 
 
-class Meetings(Protocol):
+class MessageExchange(Protocol):
     """Where workers exchange letters; each call blocks until all that must come are there."""
 
-    def enter(self, phase: Phase) -> None:
+    def set_phase(self, phase: Phase) -> None:
         """Say how far this worker is; who is waited for depends on it."""
 
     def pass_by(self, place: int) -> None:
         """Say that this worker comes to no meeting at this boundary any more, nor at an earlier one."""
 
-    def before(self, letter: bytes, what: str) -> dict[int, bytes]:
+    def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
         """Before training: every worker's letter at this call, by worker; also for who joins late."""
 
-    def meet(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+    def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
         """While training: the letters of those who have come to this place, by worker, the same for all of them.
 
         `meanwhile` is called whenever something happens in the run.
@@ -129,8 +129,8 @@ class Meetings(Protocol):
 
 
 class Rows(Protocol):
-    """A row of bytes for each worker, which it writes and all read, each number whole. What `show` was told of, others
-    see once they `look` there. A part is of bytes [start, stop)."""
+    """A row of bytes for each worker, which it writes and all read, each number whole. What `publish` was told of,
+    others see once they `fetch` there. A part is of bytes [start, stop)."""
 
     def allocate(self, row_bytes: int) -> None:
         """By worker 0, before `join`, after which anybody maps them. Memory is taken as it is written."""
@@ -138,8 +138,8 @@ class Rows(Protocol):
     def map(self, row_bytes: int) -> Tensor:
         """All rows, uint8 [workers, row_bytes] on the CPU, zeros at first."""
 
-    def show(self, parts: Sequence[tuple[int, int]]) -> None:
+    def publish(self, parts: Sequence[tuple[int, int]]) -> None:
         """Let the others see these parts of this worker's row, the last one last."""
 
-    def look(self, parts: Sequence[tuple[int, int, int]]) -> None:
+    def fetch(self, parts: Sequence[tuple[int, int, int]]) -> None:
         """See these parts, each of a worker's row, as they are now."""

@@ -19,7 +19,7 @@ Fetch = Callable[[Tensor], Tensor]
 """Rows (int64 [n], different, increasing) of one table: [n, width]."""
 
 
-class Lying(Protocol):
+class LocalTables(Protocol):
     """How tables may be read where they lie, by place."""
 
     def unchanged(self, place: int) -> int | None:
@@ -30,11 +30,11 @@ class Lying(Protocol):
         """So many different rows were read there."""
 
 
-class Source(Uncopied):
+class RowSource(Uncopied):
     """Where an embedding's rows come from; a copy of the embedding reads its own weight. `lying`: of several processes;
     None where rows are always fetched."""
 
-    def __init__(self, place: int, rows: Callable[[int, Tensor], Tensor], lying: Lying | None) -> None:
+    def __init__(self, place: int, rows: Callable[[int, Tensor], Tensor], lying: LocalTables | None) -> None:
         self._place, self._rows, self._lying = place, rows, lying
 
     def fetch(self, rows: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class _ByRows:
     weight: Tensor
     padding_idx: int | None
 
-    def _fetched(self, source: Source, input: Tensor) -> tuple[Tensor, Tensor, int | None]:
+    def _fetched(self, source: RowSource, input: Tensor) -> tuple[Tensor, Tensor, int | None]:
         """The rows that `input` names, where each of it is among them, and where the padding is: behind them if it is
         not there, since torch sums by another kernel, to other last bits, where there is no padding at all."""
         rows, places = torch.unique(input, return_inverse=True)
@@ -92,7 +92,7 @@ class EmbeddingByRows(_ByRows, nn.Embedding):
     """What an `nn.Embedding` is while its table is shared."""
 
     def forward(self, input: Tensor) -> Tensor:
-        source: Source | None = vars(self).get("row_source")
+        source: RowSource | None = vars(self).get("row_source")
         if source is None:
             return super().forward(input)
         if (made := source.read(super().forward, input)) is not None:
@@ -105,7 +105,7 @@ class EmbeddingBagByRows(_ByRows, nn.EmbeddingBag):
     """What an `nn.EmbeddingBag` is while its table is shared."""
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        source: Source | None = vars(self).get("row_source")
+        source: RowSource | None = vars(self).get("row_source")
         if source is None:
             return super().forward(input, offsets, per_sample_weights)
         if (made := source.read(super().forward, input, offsets, per_sample_weights)) is not None:
@@ -118,9 +118,10 @@ class EmbeddingBagByRows(_ByRows, nn.EmbeddingBag):
 
 
 class RowReaders:
-    """The embeddings of a model that read rows, until `end`. `sources`: by the id of the table's parameter."""
+    """The embeddings of a model that read rows, until `restore_modules`. `sources`: by the id of the table's
+    parameter."""
 
-    def __init__(self, model: nn.Module, sources: Mapping[int, Source]) -> None:
+    def __init__(self, model: nn.Module, sources: Mapping[int, RowSource]) -> None:
         self._modules = [
             module
             for module in model.modules()
@@ -133,7 +134,7 @@ class RowReaders:
             vars(module)["row_source"] = sources[id(module.weight)]
             module.__class__ = _by_rows(type(module))
 
-    def end(self) -> None:
+    def restore_modules(self) -> None:
         """They are what they were."""
         for module, kind in zip(self._modules, self._kinds, strict=True):
             vars(module).pop("row_source", None)
@@ -147,10 +148,10 @@ def _by_rows(kind: type[nn.Module]) -> type[Any]:
 
 
 def sources_of(
-    parameters: list[Parameter], rows: Callable[[int, Tensor], Tensor], lying: Lying | None = None
-) -> dict[int, Source]:
+    parameters: list[Parameter], rows: Callable[[int, Tensor], Tensor], lying: LocalTables | None = None
+) -> dict[int, RowSource]:
     """`rows(place, rows)` for each table among `parameters`, by its id."""
-    return {id(p): Source(place, rows, lying) for place, p in enumerate(parameters) if is_table(p)}
+    return {id(p): RowSource(place, rows, lying) for place, p in enumerate(parameters) if is_table(p)}
 
 
 def different(numbers: Tensor) -> int:

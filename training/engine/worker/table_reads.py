@@ -6,7 +6,7 @@ from torch import Tensor
 
 from scalebook.training.engine.memory.region import METER, PULLED
 from scalebook.training.engine.store.hosts import ROW_NUMBER
-from scalebook.training.engine.store.optimizer_partition import Section
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
 from scalebook.training.engine.store.shard import Newest
 from scalebook.training.engine.worker.replica import Replica
 
@@ -14,7 +14,9 @@ from scalebook.training.engine.worker.replica import Replica
 class TableReads:
     """Of one optimizer. `bases`: tells the versions held, by shard."""
 
-    def __init__(self, worker: int, section: Section, replica: Replica, bases: Callable[[], Sequence[Newest]]) -> None:
+    def __init__(
+        self, worker: int, section: OptimizerPartition, replica: Replica, bases: Callable[[], Sequence[Newest]]
+    ) -> None:
         self._meter, self._shards, self._replica, self._bases = worker * METER + PULLED, section.shards, replica, bases
         self._row_bytes = {t.place: ROW_NUMBER + t.row_bytes for s in section.shards for t in s.plan.tables}
         self._tables = {t.place: (n, s.tables) for n, s in enumerate(section.shards) if s.tables for t in s.plan.tables}

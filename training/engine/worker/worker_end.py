@@ -38,7 +38,7 @@ from scalebook.training.engine.coordination.worker_messages import (
 )
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.worker.cursor import Claim
-from scalebook.training.engine.worker.shared_state import DataCursor, Meetings, RandomStream, Rows, Signals, Work
+from scalebook.training.engine.worker.shared_state import DataCursor, MessageExchange, RandomStream, Rows, Signals, Work
 
 __all__ = [
     "AFTER",
@@ -49,16 +49,16 @@ __all__ = [
     "DataCursor",
     "Figures",
     "JoinedEnd",
-    "Meetings",
-    "Need",
+    "MemoryNeed",
+    "MessageExchange",
     "OptimizerEnd",
     "Phase",
     "PlateauStep",
-    "PlayingEnd",
-    "Pushed",
+    "PushResult",
     "RandomStream",
     "Rows",
     "Signals",
+    "SimulationEnd",
     "Snapshot",
     "Work",
     "WorkerEnd",
@@ -71,7 +71,7 @@ Part = Literal["compute", "data"]
 """What a worker's time is spent on, as far as only the training loop can tell."""
 
 
-class Pushed(NamedTuple):
+class PushResult(NamedTuple):
     """What became of a push: the version the replica has now, whether the gradient was let in, whether it was the last
     that the budget of updates allows, and whether anything was sent: not where it is only added to what will be."""
 
@@ -82,7 +82,7 @@ class Pushed(NamedTuple):
     was_sent: bool = True
 
 
-class Need(NamedTuple):
+class MemoryNeed(NamedTuple):
     """Bytes of memory that a run takes while it trains, beside activations: of the parameters, and of all together."""
 
     parameters: int
@@ -139,7 +139,7 @@ class OptimizerEnd(Protocol):
     def steps(self) -> int:
         """What learning rates are scheduled by: the version, or where the worker makes steps of its own, these."""
 
-    def push(self, valid: bool = True) -> Pushed:
+    def push(self, valid: bool = True) -> PushResult:
         """Hand in the parameters' `.grad` with the hyper-parameters that the param groups have now, learning rate
         included; wait until the rule lets this worker begin its next gradient; pull.
 
@@ -148,7 +148,7 @@ class OptimizerEnd(Protocol):
         that others do not know of, TypeError for an optimizer that changes its kind of state.
         """
 
-    def completed(self, pushed: Pushed) -> Pushed:
+    def completed(self, pushed: PushResult) -> PushResult:
         """What `push` has returned, once the optimizer's step is over in whose place it stood. Where one process
         simulates all workers it is known only now, since a push may make others begin."""
 
@@ -197,7 +197,7 @@ class JoinedEnd(Protocol):
     def begin(self) -> None:
         """Before the first gradient, and after a rest: blocks until the rule lets this worker begin, then pulls."""
 
-    def settle(self, moment: str, thorough: bool = True) -> None:
+    def check_foreign_writes(self, moment: str, thorough: bool = True) -> None:
         """Before the replica is left for another version: what somebody has written into it becomes part of the newest
         version where this worker is the only one, else it is a `WrittenError`, which says at which `moment`.
 
@@ -205,7 +205,7 @@ class JoinedEnd(Protocol):
         """
 
     def pull(self, moment: str = "between two pulls") -> None:
-        """Make the replica the newest version; `moment` as in `settle`."""
+        """Make the replica the newest version; `moment` as in `check_foreign_writes`."""
 
     def rest(self) -> None:
         """There is nothing to compute at present: rules no longer count on this worker, until `begin`. Blocks until its
@@ -282,7 +282,7 @@ class WorkerEnd(Protocol):
     def signals(self) -> Signals: ...
 
     @property
-    def meetings(self) -> Meetings: ...
+    def meetings(self) -> MessageExchange: ...
 
     @property
     def rows(self) -> Rows: ...
@@ -291,7 +291,7 @@ class WorkerEnd(Protocol):
         """Before training: blocks until every living worker has come to as many of them."""
 
     def join(
-        self, optimizers: Sequence[Optimizer], announce: Callable[[Need], None] = ..., model: Module | None = None
+        self, optimizers: Sequence[Optimizer], announce: Callable[[MemoryNeed], None] = ..., model: Module | None = None
     ) -> JoinedEnd:
         """Become a worker that trains: by every worker, with the same model and optimizers; blocks until all have come.
 
@@ -324,7 +324,7 @@ class WorkerEnd(Protocol):
         """The most bytes that this process has held so far, or has allocated on its GPU."""
 
 
-class PlayingEnd(WorkerEnd, Protocol):
+class SimulationEnd(WorkerEnd, Protocol):
     """All workers of a run, simulated by one process (host virtual): to whoever trains they look like one worker
     that computes every gradient. Its optimizers' parameters, the model's buffers and torch's random numbers are those
     of the worker whose turn it is; between two turns they show the newest version.
@@ -345,14 +345,14 @@ class PlayingEnd(WorkerEnd, Protocol):
         are there when training begins."""
 
     @property
-    def turn_of(self) -> int:
+    def current_worker(self) -> int:
         """Whose turn it is, or was last."""
 
-    def turn(self) -> int | None:
+    def next_gradient(self) -> int | None:
         """Let virtual time pass until a worker's gradient is due, and show it; None when nobody will compute any more.
 
         `Deadlock`, a TimeoutError, where all wait for each other.
         """
 
-    def go_on_from(self, seconds: float) -> None:
+    def resume(self, seconds: float) -> None:
         """Before training: the clock of the run that this one resumes."""

@@ -26,7 +26,7 @@ from scalebook.training.experiments.search.keys import (
     without_defaults,
 )
 from scalebook.training.experiments.search.search_problems import check
-from scalebook.training.experiments.search.space_body import Read, read_space
+from scalebook.training.experiments.search.space_body import ReadSpace, read_space
 from scalebook.training.experiments.search.types import AMOUNTS, Objective, RateRule, Scaling, SearchSpec
 from scalebook.training.tracking import directions, names
 
@@ -35,7 +35,7 @@ SCHEMES: Final = ("sqlite", "postgresql", "mysql", "mariadb", "journal")
 
 def read_body(
     raw: Mapping[str, Any], base: Mapping[str, Any] | None, default_metric: str | None
-) -> tuple[SearchSpec, list[Problem], Read]:
+) -> tuple[SearchSpec, list[Problem], ReadSpace]:
     """The search that `raw` describes, what is wrong with it, and its space as it was read.
 
     Where something is wrong its default stands in the search. `default_metric` is minimised, or maximised, where no
@@ -213,7 +213,7 @@ def _seconds(body: Body) -> float | None:
     return seconds
 
 
-def _points(body: Body, space: Read) -> tuple[dict[str, Any], ...]:
+def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
     raw = body.raw.get("points")
     if raw is None:
         return ()

@@ -23,7 +23,7 @@ from scalebook.training.experiments.search.point import (
 )
 from scalebook.training.experiments.search.search_settings import settings_problems
 from scalebook.training.experiments.search.space import HANDLES, RANGES, Dimension
-from scalebook.training.experiments.search.space_body import Read
+from scalebook.training.experiments.search.space_body import ReadSpace
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.experiments.validate import check_class, validate
 from scalebook.training.experiments.workload import workload
@@ -41,7 +41,7 @@ def candidates(dimension: Dimension) -> list[int]:
     return [int(value) for value in dimension.grid() if isinstance(value, int) and not isinstance(value, bool)]
 
 
-def sharing_problems(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
+def sharing_problems(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
     """An error for batches that some number of workers does not divide; none under weak scaling."""
     load = workload(spec.config, description)
     if spec.scaling == "weak" or (load.batch_global is None and not spec.has("batch_size")):
@@ -90,7 +90,7 @@ SAME_FIELD: Final = {
 """Paths that are what a handle stands for; those of a learning rate depend on the config."""
 
 
-def clashes(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
+def clashes(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
     """Dimensions that set the same field."""
     same = {**SAME_FIELD, "learning_rate": (_rate(spec, description),)}
     problems = [
@@ -113,7 +113,9 @@ def _rate(spec: SearchSpec, description: Description) -> str:
         return ""
 
 
-def dimension_problems(dimension: Dimension, spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
+def dimension_problems(
+    dimension: Dimension, spec: SearchSpec, space: ReadSpace, description: Description
+) -> list[Problem]:
     """Errors and warnings, at the key of the dimension."""
     key = space.key(dimension.name)
     try:
@@ -243,7 +245,7 @@ NEEDS: Final = {"batch_size": ("data",), "learning_rate": ("model", "optimizer")
 """Handles, and what in the base says what they mean."""
 
 
-def check(spec: SearchSpec, space: Read, description: Description, cores: int | None, above: str) -> list[Problem]:
+def check(spec: SearchSpec, space: ReadSpace, description: Description, cores: int | None, above: str) -> list[Problem]:
     """Problems of a search that was read. `above` is the key of its base: `config` or `experiment`."""
     problems = settings_problems(spec, space, description)
     if not spec.config:
@@ -283,7 +285,7 @@ def _unknown_classes(spec: SearchSpec, description: Description) -> list[str]:
     ]
 
 
-def _impossible(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
+def _impossible(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
     """Points at the ends of the space, and of each two dimensions of which one chooses a class, that cannot run."""
     by_message: dict[tuple[str, str], Problem] = {}
     always = [dimension.name for dimension in spec.space if _decides(dimension, spec)]
@@ -320,7 +322,7 @@ def _decides(dimension: Dimension, spec: SearchSpec) -> bool:
     return dimension.name in ("strategy", "workers") or depends(dimension.name, spec)
 
 
-def _left_out(spec: SearchSpec, space: Read) -> list[Problem]:
+def _left_out(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     """One process beside numbers of workers: runs as one worker, once."""
     if not (spec.has("strategy") and spec.has("workers")):
         return []
@@ -334,7 +336,7 @@ def _left_out(spec: SearchSpec, space: Read) -> list[Problem]:
     return [Problem(space.key("workers"), message, "You need not change anything.", "warning")]
 
 
-def _crowded(spec: SearchSpec, space: Read, description: Description, cores: int, above: str) -> list[Problem]:
+def _crowded(spec: SearchSpec, space: ReadSpace, description: Description, cores: int, above: str) -> list[Problem]:
     load = workload(spec.config, description)
     threads = max(candidates(spec.dimension("threads"))) if spec.has("threads") else load.threads
     workers = max(candidates(spec.dimension("workers"))) if spec.has("workers") else load.workers

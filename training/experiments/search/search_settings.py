@@ -8,7 +8,7 @@ from scalebook.training.experiments import logged_metrics
 from scalebook.training.experiments.classes import named, suggestion
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.logged_metrics import unlogged_remedy
-from scalebook.training.experiments.search.space_body import Read
+from scalebook.training.experiments.search.space_body import ReadSpace
 from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
 from scalebook.training.tracking import directions, names
 
@@ -19,7 +19,7 @@ FEW_SEEDS: Final = 5
 """Wilcoxon's signed-rank test of 3 pairs cannot fall below p = 0.125, so pruning begins with the fourth seed."""
 
 
-def settings_problems(spec: SearchSpec, space: Read, description: Description) -> list[Problem]:
+def settings_problems(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
     """Errors, and warnings of what has no effect, in the order of the keys."""
     return _objectives(spec, description) + _sampler(spec, space) + _pruner(spec) + _budget(spec)
 
@@ -63,7 +63,7 @@ def _logged_instead(spec: SearchSpec, metric: str, description: Description) -> 
     return None if deciding else logged_metrics.unlogged([spec.config], metric, description)
 
 
-def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
+def _sampler(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     if spec.sampler == "grid":
         return _grid(spec, space)
     if spec.sampler == "qmc" and any(not dimension.ordered for dimension in spec.space):
@@ -73,7 +73,7 @@ def _sampler(spec: SearchSpec, space: Read) -> list[Problem]:
     return []
 
 
-def _grid(spec: SearchSpec, space: Read) -> list[Problem]:
+def _grid(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     problems = []
     for dimension in spec.space:
         if dimension.kind in ("uniform", "log_uniform") and dimension.points is None:

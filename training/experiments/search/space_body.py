@@ -30,7 +30,7 @@ EXAMPLE: Final = "Write for example batch_size: {powers_of_two: [16, 256]}."
 
 
 @dataclass
-class Read:
+class ReadSpace:
     """A space as it was read. `canonical` has the name of each dimension by the way it is written."""
 
     dimensions: tuple[Dimension, ...] = ()
@@ -43,9 +43,9 @@ class Read:
         return f"space.{next((written for written, same in self.canonical.items() if same == name), name)}"
 
 
-def read_space(raw: Any) -> Read:
+def read_space(raw: Any) -> ReadSpace:
     """Every dimension that can be read; what is wrong with the others stands in `problems`."""
-    space = Read()
+    space = ReadSpace()
     if not isinstance(raw, Mapping) or not raw:
         what = "is missing" if raw is None else f"is {shown(raw)}"
         space.problems.append(Problem("space", what, EXAMPLE))

@@ -32,10 +32,10 @@ from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
 from scalebook.training.base.node_rank import forget_launchers
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.begin_request import Away, end_with, permitted
+from scalebook.training.jobs.begin_request import RemoteJobContext, end_with, permitted
 from scalebook.training.jobs.gpu_allocation import TakenError, claim
 from scalebook.training.jobs.gpus import VISIBLE
-from scalebook.training.jobs.job_folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import die_with_parent
@@ -59,7 +59,7 @@ class Order:
     cores: list[int]
     gpus: list[str]
     away: dict[str, Any] | None = None
-    """An `Away`, of a job whose folder is on another machine."""
+    """An `RemoteJobContext`, of a job whose folder is on another machine."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Report:
     problem: str = ""
 
 
-class Warm:
+class ForkServer:
     """Waits for orders, forks, and reports how each fork ended."""
 
     def __init__(self, connection: socket.socket, runner: Runner, prepare: Prepare | None = None) -> None:
@@ -192,12 +192,12 @@ def _run(order: Order, runner: Runner) -> int:
 def _is_mine(job: JobFolder, order: Order) -> bool:
     """Whether this process is the one that runs the job; where its folder is elsewhere, that is decided there.
     TakenError where another job has its GPUs by now."""
-    me = LocalHandle.own()
+    me = LocalHandle.of_this_process()
     if order.away is None:
-        return claim(Workspace(Path(order.workspace)), job, Started(me, time.time(), order.cores, order.gpus))
-    away = Away.of(order.away)
+        return claim(Workspace(Path(order.workspace)), job, JobStart(me, time.time(), order.cores, order.gpus))
+    away = RemoteJobContext.of(order.away)
     handle = away.handle(me.process)
-    started = Started(handle, time.time(), order.cores, order.gpus, machine=away.machine, others=away.others)
+    started = JobStart(handle, time.time(), order.cores, order.gpus, machine=away.machine, others=away.others)
     if not permitted(Path(away.asks), started):
         return False
     end_with(away.keeper)
@@ -245,7 +245,7 @@ def main(argv: Sequence[str]) -> int:
         for name in filter(None, options.preload.split(",")):
             importlib.import_module(name)
         runner = load(options.runner)
-    Warm(socket.socket(fileno=options.socket), runner, preparing(runner)).serve()
+    ForkServer(socket.socket(fileno=options.socket), runner, preparing(runner)).serve()
     return 0
 
 

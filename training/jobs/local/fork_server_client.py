@@ -31,7 +31,7 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_t
 """numpy and pyarrow (through mlflow) start threads when they are imported, unless told so."""
 
 
-class WarmProcess:
+class ForkServerProcess:
     """A warm process that this process started and must `close`. `connection` becomes readable when it has reported.
 
     Its standard output and error go to the end of the file `log`.

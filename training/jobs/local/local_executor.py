@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import psutil
 
-from scalebook.training.jobs.devices import Machine, this_machine
-from scalebook.training.jobs.executor import Executor, Level, Taken
+from scalebook.training.jobs.devices import NodeDevices, this_machine
+from scalebook.training.jobs.executor import Executor, JobUsage, Level
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session, writes_to
 
 
@@ -26,7 +26,7 @@ class LocalHandle:
     from a folder of jobs."""
 
     @classmethod
-    def own(cls, *, leads_session: bool = True) -> "LocalHandle":
+    def of_this_process(cls, *, leads_session: bool = True) -> "LocalHandle":
         """Of this process."""
         return cls(ProcessId.of(), leads_session)
 
@@ -47,7 +47,7 @@ class LocalExecutor(Executor[LocalHandle]):
         self._ours: set[tuple[LocalHandle, str]] = set()
         """Handles that have been found to mean a job, each with its folder."""
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[NodeDevices]:
         return [this_machine()]
 
     def alive(self, handle: LocalHandle) -> bool:
@@ -71,7 +71,7 @@ class LocalExecutor(Executor[LocalHandle]):
             self._family.pop(handle, None)
         return not left
 
-    def taken(self, handle: LocalHandle) -> Taken | None:
+    def usage(self, handle: LocalHandle) -> JobUsage | None:
         """By `/proc`: of memory the proportional set size (PSS), in which n processes have 1/n of a shared page."""
         cpu_s = memory = 0.0
         if not self.alive(handle):
@@ -81,14 +81,14 @@ class LocalExecutor(Executor[LocalHandle]):
                 member = psutil.Process(process.pid)
                 cpu_s += sum(member.cpu_times()[:4])  # its own, and of its children that have ended
                 memory += member.memory_full_info().pss
-        return Taken(cpu_s, memory / 1e6)
+        return JobUsage(cpu_s, memory / 1e6)
 
     def processes(self, handle: LocalHandle) -> list[int]:
         if not self.alive(handle):
             return []
         return [process.pid for process in (handle.process, *self._left(handle))]
 
-    def shown(self, handle: LocalHandle) -> str:
+    def describe(self, handle: LocalHandle) -> str:
         stranger = alive(handle.process) and not self._is_ours(handle)
         return f"pid {handle.process.pid}{', which is not a process of this run' if stranger else ''}"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.begin_request import Away
+from scalebook.training.jobs.begin_request import RemoteJobContext
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.launcher import Ended, Event, Launcher, LauncherLost
+from scalebook.training.jobs.launcher import Event, Launcher, LauncherLost, ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.local.fork_server import Order
-from scalebook.training.jobs.local.fork_server_client import PACKAGE, PRELOAD, RUNNER, WarmProcess
+from scalebook.training.jobs.local.fork_server_client import PACKAGE, PRELOAD, RUNNER, ForkServerProcess
 from scalebook.training.jobs.process import Children, alive
 
 LOAD_DEADLINE_S: Final = 120.0
@@ -34,7 +34,7 @@ class LocalLauncher(Launcher):
         self._log = workspace.hidden / "supervisor.log"
         self._runner, self._preload = runner or RUNNER, tuple(PRELOAD if preload is None else preload)
         self._package = package
-        self._warm: WarmProcess | None = None
+        self._warm: ForkServerProcess | None = None
         self._loading_since = 0.0
         self._running: dict[str, JobFolder] = {}
         """Jobs that this warm process was asked for, and whose end it has not told."""
@@ -51,11 +51,11 @@ class LocalLauncher(Launcher):
         if self._warm is not None and fresh and self._warm.ready and self._warm.out_of_date():
             self.close()
         if self._warm is None:
-            self._warm = WarmProcess(self._log, self._runner, self._preload, self._package)
+            self._warm = ForkServerProcess(self._log, self._runner, self._preload, self._package)
             self._loading_since = time.monotonic()
         return self._warm.ready
 
-    def start(self, job: JobFolder, lease: Lease, away: Away | None = None) -> bool:
+    def start(self, job: JobFolder, lease: Lease, away: RemoteJobContext | None = None) -> bool:
         """`away`: for a job of another machine's workspace, of which `job` is a copy."""
         assert self._warm is not None, "prepare first"
         root, told = job.path.parents[2], None if away is None else asdict(away)
@@ -80,12 +80,12 @@ class LocalLauncher(Launcher):
         self._orphans |= self._running
         self._running = {}
 
-    def _reports(self, warm: WarmProcess) -> list[Event]:
+    def _reports(self, warm: ForkServerProcess) -> list[Event]:
         events: list[Event] = []
         for report in warm.reports():
             if report.event == "ended":
                 self._running.pop(report.job, None)
-                events.append(Ended(report.job, report.code, report.problem))
+                events.append(ProcessEnded(report.job, report.code, report.problem))
             elif report.threads != 1:
                 print(f"scalebook: the warm process has {report.threads} threads; a fork keeps only one", flush=True)
         if warm.closed:
@@ -105,11 +105,11 @@ class LocalLauncher(Launcher):
         handles = {name: started.handle for name, job in self._orphans.items() if (started := job.started())}
         dead = {name: handle for name, handle in handles.items() if not alive(handle.process)}
         if dead:
-            self.children.look()
+            self.children.reap()
         for name in dead:
             del self._orphans[name]
-        codes = {name: self.children.take(handle.process.pid) for name, handle in dead.items()}
-        return [Ended(name, code) for name, code in codes.items() if code is not None]
+        codes = {name: self.children.pop_exit_code(handle.process.pid) for name, handle in dead.items()}
+        return [ProcessEnded(name, code) for name, code in codes.items() if code is not None]
 
 
 def _last_line(log: Path) -> str:

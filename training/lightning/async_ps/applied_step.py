@@ -7,8 +7,8 @@ In this order:
 2. Each rate is multiplied by a factor of the number of updates so far (`ScaledRate`): that of `lr_scaling` with its
    warm-up, or of a range test. It holds until the call returns, for whatever is done in it.
 3. The closure computes the gradient.
-4. The step is made by the optimizer, or a push takes its place (`Pushing`): the scaled rates travel with the gradient,
-   and a worker's own steps between two pushes (`downpour`) use them. Where it makes steps of its own
+4. The step is made by the optimizer, or a push takes its place (`PushingStep`): the scaled rates travel with the
+   gradient, and a worker's own steps between two pushes (`downpour`) use them. Where it makes steps of its own
    optimizer (`local`) they are these steps' alone; what travels has the outer optimizer's rate.
 5. Whoever applies a push multiplies them by what its damping makes of staleness (`engine/store/shard.py`).
 6. The optimizer may have a local rate for each layer, which multiplies that again (LARS, LAMB).
@@ -24,7 +24,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch.optim import Optimizer
 
-from scalebook.training.engine.worker.worker_end import OptimizerEnd, Pushed
+from scalebook.training.engine.worker.worker_end import OptimizerEnd, PushResult
 
 
 class AppliedStep:
@@ -120,12 +120,12 @@ class ScaledRate:
         """Made so far, those before a checkpoint included."""
         return self._made if self._counts is None else self._counts.version(self._optimizer)
 
-    def end(self) -> None:
+    def uninstall(self) -> None:
         """Scale no more."""
         self._step.scale(None)
 
 
-class Pushing:
+class PushingStep:
     """Takes the place of the optimizer's own step on this one object, so that whoever steps it pushes: Lightning's
     loops, its precision plugins, torch's GradScaler (which knows an optimizer by its identity), a model that has it in
     hand.
@@ -133,7 +133,7 @@ class Pushing:
 
     def __init__(self, optimizer: Optimizer, client: OptimizerEnd) -> None:
         self._optimizer, self._client = optimizer, client
-        self._pushed: Pushed | None = None
+        self._pushed: PushResult | None = None
         self._step = AppliedStep.of(optimizer)
         self._step.push(self)
         if getattr(optimizer, "_step_supports_amp_scaling", False):  # fused ones; here a scaler is to unscale
@@ -157,7 +157,7 @@ class Pushing:
         self._pushed = self._push(valid=True)
         return output
 
-    def result(self) -> Pushed:
+    def result(self) -> PushResult:
         """What became of the step that has just been made. A loss scaler makes none when a gradient is infinite: that
         is handed in as a push without a gradient, for the others may be waiting for it.
         """
@@ -166,10 +166,10 @@ class Pushing:
             pushed = self._push(valid=False)
         return self._client.completed(pushed)
 
-    def end(self) -> None:
+    def uninstall(self) -> None:
         """Give the optimizer its own step back."""
         self._step.push(None)
 
-    def _push(self, valid: bool) -> Pushed:
+    def _push(self, valid: bool) -> PushResult:
         self._optimizer._opt_called = True  # type: ignore[attr-defined]  # a scheduler's sign of a step
         return self._client.push(valid)

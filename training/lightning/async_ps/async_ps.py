@@ -233,7 +233,7 @@ class AsyncPS(IndependentWorkers):
         if name not in MEETINGS:
             super().barrier(name)
             return
-        self.session.meet(name)
+        self.session.synchronize(name)
         if name == LAST_MEETING and isinstance(self.session, WorkerSession):
             stand_first(self._trainer, self.session)
 
@@ -255,7 +255,7 @@ class AsyncPS(IndependentWorkers):
 
     @override
     def teardown(self) -> None:
-        self._run.session = self.session.leave()
+        self._run.session = self.session.after_training()
         super().teardown()
         self.session.take_rank()  # Lightning's environment has forgotten it, and asks the loaders once more
 

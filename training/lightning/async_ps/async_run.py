@@ -19,7 +19,7 @@ from scalebook.training.base.node_rank import NodeRank, node_rank
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.lightning.arguments import AsyncArguments
-from scalebook.training.lightning.async_ps.node import MachinePart, TrainingMachine, VirtualMachine
+from scalebook.training.lightning.async_ps.node import NodePart, SimulationNode, TrainingNode
 from scalebook.training.lightning.async_ps.nodes import machine_of_several
 from scalebook.training.lightning.async_ps.refusals import refuse_elastic, refuse_finders, refuse_model, refuse_settings
 from scalebook.training.lightning.async_ps.session import (
@@ -29,13 +29,13 @@ from scalebook.training.lightning.async_ps.session import (
     Session,
     without_finders,
 )
-from scalebook.training.lightning.async_ps.sim_worker import ArrivingPlayers
+from scalebook.training.lightning.async_ps.sim_worker import ArrivingSimulation
 from scalebook.training.lightning.async_ps.state_file import StateFile
 from scalebook.training.lightning.async_ps.worker_process import worker_parts
 from scalebook.training.lightning.async_ps.worker_session import ArrivingWorker
 from scalebook.training.lightning.package import Callback, LightningDataModule, Trainer, TrainerFn
 from scalebook.training.lightning.processes.deaths import Deaths, resume_hint
-from scalebook.training.lightning.processes.processes import Lost, Reaction
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction
 from scalebook.training.lightning.processes.strategy_launcher import AroundFork, Processes, take_rank
 from scalebook.training.lightning.tuners import tune
 
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
     offset: int
 
 
-class SetAside:
+class ParameterSpill:
     """Pages whose content lies in a file until `bring_back`. Nothing may write to them meanwhile.
 
     The storages are held, so that what is brought back can never meet memory that somebody else was given.
@@ -66,7 +66,7 @@ class SetAside:
         self._pieces, self._storages, self._descriptor = pieces, storages, descriptor
 
     @classmethod
-    def of(cls, tensors: Iterable[Tensor]) -> "SetAside":
+    def of(cls, tensors: Iterable[Tensor]) -> "ParameterSpill":
         """Move the large parameters that lie in CPU memory of this process alone to a file; none where the disk has no
         room."""
         storages = _storages(tensors)
@@ -157,7 +157,7 @@ def _map(piece: Piece, flags: int, descriptor: int) -> None:
         raise OSError(ctypes.get_errno(), "parameters could not be mapped")
 
 
-_NOTHING_TRAINS: Final = MachinePart(1, Processes(1), 0.0)
+_NOTHING_TRAINS: Final = NodePart(1, Processes(1), 0.0)
 
 
 class AsyncRun(AroundFork):
@@ -177,7 +177,7 @@ class AsyncRun(AroundFork):
         self._between = self.session  # what this process is while nothing is under way
         # Of a fit, from before the fork on:
         self._kept: StateFile
-        self._aside: SetAside
+        self._aside: ParameterSpill
         self._python: tuple[Any, ...]  # its random numbers
 
     @override
@@ -211,13 +211,13 @@ class AsyncRun(AroundFork):
             refuse_elastic(self._arguments.elastic, self._on_each, self._nodes, settings)
         refuse_model(trainer.lightning_module, settings)
         self._machine, self._kept = self._machine_of(settings), StateFile()
-        self._aside = SetAside.of(trainer.lightning_module.parameters())
+        self._aside = ParameterSpill.of(trainer.lightning_module.parameters())
         self._python = random.getstate()
         self.session = MonitorSession(self._machine)
         self._between = FittedSession(self._kept, self.session.figures)
         return self._machine.forks
 
-    def _machine_of(self, settings: Settings) -> MachinePart:
+    def _machine_of(self, settings: Settings) -> NodePart:
         arguments, workers = self._arguments, self._nodes * self._on_each
         seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
         if self._place is not None:
@@ -227,11 +227,11 @@ class AsyncRun(AroundFork):
             )  # fmt: skip
         launch = Launch(workers, settings, seed=seed)
         forks = Processes(launch.processes, launch.servers)
-        kind = VirtualMachine if arguments.is_simulated else TrainingMachine
+        kind = SimulationNode if arguments.is_simulated else TrainingNode
         return kind(launch, forks, arguments.limits.deadline_s, Deaths(launch, arguments.limits.restarts))
 
     @override
-    def lost(self, lost: Lost) -> Reaction:
+    def lost(self, lost: LostProcess) -> Reaction:
         return self._machine.react(lost)
 
     @override
@@ -268,10 +268,10 @@ class AsyncRun(AroundFork):
             return
         self._aside.forget()
         given = (worker, self._on_each, self._arguments, machine)
-        if isinstance(machine, VirtualMachine):
+        if isinstance(machine, SimulationNode):
             players = machine.players()
-            parts = worker_parts(*given, players, trainer, self._kept, players.turn)
-            self.session = ArrivingPlayers(parts, players, self._python)
+            parts = worker_parts(*given, players, trainer, self._kept, players.next_gradient)
+            self.session = ArrivingSimulation(parts, players, self._python)
         else:
             self.session = ArrivingWorker(worker_parts(*given, machine.worker(worker), trainer, self._kept))
 
@@ -293,5 +293,5 @@ class AsyncRun(AroundFork):
         return self._machine.returns(worker)
 
     @override
-    def keep(self) -> None:
-        self.session.keep()
+    def save_final_state(self) -> None:
+        self.session.save_final_state()

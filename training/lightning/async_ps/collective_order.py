@@ -28,7 +28,7 @@ class Stage(Enum):
     AFTER = "after training"
 
 
-class Places:
+class CollectiveOrder:
     """Where in its fit one worker is. The strategy sets `stage`."""
 
     def __init__(self, trainer: Trainer) -> None:
@@ -94,7 +94,8 @@ class Places:
         return boundary(self._where()[0], Boundary.METRICS, POSITIONS - 1)
 
     def next(self) -> int:
-        """The number of the place of this call, as `Meetings.meet` takes it; counts the calls made in one place."""
+        """The number of the place of this call, as `MessageExchange.all_gather` takes it; counts the calls made in one
+        place."""
         if self.stage is Stage.AFTER:
             return AFTER
         where = self._where()
@@ -131,7 +132,7 @@ def number_of_metric(name: str) -> int:
     return crc32(name.encode()) % (POSITIONS // _CALLS_OF_ONE_METRIC)
 
 
-def set_apart(trainer: Trainer, places: Places) -> None:
+def set_apart(trainer: Trainer, places: CollectiveOrder) -> None:
     """Let each hook of `OF_ONE_WORKER` run `apart`, in this process."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
         if isinstance(callback, OF_ONE_WORKER):
@@ -146,7 +147,7 @@ _HOOKS: Final = [name for name in vars(Callback) if name.startswith("on_") or na
 class _Apart:
     """In the place of a callback's hook; a copy of the callback has its own method."""
 
-    def __init__(self, callback: Callback, name: str, hook: Callable[..., Any], places: Places) -> None:
+    def __init__(self, callback: Callback, name: str, hook: Callable[..., Any], places: CollectiveOrder) -> None:
         self._callback, self._name, self._hook, self._places = callback, name, hook, places
         update_wrapper(self, hook)
 

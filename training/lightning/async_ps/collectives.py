@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from scalebook.training.engine.worker.worker_end import IN_BATCH, Meetings
-from scalebook.training.lightning.async_ps.collective_order import Places, Stage, number_of_metric
+from scalebook.training.engine.worker.worker_end import IN_BATCH, MessageExchange
+from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, Stage, number_of_metric
 from scalebook.training.lightning.package import Trainer
 
 LISTENER: Final = -1
@@ -32,7 +32,11 @@ class Collectives:
     """
 
     def __init__(
-        self, meetings: Meetings, places: Places, worker: int, meanwhile: Callable[[], None] = lambda: None
+        self,
+        meetings: MessageExchange,
+        places: CollectiveOrder,
+        worker: int,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         self._meetings, self.places, self.worker, self.meanwhile = meetings, places, worker, meanwhile
         self.has_waited = False
@@ -122,11 +126,11 @@ class Collectives:
     def _meet(self, letter: _Letter) -> dict[int, _Letter]:
         sealed = _seal(letter)
         if self.places.stage is Stage.BEFORE:
-            received = self._meetings.before(sealed, letter.call)
+            received = self._meetings.gather_before_training(sealed, letter.call)
         else:
             place = self.places.next()
             self.has_waited |= place < IN_BATCH
-            received = self._meetings.meet(place, sealed, letter.call, self.meanwhile)
+            received = self._meetings.all_gather(place, sealed, letter.call, self.meanwhile)
         letters = {worker: _open(text) for worker, text in received.items()}
         calls = {worker: other.call for worker, other in letters.items() if other.call != letter.call}
         if calls:

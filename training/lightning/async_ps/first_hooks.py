@@ -56,13 +56,13 @@ class BarTotals(Callback):
 def stand_first(trainer: Trainer, session: WorkerSession) -> None:
     """Put the strategy's own callbacks before all others; those of the same types, from an earlier fit, go."""
     totals = bar_totals(trainer, session.gradients_of_an_update, session.processes)
-    ours: list[Callback] = [First(session), *totals]
+    ours: list[Callback] = [FirstCallback(session), *totals]
     kinds = {type(callback) for callback in ours}
     theirs = [callback for callback in trainer.callbacks if type(callback) not in kinds]  # type: ignore[attr-defined]
     trainer.callbacks = [*ours, *theirs]  # type: ignore[attr-defined]  # made by Lightning's callback connector
 
 
-class First(Callback):
+class FirstCallback(Callback):
     """The first callback of a worker's Trainer; keeps nothing in checkpoints. Hooks of callbacks and models may look at
     weights and loaders, or swap them.
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing_extensions import override
 
 from scalebook.training.engine.launch import Launch, ServerEnd
-from scalebook.training.engine.served_run import StandInEnd
-from scalebook.training.engine.worker.worker_end import Figures, PlayingEnd, WorkerEnd
+from scalebook.training.engine.served_run import WorkerProxyEnd
+from scalebook.training.engine.worker.worker_end import Figures, SimulationEnd, WorkerEnd
 from scalebook.training.lightning.processes.deaths import Deaths
-from scalebook.training.lightning.processes.processes import Lost, Reaction
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction
 from scalebook.training.lightning.processes.strategy_launcher import Processes
 
 
-class MachinePart:
+class NodePart:
     """One that trains nothing: a single process validates, tests or predicts.
 
     `node`: its number. `processes`: workers' of the run, on all machines. `forks`: what is forked here.
@@ -44,11 +44,11 @@ class MachinePart:
         """Become this server."""
         raise NotImplementedError
 
-    def stand_in(self, worker: int) -> StandInEnd:
+    def stand_in(self, worker: int) -> WorkerProxyEnd:
         """Become who stands in for this worker of another machine."""
         raise NotImplementedError
 
-    def react(self, lost: Lost) -> Reaction:
+    def react(self, lost: LostProcess) -> Reaction:
         """What follows a death, in the monitor."""
         return Reaction.END
 
@@ -75,7 +75,7 @@ class MachinePart:
         """In the monitor, when all processes here have ended."""
 
 
-class TrainingMachine(MachinePart):
+class TrainingNode(NodePart):
     """The only machine of a run: all workers and servers are forked here."""
 
     is_training = True
@@ -94,7 +94,7 @@ class TrainingMachine(MachinePart):
         return self.launch.server(number, self.deadline_s)
 
     @override
-    def react(self, lost: Lost) -> Reaction:
+    def react(self, lost: LostProcess) -> Reaction:
         return self._deaths.react(lost)
 
     @override
@@ -114,9 +114,9 @@ class TrainingMachine(MachinePart):
         self.launch.close()
 
 
-class VirtualMachine(TrainingMachine):
+class SimulationNode(TrainingNode):
     """One on which a single process plays all workers."""
 
-    def players(self) -> PlayingEnd:
+    def players(self) -> SimulationEnd:
         """Become that process."""
         return self.launch.players(self.deadline_s)

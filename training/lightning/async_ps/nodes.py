@@ -11,17 +11,17 @@ from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.settings import Settings
-from scalebook.training.engine.served_run import OnePort, Passage, Run, StandInEnd, settings_digest
+from scalebook.training.engine.served_run import Run, ServerConnection, ServerEndpoint, WorkerProxyEnd, settings_digest
 from scalebook.training.engine.worker.worker_end import WorkerEnd
 from scalebook.training.lightning.arguments import AsyncArguments
-from scalebook.training.lightning.async_ps.node import MachinePart, TrainingMachine
+from scalebook.training.lightning.async_ps.node import NodePart, TrainingNode
 from scalebook.training.lightning.processes.addresses import listening_at, resolved
 from scalebook.training.lightning.processes.elastic_monitor import ElasticMonitor
 from scalebook.training.lightning.processes.forked import GRACE_S
 from scalebook.training.lightning.processes.key_file import key_file, read_key
 from scalebook.training.lightning.processes.node_monitors import next_run
 from scalebook.training.lightning.processes.peer_monitor import hello
-from scalebook.training.lightning.processes.processes import Lost, Reaction
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction
 from scalebook.training.lightning.processes.server_monitors import (
     ServerDeaths,
     ServerMonitor,
@@ -32,19 +32,19 @@ from scalebook.training.lightning.processes.strategy_launcher import Processes
 from scalebook.training.lightning.processes.threads import shared_out
 
 
-class FirstMachine(TrainingMachine):
+class FirstNode(TrainingNode):
     """The machine with the shards: processes here stand in for the workers of the others."""
 
     several = True
 
     def __init__(
-        self, launch: Launch, forks: Processes, deadline_s: float, deaths: ServerDeaths, port: OnePort, here: int
+        self, launch: Launch, forks: Processes, deadline_s: float, deaths: ServerDeaths, port: ServerEndpoint, here: int
     ) -> None:
         super().__init__(launch, forks, deadline_s, deaths)
         self._port, self._here = port, here
 
     @override
-    def stand_in(self, worker: int) -> StandInEnd:
+    def stand_in(self, worker: int) -> WorkerProxyEnd:
         return self._port.stand_in(worker, self.deadline_s)
 
     @override
@@ -57,7 +57,7 @@ class FirstMachine(TrainingMachine):
         return None if min(others, default=0) < min(arrivals[: self._here]) else arrivals
 
 
-class OtherMachine(MachinePart):
+class OtherNode(NodePart):
     """A machine whose workers reach the shards on the first one."""
 
     several = True
@@ -65,7 +65,13 @@ class OtherMachine(MachinePart):
     is_training = True
 
     def __init__(
-        self, place: NodeRank, workers: int, forks: Processes, deadline_s: float, deaths: WorkersDeaths, way: Passage
+        self,
+        place: NodeRank,
+        workers: int,
+        forks: Processes,
+        deadline_s: float,
+        deaths: WorkersDeaths,
+        way: ServerConnection,
     ) -> None:
         super().__init__(workers, forks, deadline_s)
         self.node, self._deaths, self._way = place.node, deaths, way
@@ -82,7 +88,7 @@ class OtherMachine(MachinePart):
         return worker == min(one for one in self._end.living() if one >= self.first)
 
     @override
-    def react(self, lost: Lost) -> Reaction:
+    def react(self, lost: LostProcess) -> Reaction:
         return self._deaths.react(lost)
 
     @override
@@ -105,7 +111,7 @@ def machine_of_several(
     on_each: int,
     seed: int,
     started_with: Mapping[str, str],
-) -> FirstMachine | OtherMachine:
+) -> FirstNode | OtherNode:
     """`workers`: of all machines; `on_each`: of one, which several processes may have been started on. `started_with`:
     digests of the config, by key.
 
@@ -123,14 +129,14 @@ def machine_of_several(
     )
     me = hello(on_each, started_with, settings_digest(settings))
     if launch is None:
-        way = Passage(run, place.index, first, here)
+        way = ServerConnection(run, place.index, first, here)
         monitor = WorkersMonitor(place, way, me, arguments.limits.deadline_s)
         forks = Processes(here, 0, threads, first, monitor)
-        return OtherMachine(place, workers, forks, deadline_s, WorkersDeaths(monitor, arguments.limits.restarts), way)
+        return OtherNode(place, workers, forks, deadline_s, WorkersDeaths(monitor, arguments.limits.restarts), way)
     with ExitStack() as undo:
         listener = undo.enter_context(listening_at(place, port))
         try:
-            one = OnePort(launch, run, listener, here, arguments.elastic is not None)
+            one = ServerEndpoint(launch, run, listener, here, arguments.elastic is not None)
         except ModuleNotFoundError as error:
             why = f"needs the package {error.name}, which is not installed here"
             remedy = "Install it, or write false where the network is your own."
@@ -143,4 +149,4 @@ def machine_of_several(
     )
     deaths = ServerDeaths(launch, arguments.limits.restarts, server, here)
     forks = Processes(workers, launch.servers, threads, 0, server, range(here, workers))
-    return FirstMachine(launch, forks, deadline_s, deaths, one, here)
+    return FirstNode(launch, forks, deadline_s, deaths, one, here)

@@ -12,7 +12,7 @@ from scalebook.training.base.memory_limit import available_bytes
 from scalebook.training.engine.rules.run_limits import WorkerRange, misfit
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables, writes_by_norm
-from scalebook.training.engine.worker.worker_end import Need
+from scalebook.training.engine.worker.worker_end import MemoryNeed
 from scalebook.training.lightning.package import (
     BaseFinetuning,
     BatchSizeFinder,
@@ -95,7 +95,7 @@ def _pushes_once(key: str, why: str, instead: str) -> ValueError:
     return ValueError(f"{key}: {why}, and virtual workers push once a batch. Write {instead}, or host: inline.")
 
 
-def announce_memory(need: Need, device: torch.device) -> None:
+def announce_memory(need: MemoryNeed, device: torch.device) -> None:
     """Say in a line what a run of some size will take; MemoryError where the machine, or the GPU, clearly does not
     have it."""
     free = torch.cuda.mem_get_info(device)[0] if need.on_gpu else 0

@@ -25,8 +25,8 @@ from scalebook.training.lightning.steps import Steps
 
 
 class Schedules:
-    """The schedules of one worker of several. Between `start` and `end` the model's `lr_scheduler_step` is ours, in
-    this process; where it is never started Lightning steps them.
+    """The schedules of one worker of several. Between `start` and `uninstall` the model's `lr_scheduler_step` is ours,
+    in this process; where it is never started Lightning steps them.
     """
 
     def __init__(self, module: LightningModule, worker: int, signals: Signals) -> None:
@@ -44,7 +44,7 @@ class Schedules:
         self._taken = [versions[id(config.scheduler.optimizer)] // config.frequency for config in configs]
         self._module.lr_scheduler_step = _Stepping(self._module, self._step)  # type: ignore[method-assign]  # here only
 
-    def end(self) -> None:
+    def uninstall(self) -> None:
         """Undo `start`: the model has its own `lr_scheduler_step` again."""
         if self._is_ours:
             vars(self._module).pop("lr_scheduler_step", None)
@@ -125,7 +125,7 @@ def updates_estimated(trainer: Trainer, settings: Settings, processes: int, work
             loop.max_batches = own[0]
 
 
-class Following:
+class ScheduleFollower:
     """Of one worker, from the moment it has joined; `schedule` and `count` once its training begins. `workers`: of the
     run."""
 

@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.engine.launch import ServerEnd
-from scalebook.training.engine.served_run import StandInEnd
-from scalebook.training.engine.worker.worker_end import DataCursor, Meetings, Pushed
+from scalebook.training.engine.served_run import WorkerProxyEnd
+from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange, PushResult
 from scalebook.training.lightning.arguments import AsyncArguments
-from scalebook.training.lightning.async_ps.collective_order import Places, Stage
+from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, Stage
 from scalebook.training.lightning.async_ps.collectives import LISTENER, Collectives
-from scalebook.training.lightning.async_ps.node import MachinePart
+from scalebook.training.lightning.async_ps.node import NodePart
 from scalebook.training.lightning.async_ps.state_file import StateFile
 from scalebook.training.lightning.data.data_sharing import SharedData
 from scalebook.training.lightning.package import Trainer
@@ -56,7 +56,7 @@ class Session:
     def prepare(self, trainer: Trainer) -> None:
         """Before the model's own set-up."""
 
-    def meet(self, name: str) -> None:
+    def synchronize(self, name: str) -> None:
         """Come to one of `MEETINGS`."""
 
     def set_up(self, trainer: Trainer, optimizers: Sequence[Optimizer], device: torch.device) -> "Session":
@@ -79,14 +79,14 @@ class Session:
     def computed(self) -> None:
         """A gradient is there, and not pushed yet."""
 
-    def stepped(self, optimizer: Optimizer) -> Pushed | None:
+    def stepped(self, optimizer: Optimizer) -> PushResult | None:
         """After the optimizer's step: what became of the push that took its place, if one did."""
         return None
 
     def sign_of_life(self) -> None:
         """In a long validation, for those who wait."""
 
-    def leave(self) -> "Session":
+    def after_training(self) -> "Session":
         """What this process is after the training, with what that has taken given back."""
         return self
 
@@ -110,7 +110,7 @@ class Session:
     def note_checkpoint(self, path: Any) -> None:
         """It is written."""
 
-    def keep(self) -> None:
+    def save_final_state(self) -> None:
         """Save all but the weights of a checkpoint that may be written after the fit; once all hooks have run."""
 
     def resume(self, checkpoint: State, ours: State, own: Callable[[], None]) -> None:
@@ -145,7 +145,7 @@ class FittedSession(Session):
 class MonitorSession(Session):
     """While its workers train, in the process that has forked them."""
 
-    def __init__(self, machine: MachinePart) -> None:
+    def __init__(self, machine: NodePart) -> None:
         super().__init__(machine.first, machine.processes, machine.node)
         if machine.figures is not None:
             self.figures = MonitorFigures(machine.figures)
@@ -159,9 +159,9 @@ class ServerSession(Session):
     def __init__(
         self,
         rank: int,
-        machine: MachinePart,
+        machine: NodePart,
         arguments: AsyncArguments,
-        server: ServerEnd | StandInEnd,
+        server: ServerEnd | WorkerProxyEnd,
         trainer: Trainer,
     ) -> None:
         super().__init__(rank, machine.processes, machine.node)
@@ -171,10 +171,10 @@ class ServerSession(Session):
         without_finders(trainer)
         serve_only(trainer)
         if machine.processes > 1:
-            self.collectives = Collectives(server.meetings, Places(trainer), LISTENER)
+            self.collectives = Collectives(server.meetings, CollectiveOrder(trainer), LISTENER)
 
     @override
-    def meet(self, name: str) -> None:
+    def synchronize(self, name: str) -> None:
         self._rendezvous += 1
         self._server.await_workers(self._rendezvous)
         enter_stage(self.collectives, name)
@@ -193,7 +193,7 @@ def shared_data(
     arguments: AsyncArguments,
     workers: int,
     cursor: DataCursor,
-    meetings: Meetings,
+    meetings: MessageExchange,
     turn: Callable[[], int | None] | None = None,
 ) -> SharedData:
     """Of a run of so many workers; `turn` as `SharedData` has it."""

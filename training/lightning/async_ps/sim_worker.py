@@ -12,7 +12,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.engine.worker.worker_end import JoinedEnd, PlayingEnd, Pushed, RandomStream
+from scalebook.training.engine.worker.worker_end import JoinedEnd, PushResult, RandomStream, SimulationEnd
 from scalebook.training.lightning.async_ps.refusals import refuse_playing
 from scalebook.training.lightning.async_ps.session import Session
 from scalebook.training.lightning.async_ps.worker_process import WorkerParts, WorkerProcess
@@ -109,13 +109,13 @@ def _packed(state: Any) -> tuple[bytes, float | None]:
     return bits, float(state["gauss"]) if state["has_gauss"] else None
 
 
-class ArrivingPlayers(WorkerProcess):
+class ArrivingSimulation(WorkerProcess):
     """From the fork to the end of its set-up.
 
     `python`: the state of Python's random numbers before the fork, after which Python seeds them anew; here they go on.
     """
 
-    def __init__(self, parts: WorkerParts, playing: PlayingEnd, python: tuple[Any, ...]) -> None:
+    def __init__(self, parts: WorkerParts, playing: SimulationEnd, python: tuple[Any, ...]) -> None:
         super().__init__(parts)
         self._playing = playing
         random.setstate(python)
@@ -123,10 +123,10 @@ class ArrivingPlayers(WorkerProcess):
     @override
     def set_up(self, trainer: Any, optimizers: Sequence[Optimizer], device: torch.device) -> Session:
         refuse_playing(trainer)
-        return PlayedSession(self.parts, self._playing, optimizers, device)
+        return SimulatedSession(self.parts, self._playing, optimizers, device)
 
 
-class PlayedSession(WorkerSession):
+class SimulatedSession(WorkerSession):
     """One Trainer in one process, whose batches are those of all workers in the order in which their gradients are due.
 
     To Lightning it is a single worker. Before each batch the loader asks whose turn it is, and the model becomes that
@@ -135,7 +135,7 @@ class PlayedSession(WorkerSession):
     """
 
     def __init__(
-        self, parts: WorkerParts, playing: PlayingEnd, optimizers: Sequence[Optimizer], device: torch.device
+        self, parts: WorkerParts, playing: SimulationEnd, optimizers: Sequence[Optimizer], device: torch.device
     ) -> None:
         self._playing = playing
         super().__init__(parts, optimizers, device)
@@ -150,7 +150,7 @@ class PlayedSession(WorkerSession):
     def _begins(self, worker: int, own: list[Tensor]) -> None:
         """Before each worker's next gradient; `own`: its buffers."""
         self.following.rates()  # of the version that it computes from
-        self.buffers.take(worker, self.following.updates, own)
+        self.buffers.apply_policy(worker, self.following.updates, own)
 
     @override
     def _share_buffers(self) -> None:
@@ -161,15 +161,15 @@ class PlayedSession(WorkerSession):
         """The clock goes on where the checkpoint was, if there is one. All pull then, as real workers do: gradients
         that were under way are computed anew."""
         if self.resumed.clock_s is not None:
-            self._playing.go_on_from(self.resumed.clock_s)
+            self._playing.resume(self.resumed.clock_s)
 
     @property
     @override
     def _whose_gradient(self) -> int:
-        return self._playing.turn_of
+        return self._playing.current_worker
 
     @override
-    def _take_buffers(self, pushed: Pushed) -> None:
+    def _take_buffers(self, pushed: PushResult) -> None:
         """Nothing: whoever begins its next gradient does."""
 
     @override

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from scalebook.training.engine.worker.worker_end import JoinedEnd, Snapshot
-from scalebook.training.lightning.async_ps.schedules import Following
+from scalebook.training.lightning.async_ps.schedules import ScheduleFollower
 from scalebook.training.lightning.async_ps.worker_process import WorkerParts
 from scalebook.training.lightning.buffers import Buffers
 from scalebook.training.lightning.portable_checkpoint import for_any_trainer, position_in
@@ -18,7 +18,7 @@ from scalebook.training.lightning.worker_role import ends_here
 
 
 @dataclass(frozen=True)
-class Resumed:
+class ResumePoint:
     """Where a run goes on from: the checkpoint's versions by optimizer, by which the steps are counted; the numbers by
     which rates are scheduled, where workers make steps of their own; its place in the data, where it has one."""
 
@@ -50,7 +50,7 @@ class Snapshots:
         parts: WorkerParts,
         joined: JoinedEnd,
         buffers: Buffers,
-        following: Following,
+        following: ScheduleFollower,
         wait_for_others: Callable[[], None],
         clock_state: Callable[[], dict[str, Any]],
     ) -> None:
@@ -84,13 +84,13 @@ class Snapshots:
             self._wait_for_others()
         self._parts.data.mark()
         if self.has_begun:
-            self._joined.settle(moment)
+            self._joined.check_foreign_writes(moment)
         self.taken = self._joined.snapshot(renew=self.has_begun)
         self._following.moved(self.taken.versions)
         if self.has_all and not self._parts.figures.is_simulated:
             # What others have made of theirs in their last steps. Virtual workers may go on some day, and worker 0 with
             # its own.
-            self._buffers.take(self._parts.rank, self._following.updates)
+            self._buffers.apply_policy(self._parts.rank, self._following.updates)
         return self.taken
 
     @contextmanager
@@ -140,7 +140,7 @@ class Snapshots:
         ours = {"versions": self.taken.versions, "samples": samples, **self._clock_state()}
         return {**ours, "local": self.taken.local} if self.taken.local else ours
 
-    def resume(self, checkpoint: Mapping[str, Any], ours: Mapping[str, Any]) -> Resumed:
+    def resume(self, checkpoint: Mapping[str, Any], ours: Mapping[str, Any]) -> ResumePoint:
         """Every worker takes the hyper-parameters; worker 0 puts state and versions back into the shards. `ours`: what
         the checkpoint says for us alone.
 
@@ -169,7 +169,7 @@ class Snapshots:
             self._joined.restore(versions, states, ours.get("residuals", ()), steps or ())
             self._parts.figures.add_samples(ours.get("samples", 0))
         self._joined.show_state()
-        return Resumed(versions, steps, position_in(ours), ours.get("clock_s"))
+        return ResumePoint(versions, steps, position_in(ours), ours.get("clock_s"))
 
 
 def _divided(steps: int, optimizers: int) -> list[int]:

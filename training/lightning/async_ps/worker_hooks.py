@@ -24,8 +24,8 @@ class IndependentWorkers(ParallelStrategy):
 
     Collectives in the hooks of training wait for the other workers. Elsewhere a worker is the whole world, and they
     answer with what they are given, `all_gather` with a first dimension of 1: only worker 0 validates (on all of the
-    validation data), decides to stop and writes checkpoints (`Places` says where a worker is alone). torch's default
-    process group is never initialised: Lightning would keep all workers in step with worker 0.
+    validation data), decides to stop and writes checkpoints (`CollectiveOrder` says where a worker is alone). torch's
+    default process group is never initialised: Lightning would keep all workers in step with worker 0.
     """
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ from typing_extensions import override
 
 from scalebook.training.engine.worker.worker_end import WorkerEnd
 from scalebook.training.lightning.arguments import AsyncArguments
-from scalebook.training.lightning.async_ps.collective_order import Places, set_apart
+from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, set_apart
 from scalebook.training.lightning.async_ps.collectives import Collectives
-from scalebook.training.lightning.async_ps.node import MachinePart
+from scalebook.training.lightning.async_ps.node import NodePart
 from scalebook.training.lightning.async_ps.session import (
     LAST_MEETING,
     Session,
@@ -34,7 +34,7 @@ class WorkerParts:
     rank: int
     on_each: int
     arguments: AsyncArguments
-    machine: MachinePart
+    machine: NodePart
     end: WorkerEnd
     trainer: Trainer
     data: SharedData
@@ -47,7 +47,7 @@ def worker_parts(
     rank: int,
     on_each: int,
     arguments: AsyncArguments,
-    machine: MachinePart,
+    machine: NodePart,
     end: WorkerEnd,
     trainer: Trainer,
     kept: StateFile,
@@ -60,7 +60,7 @@ def worker_parts(
         trainer.gradient_clip_val = None  # the engine does it
     data = shared_data(arguments, end.workers, end.cursor, end.meetings, turn)
     data.join(rank, arguments.limits.deadline_s, end.is_over)
-    collectives = Collectives(end.meetings, Places(trainer), rank) if machine.processes > 1 else None
+    collectives = Collectives(end.meetings, CollectiveOrder(trainer), rank) if machine.processes > 1 else None
     return WorkerParts(rank, on_each, arguments, machine, end, trainer, data, collectives, TrainingFigures(end), kept)
 
 
@@ -80,10 +80,10 @@ class WorkerProcess(Session):
             set_apart(trainer, self.collectives.places)
 
     @override
-    def meet(self, name: str) -> None:
+    def synchronize(self, name: str) -> None:
         self.end.rendezvous(name)
         if name == LAST_MEETING:
-            self.end.signals.begin()
+            self.end.signals.mark_begun()
         enter_stage(self.collectives, name)
 
     @override
@@ -124,6 +124,6 @@ class FinishedWorker(WorkerProcess):
         return for_any_trainer({**gathered, **step}, self.processes, self._ours, self._position)
 
     @override
-    def keep(self) -> None:
+    def save_final_state(self) -> None:
         if self._ours is not None:
             self.parts.kept.write(self.checkpoint(all_but_weights(self.parts.trainer)))

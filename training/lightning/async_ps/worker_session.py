@@ -12,14 +12,14 @@ from torchmetrics.metric import jit_distributed_available
 from typing_extensions import override
 
 from scalebook.training.engine.memory.uncopied import Uncopied
-from scalebook.training.engine.worker.worker_end import JoinedEnd, Need, Phase, Pushed
-from scalebook.training.lightning.async_ps.applied_step import Pushing
+from scalebook.training.engine.worker.worker_end import JoinedEnd, MemoryNeed, Phase, PushResult
+from scalebook.training.lightning.async_ps.applied_step import PushingStep
 from scalebook.training.lightning.async_ps.collective_order import Stage
 from scalebook.training.lightning.async_ps.collectives import Collectives
 from scalebook.training.lightning.async_ps.refusals import announce_memory, refuse_model, refuse_optimizers
-from scalebook.training.lightning.async_ps.schedules import Following
+from scalebook.training.lightning.async_ps.schedules import ScheduleFollower
 from scalebook.training.lightning.async_ps.session import Session, State
-from scalebook.training.lightning.async_ps.snapshots import Resumed, Snapshots
+from scalebook.training.lightning.async_ps.snapshots import ResumePoint, Snapshots
 from scalebook.training.lightning.async_ps.worker_process import FinishedWorker, WorkerParts, WorkerProcess
 from scalebook.training.lightning.buffers import Buffers
 from scalebook.training.lightning.package import LightningModule, Trainer, TrainerStatus
@@ -99,12 +99,12 @@ class WorkerSession(WorkerProcess):
         self.joined = self._join(model, optimizers)
         self._share_buffers()
         self.joined.name_parameters(model.named_parameters())
-        self.following = Following(self.joined, self.trainer, self.rank, workers, self.end.signals)
+        self.following = ScheduleFollower(self.joined, self.trainer, self.rank, workers, self.end.signals)
         self.snapshots = Snapshots(
             parts, self.joined, self.buffers, self.following, self.wait_for_others, self.clock_state
         )
-        self.resumed = Resumed([0] * len(optimizers))
-        self._pushing = {id(client.optimizer): Pushing(client.optimizer, client) for client in self.joined.clients}
+        self.resumed = ResumePoint([0] * len(optimizers))
+        self._pushing = {id(client.optimizer): PushingStep(client.optimizer, client) for client in self.joined.clients}
         several = len(optimizers) > 1 and server.rule.synchronous
         self._meets_at_epochs = several or server.meets_after_epochs(workers)
         self.has_left = False
@@ -120,7 +120,7 @@ class WorkerSession(WorkerProcess):
     def _share_buffers(self) -> None:
         self.buffers.share(self.end.meetings)
 
-    def _announce(self, need: Need) -> None:
+    def _announce(self, need: MemoryNeed) -> None:
         """What a run of some size takes: memory, which may be refused."""
         announce_memory(need, self.device)
 
@@ -148,7 +148,7 @@ class WorkerSession(WorkerProcess):
         if self.rank > 0:  # its own dropout; worker 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + self.rank)
         self.buffers.freeze()
-        self.buffers.note()
+        self.buffers.begin_watching()
         self.data.start(trainer, self.resumed.position)
         self.following.schedule(self.resumed.scheduled)
         self.joined.start()
@@ -157,9 +157,9 @@ class WorkerSession(WorkerProcess):
             share_metrics(trainer.lightning_module, self._meets_for_metrics)
             self.collectives.places.stage = Stage.TRAINING
             if self.rank > 0 and self.parts.arguments.server.warmup_updates > 0:
-                meetings.enter(Phase.HELD_BACK)
+                meetings.set_phase(Phase.HELD_BACK)
         self.joined.begin()
-        meetings.enter(Phase.TRAINING)
+        meetings.set_phase(Phase.TRAINING)
         self.snapshots.drop()
         self.snapshots.has_begun = True
         self.following.count(self.resumed.versions)
@@ -173,7 +173,7 @@ class WorkerSession(WorkerProcess):
 
     def show_data(self) -> None:
         """Where the training loader is as the user made it, hooks shall find that."""
-        self.data.show(self.trainer)
+        self.data.expose_loaders(self.trainer)
 
     def begin_epoch(self) -> None:
         """Where workers make each update together none begins an epoch before the others: else the last round of an
@@ -194,17 +194,17 @@ class WorkerSession(WorkerProcess):
         Not earlier: what was validated may be saved after it."""
         if self.snapshots.taken is not None:
             self.buffers.show_own()
-            self.buffers.note()
+            self.buffers.begin_watching()
             self._go_on("since its last validation or checkpoint, and did not put back what was there")
         elif self._has_missed_a_round():
             self._go_on(_BETWEEN_STEPS)
-            self.buffers.take(self.rank, self.following.updates)
+            self.buffers.apply_policy(self.rank, self.following.updates)
         else:
-            self.joined.settle(_BETWEEN_STEPS, thorough=False)
+            self.joined.check_foreign_writes(_BETWEEN_STEPS, thorough=False)
         self.following.steps.batch_begins()
 
     def _go_on(self, moment: str) -> None:
-        """From the newest version; `moment` as in `JoinedEnd.settle`."""
+        """From the newest version; `moment` as in `JoinedEnd.check_foreign_writes`."""
         self.joined.pull(moment)
         self.snapshots.drop()
         self.following.moved(self.following.versions)
@@ -226,7 +226,7 @@ class WorkerSession(WorkerProcess):
         return self.rank
 
     @override
-    def stepped(self, optimizer: Optimizer) -> Pushed | None:
+    def stepped(self, optimizer: Optimizer) -> PushResult | None:
         if (pushing := self._pushing.get(id(optimizer))) is None:
             return None
         pushed = pushing.result()
@@ -243,9 +243,9 @@ class WorkerSession(WorkerProcess):
             self.data.pushed(trainer)
         return pushed
 
-    def _take_buffers(self, pushed: Pushed) -> None:
+    def _take_buffers(self, pushed: PushResult) -> None:
         if pushed.was_sent:
-            self.buffers.take(self.rank, self.following.updates)
+            self.buffers.apply_policy(self.rank, self.following.updates)
 
     def before_validation(self) -> None:
         """Take what is validated: first of all hooks, so that others may swap weights in theirs."""
@@ -261,11 +261,11 @@ class WorkerSession(WorkerProcess):
         """Finish; then worker 0 has the final parameters. First of all hooks: others may save or change them."""
         self._say_stop()  # it may have been set after this worker's last push
         self.joined.push_rest()
-        self.data.end()
+        self.data.stop_claiming()
         self.joined.finish()
         if self._ends_with_last_version:
             if not self.snapshots.has_all:
-                self.joined.settle("after its last step")
+                self.joined.check_foreign_writes("after its last step")
                 self.wait_for_others()
                 self.snapshots.drop()
             self.snapshots.take()
@@ -273,22 +273,22 @@ class WorkerSession(WorkerProcess):
 
     @override
     def train_end(self) -> None:
-        self.end.meetings.enter(Phase.GONE)
+        self.end.meetings.set_phase(Phase.GONE)
         if self.collectives is not None:
             self.collectives.places.stage = Stage.AFTER
 
     @override
-    def leave(self) -> Session:
+    def after_training(self) -> Session:
         if self.trainer.state.status == TrainerStatus.RUNNING:  # not after an exception: nobody waits for it then
             self.joined.finish()
             if self._ends_with_last_version:
                 self.snapshots.have()  # there is none where Lightning saw nothing to do: no epoch, or no batch
         for pushing in self._pushing.values():
-            pushing.end()
-        self.following.schedules.end()
+            pushing.uninstall()
+        self.following.schedules.uninstall()
         self.joined.detach()
         position = self.data.position()
-        self.data.leave(self.trainer)
+        self.data.restore_loaders(self.trainer)
         self.has_left, self.parts.figures.buffers = True, None
         return FinishedWorker(self.parts, self.snapshots.ours(), position)
 
@@ -314,17 +314,17 @@ class WorkerSession(WorkerProcess):
     def _finish(self) -> None:
         """This worker pushes what it has left, and then no more."""
         if self.joined.push_rest():
-            self.data.done()
+            self.data.finish_claims()
         self.joined.finish()
 
     def _idle(self, idle: bool) -> None:
         """Take this worker out of the rule's clocks while it has nothing to compute, or back in."""
         if idle:
-            self.end.meetings.enter(Phase.RESTING)
+            self.end.meetings.set_phase(Phase.RESTING)
             self.joined.rest()
         else:
             self.joined.begin()
-            self.end.meetings.enter(Phase.TRAINING)
+            self.end.meetings.set_phase(Phase.TRAINING)
             self.snapshots.drop()
 
     def _while_waiting(self) -> None:

@@ -13,7 +13,7 @@ FIRST_STEPS: Final = 2
 MOST_STEPS: Final = 1000
 
 
-class Agreed:
+class AgreedDecision:
     """Asks `decide` about every `every_s` seconds and tells every worker the answer.
 
     Workers in step (DDP) must all call `now` at the same batches: worker 0 broadcasts its decision together with the

@@ -37,7 +37,7 @@ class Window:
         self._counts = Counts(0, 0)
         self._workers: Mapping[int, Counts] = {}
 
-    def begin(self, time: float, counts: Counts, workers: Mapping[int, Counts]) -> None:
+    def open_window(self, time: float, counts: Counts, workers: Mapping[int, Counts]) -> None:
         """Start a window. `time` in s on any clock that `rates` uses too."""
         self._time, self._counts, self._workers = time, counts, workers
 
@@ -59,7 +59,7 @@ class Window:
                 samples = names.per_worker(names.SAMPLES_PER_SECOND, worker)
                 rates[updates] = (now.updates - then.updates) / passed
                 rates[samples] = (now.samples - then.samples) / passed
-        self.begin(time, counts, workers)
+        self.open_window(time, counts, workers)
         return rates
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from scalebook.training.engine.memory.device import Device, Mark
 
 
-class Spent(NamedTuple):
+class StepSeconds(NamedTuple):
     """Seconds."""
 
     computing: float
@@ -22,8 +22,9 @@ class _Step(NamedTuple):
 
 
 class DeviceSteps:
-    """A stamp before and behind each step, read when the device has come there: `taken` waits for nothing unless told
-    to. Between the two stamps lie whatever the device computes and where it waits for Python, or for other workers.
+    """A stamp before and behind each step, read when the device has come there: `pop_seconds` waits for nothing unless
+    told to. Between the two stamps lie whatever the device computes and where it waits for Python, or for other
+    workers.
 
     Costs two events a step, some 5 us.
     """
@@ -36,23 +37,23 @@ class DeviceSteps:
         self._under_way: deque[_Step] = deque()
         self._computed = self._waited = 0.0
 
-    def begin(self, fetching: float) -> None:
+    def begin_step(self, fetching: float) -> None:
         """`fetching`: seconds that this process has spent on fetching batches since the step before."""
         self._begun, self._fetching = self._device.stamp(), fetching
 
-    def end(self) -> None:
+    def end_step(self) -> None:
         """Of the step that was begun."""
         end = self._device.stamp()
         self._under_way.append(_Step(self._last, self._begun, end, self._fetching))
         self._last = end
         self._read()
 
-    def taken(self, wait: bool = False) -> Spent:
+    def pop_seconds(self, wait: bool = False) -> StepSeconds:
         """Since the last call, by steps that are over. `wait`: for all that were begun."""
         if wait and self._last is not None:
             self._device.wait(self._last)
         self._read()
-        spent, self._computed, self._waited = Spent(self._computed, self._waited), 0.0, 0.0
+        spent, self._computed, self._waited = StepSeconds(self._computed, self._waited), 0.0, 0.0
         return spent
 
     def _read(self) -> None:

@@ -92,7 +92,7 @@ class Heartbeat(Callback):
 
     def _tell_usage(self, trainer: Trainer, now: float) -> None:
         if self._meter is not None:
-            self._meter.look(now)
+            self._meter.sample(now)
         if not self.measure.latest:
             return  # MLflow's pages begin with the metric that came first: it is to be one of training
         loggers = [logger for logger in trainer.loggers if isinstance(logger, RunLogger)]

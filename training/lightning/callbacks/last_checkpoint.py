@@ -8,7 +8,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
-from scalebook.training.lightning.callbacks.agreement import Agreed
+from scalebook.training.lightning.callbacks.agreement import AgreedDecision
 from scalebook.training.lightning.run_figures import figures_of
 
 EVERY_S: Final = 60.0
@@ -31,7 +31,7 @@ class LastCheckpoint(Checkpoint):
         self.every_s = every_s
         self._saved = time.monotonic()
         self._paused = False
-        self._due = Agreed(lambda: time.monotonic() - self._saved >= self.every_s, min(ASK_S, every_s))
+        self._due = AgreedDecision(lambda: time.monotonic() - self._saved >= self.every_s, min(ASK_S, every_s))
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

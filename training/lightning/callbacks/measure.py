@@ -25,9 +25,9 @@ from scalebook.training.lightning.callbacks.computed_figures import (
     staleness,
 )
 from scalebook.training.lightning.callbacks.data_wait import DataClock
-from scalebook.training.lightning.callbacks.device_steps import DeviceSteps, Spent
+from scalebook.training.lightning.callbacks.device_steps import DeviceSteps, StepSeconds
 from scalebook.training.lightning.callbacks.metric_summary import MetricSummary, logged
-from scalebook.training.lightning.callbacks.step_counts import CountedHere
+from scalebook.training.lightning.callbacks.step_counts import LocalFigures
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Goal, told
@@ -115,11 +115,11 @@ class Measure(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.measured = figures_of(trainer) or CountedHere(trainer)
-        if self._restored and isinstance(self.measured, CountedHere):
+        self.measured = figures_of(trainer) or LocalFigures(trainer)
+        if self._restored and isinstance(self.measured, LocalFigures):
             self.measured.add_samples(self._restored["samples"] // trainer.world_size)
         device = device_of([*pl_module.parameters()])
-        if isinstance(self.measured, CountedHere) and not device.is_host:
+        if isinstance(self.measured, LocalFigures) and not device.is_host:
             self._on_device = DeviceSteps(device)
         self._window = Window(STEPS if self.measured.is_simulated else 0)
         self._idle_of_others = self._waited(trainer)
@@ -133,10 +133,10 @@ class Measure(Callback):
             real = perf_counter()
             self._really_begun = real - self._restored.get("real_seconds", self._restored.get("seconds", 0.0))
             self._next_event = self._next_figures = real
-            self._window.begin(now, self.counts(), self._rates_per_worker())
+            self._window.open_window(now, self.counts(), self._rates_per_worker())
         self._batch_begun = now
         if self._on_device is not None:
-            self._on_device.begin(self.clock.seconds - self._data_before)
+            self._on_device.begin_step(self.clock.seconds - self._data_before)
             self._data_before = self.clock.seconds
 
     @override
@@ -147,7 +147,7 @@ class Measure(Callback):
         now = self._now()
         self._busy += now - self._batch_begun
         if self._on_device is not None:
-            self._on_device.end()
+            self._on_device.end_step()
         self.measured.add_samples(batch_size(batch))
         self._last_loss = loss_of(outputs)
         if perf_counter() >= self._next_event:
@@ -234,7 +234,7 @@ class Measure(Callback):
         points |= self.summary.points() or last_values
         if counts.updates > 0:
             total = Window()
-            total.begin(0.0, Counts(0, 0), {})
+            total.open_window(0.0, Counts(0, 0), {})
             points |= total.rates(trained_s, counts, self._rates_per_worker())
             points |= self._state(trainer)
             points |= by_worker(self.measured.worker_times(), self.measured.staleness(), self.measured.pushes())
@@ -276,10 +276,10 @@ class Measure(Callback):
         assert self.measured is not None
         waited = self._waited(trainer)
         if self._on_device is not None:
-            spent = self._on_device.taken(wait=last)
+            spent = self._on_device.pop_seconds(wait=last)
         else:
             computing = max(0.0, self._busy - (waited - self._idle_of_others))
-            spent = Spent(computing, self.clock.seconds - self._data_told)
+            spent = StepSeconds(computing, self.clock.seconds - self._data_told)
         self.measured.add_time("compute", spent.computing)
         self.measured.add_time("data", spent.fetching)
         self.measured.note_memory(self._memory.peak(trainer.strategy.root_device, at_once=last))
@@ -287,7 +287,7 @@ class Measure(Callback):
 
     def _waited(self, trainer: Trainer) -> float:
         """Seconds that the strategy itself has measured inside this worker's batches."""
-        if self.measured is None or isinstance(self.measured, CountedHere):
+        if self.measured is None or isinstance(self.measured, LocalFigures):
             return 0.0
         times = self.measured.worker_times()
         mine = times[trainer.global_rank] if trainer.global_rank < len(times) else None
@@ -295,7 +295,7 @@ class Measure(Callback):
 
     def _training_seconds(self, now: float) -> float:
         """The clock against which throughput counts: it stands while all workers wait for a validation."""
-        return now - self._validation_s if isinstance(self.measured, CountedHere) else now
+        return now - self._validation_s if isinstance(self.measured, LocalFigures) else now
 
     def _own_metrics(self, trainer: Trainer, everything: bool = False) -> dict[str, float]:
         """What the model itself has logged of the last batch, under names that begin with `train/`; with `everything`

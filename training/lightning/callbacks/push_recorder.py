@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from scalebook.training.base.files import records
-from scalebook.training.engine.coordination.measures import Coming, PushRecord, StalenessHistogram
+from scalebook.training.engine.coordination.measures import MembershipChange, PushRecord, StalenessHistogram
 from scalebook.training.lightning.run_figures import figures_of
 from scalebook.training.tracking import drawing, names
 from scalebook.training.tracking.logger import upload
@@ -28,7 +28,7 @@ class PushRecorder(Callback):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._next = 0.0
-        self._comings: list[Coming] = []
+        self._comings: list[MembershipChange] = []
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
@@ -82,7 +82,7 @@ class PushRecorder(Callback):
     def _note_comings(self, living: set[int]) -> None:
         before = {worker for worker, joined in {one.worker: one.joined for one in self._comings}.items() if joined}
         now = time()
-        self._comings += [Coming(worker, now, worker in living) for worker in sorted(living ^ before)]
+        self._comings += [MembershipChange(worker, now, worker in living) for worker in sorted(living ^ before)]
 
 
 def draw_staleness(histogram: StalenessHistogram, path: Path) -> None:

@@ -90,7 +90,7 @@ class ScaledRates(Callback):
 
     def _end(self) -> None:
         for step in self._steps:
-            step.end()
+            step.uninstall()
         self._steps = []
 
 

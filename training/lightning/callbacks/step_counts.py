@@ -14,7 +14,7 @@ from scalebook.training.lightning.run_figures import RunFigures
 NANOSECOND = 1e-9
 
 
-class CountedHere(RunFigures):
+class LocalFigures(RunFigures):
     """Of this worker alone: under DDP all workers do the same in step.
 
     Updates are the Trainer's; samples are this worker's times the number of workers. What a step spends in exchanging

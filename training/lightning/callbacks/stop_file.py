@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.lightning.callbacks.agreement import Agreed
+from scalebook.training.lightning.callbacks.agreement import AgreedDecision
 from scalebook.training.lightning.callbacks.heartbeat import fraction
 from scalebook.training.lightning.callbacks.measure import Measure
 
@@ -25,7 +25,7 @@ class StopFile(Callback):
 
     def __init__(self, job: JobFolder, measure: Measure) -> None:
         self.job, self.measure = job, measure
-        self._asked = Agreed(job.stop_file.exists, EVERY_S)
+        self._asked = AgreedDecision(job.stop_file.exists, EVERY_S)
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -25,7 +25,7 @@ class Claims:
         self.finish_all()
         self._held, self._epoch = None, epoch
         self._given.clear()
-        return self._cursor.begin(self._worker, epoch, batches, self._turns)
+        return self._cursor.enter_epoch(self._worker, epoch, batches, self._turns)
 
     def succeed(self, before: "Claims") -> None:
         """Take the place of those of an earlier loader."""
@@ -34,7 +34,7 @@ class Claims:
     def finish(self) -> None:
         """Every batch delivered so far is done."""
         if self._delivered > self._finished:
-            self._cursor.done(self._worker, self._delivered - self._finished)
+            self._cursor.mark_done(self._worker, self._delivered - self._finished)
             self._finished = self._delivered
 
     def finish_all(self) -> None:
@@ -45,7 +45,7 @@ class Claims:
     def peek(self) -> bool:
         """Whether there is a next batch; if so it is claimed."""
         if self._held is None:
-            self._held = self._cursor.claim(self._worker)
+            self._held = self._cursor.claim_batch(self._worker)
             self._claimed += self._held is not None
         return self._held is not None
 
@@ -86,17 +86,17 @@ def origins_left(
 NO_LIMIT: Final = -1
 
 
-class PlayedWork:
+class SimulatedWork:
     """The `Work` of all workers: that of the loader that there is, which may be another one in every epoch."""
 
-    claims: "PlayedClaims | None" = None
+    claims: "SimulatedClaims | None" = None
 
-    def take(self, worker: int) -> bool:
-        return self.claims is not None and self.claims.take(worker)
+    def claim_batch(self, worker: int) -> bool:
+        return self.claims is not None and self.claims.claim_batch(worker)
 
-    def done(self, worker: int) -> None:
+    def mark_pushed(self, worker: int) -> None:
         if self.claims is not None:
-            self.claims.done(worker)
+            self.claims.mark_pushed(worker)
 
     def may_come_back(self, worker: int) -> bool:
         return self.claims is not None and self.claims.may_come_back(worker)
@@ -110,7 +110,7 @@ class PlayedWork:
             self.claims.returns(worker)
 
 
-class PlayedClaims:
+class SimulatedClaims:
     """Stands where `Claims` does, and answers as their `Work`.
 
     A worker claims when it begins a gradient, and goes on into its own next epoch when nothing is left of this one, as
@@ -145,17 +145,17 @@ class PlayedClaims:
         self._epoch, self._batches, self._delivered = 0, 0, 0  # of the loop
         self._has_ended = False
 
-    def succeed(self, before: "PlayedClaims") -> None:
+    def succeed(self, before: "SimulatedClaims") -> None:
         """Take the place of those of an earlier loader: workers go on where they are."""
         self.plans, self._taken, self._epoch_of = before.plans, before._taken, before._epoch_of
 
     # --- what the workers ask --------------------------------------------------------------------------------------
 
-    def take(self, worker: int) -> bool:
+    def claim_batch(self, worker: int) -> bool:
         """See `Work`."""
         while not self._is_over():
             if worker in self._epoch_of and worker not in self._in_vain:
-                claim = self._cursor.claim(worker)
+                claim = self._cursor.claim_batch(worker)
                 if claim is not None:
                     self._taken[worker] = claim
                     return True
@@ -166,15 +166,15 @@ class PlayedClaims:
             is_first = following > max(self._epoch_of.values(), default=-1)
             if self._meets and is_first and (self._taken or self._cursor.outstanding()):
                 return False
-            if not self._cursor.begin(worker, following, batches, self._turns):
+            if not self._cursor.enter_epoch(worker, following, batches, self._turns):
                 return False
             self._epoch_of[worker] = following
             self._in_vain.discard(worker)
         return False
 
-    def done(self, worker: int) -> None:
+    def mark_pushed(self, worker: int) -> None:
         """See `Work`."""
-        self._cursor.done(worker)
+        self._cursor.mark_done(worker)
         self._taken.pop(worker, None)
 
     def may_come_back(self, worker: int) -> bool:

@@ -4,9 +4,9 @@ How a strategy uses `SharedData` (one for each fit):
 
 - `__init__` in a worker, or in a server process; there `join` does not follow
 - `join` in the worker; `process` in `process_dataloader` while training; `start` in `on_train_start`
-- `show` before the hooks of callbacks and models in `on_train_start` and `on_train_epoch_start`
+- `expose_loaders` before the hooks of callbacks and models in `on_train_start` and `on_train_epoch_start`
 - `pushed` after each push; `mark` when parameters are copied for a checkpoint, which is given the `position`
-- `end` in `on_train_end`, `leave` in `teardown`
+- `stop_claiming` in `on_train_end`, `restore_loaders` in `teardown`
 - `is_distributed` must be False: Lightning would put a sampler of its own into the loader
 """
 
@@ -25,9 +25,9 @@ from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
 from scalebook.training.engine.memory.uncopied import Uncopied
-from scalebook.training.engine.worker.worker_end import DataCursor, Meetings
+from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
 from scalebook.training.experiments.validation_interval import too_rare
-from scalebook.training.lightning.data.batch_claims import PlayedWork
+from scalebook.training.lightning.data.batch_claims import SimulatedWork
 from scalebook.training.lightning.data.shared_loader import POLL_S, SharedLoader
 from scalebook.training.lightning.package import (
     Callback,
@@ -54,7 +54,7 @@ class Stream:
     lost for the run.
     """
 
-    def __init__(self, loader: Iterable[Any], worker: int, workers: int, meetings: Meetings | None) -> None:
+    def __init__(self, loader: Iterable[Any], worker: int, workers: int, meetings: MessageExchange | None) -> None:
         self.loader, self._worker, self._workers, self._meetings = loader, worker, workers, meetings
         self._divides_itself = False
         self._begun: Iterator[Any] | None = None  # from its first batch on, which has been looked at
@@ -137,7 +137,7 @@ class SharedData(Uncopied):
         self,
         cursor: DataCursor,
         turns: bool,
-        meetings: Meetings | None = None,
+        meetings: MessageExchange | None = None,
         turn: Callable[[], int | None] | None = None,
         is_elastic: bool = False,
         meets: bool = False,
@@ -145,7 +145,7 @@ class SharedData(Uncopied):
         self.cursor, self.turns, self._turn, self._is_elastic = cursor, turns, turn, is_elastic
         self._meets = meets
         self.workers = cursor.workers if turn is None else 1
-        self.work = PlayedWork()
+        self.work = SimulatedWork()
         self._meetings = meetings
         self.worker, self._joined = 0, False  # not, in a server process
         self.deadline_s = 600.0
@@ -237,14 +237,14 @@ class SharedData(Uncopied):
         fit._combined_loader.flattened, self._loader = originals, None
         iter(fit._data_fetcher)
 
-    def show(self, trainer: Trainer) -> None:
+    def expose_loaders(self, trainer: Trainer) -> None:
         """`trainer.train_dataloader` is the user's own where one worker has all of it: it trains as without us."""
         combined = trainer.fit_loop._combined_loader
         if self.workers == 1 and self._loader is not None and combined is not None:
             own = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened]
             combined._iterables = tree_unflatten(own, combined._spec)
 
-    def leave(self, trainer: Trainer) -> None:
+    def restore_loaders(self, trainer: Trainer) -> None:
         """After training: give Lightning the user's own loaders back."""
         fit, combined = trainer.fit_loop, trainer.fit_loop._combined_loader
         if self._loader is not None and combined is not None:
@@ -270,7 +270,7 @@ class SharedData(Uncopied):
         loader = self._loader
         if loader is None:
             return
-        loader.done()
+        loader.mark_pushed()
         last_epoch = trainer.fit_loop.epoch_progress.current.ready == trainer.max_epochs
         if loader.is_last and last_epoch and self.workers > 1 and not self._stopped():
             self.idle(True)
@@ -278,10 +278,10 @@ class SharedData(Uncopied):
                 self.idle(False)
                 loader.reopen()
 
-    def done(self) -> None:
+    def finish_claims(self) -> None:
         """All batches fetched so far are in the parameters, and this worker takes no more."""
         if self._loader is not None:
-            self._loader.done()
+            self._loader.mark_pushed()
 
     def mark(self) -> None:
         """Remember the data position of this moment, at which parameters were copied, for a checkpoint before the next
@@ -293,9 +293,9 @@ class SharedData(Uncopied):
         """What is left of the epochs begun, for a checkpoint; None where no loader is shared."""
         return None if self._loader is None else self._loader.position()
 
-    def end(self) -> None:
+    def stop_claiming(self) -> None:
         """Claim no more batches. What this worker holds, and its share of what was never begun, go to the others."""
-        self.done()
+        self.finish_claims()
         if self._turn is None:
             self.cursor.mark_dead(self.worker)
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from scalebook.training.engine.memory.uncopied import UncopiedIterator
 from scalebook.training.engine.worker.worker_end import Claim, DataCursor
-from scalebook.training.lightning.data.batch_claims import NO_LIMIT, Claims, PlayedClaims
+from scalebook.training.lightning.data.batch_claims import NO_LIMIT, Claims, SimulatedClaims
 from scalebook.training.lightning.data.epoch_order import EpochOrder, index_sampler
 from scalebook.training.lightning.package import Trainer, _auto_add_worker_init_fn, rank_zero_warn
 from scalebook.training.lightning.portable_checkpoint import of_one_process
@@ -28,7 +28,7 @@ class LoaderPosition:
 
     loader: DataLoader[Any]
     _trainer: Trainer
-    _claims: Claims | PlayedClaims
+    _claims: Claims | SimulatedClaims
     _order: EpochOrder
     _workers: int
     _processes: int
@@ -110,9 +110,9 @@ class LoaderPosition:
             self._claims.plans.setdefault(max(epoch, first), []).extend(claims)
 
     @property
-    def played(self) -> PlayedClaims | None:
+    def played(self) -> SimulatedClaims | None:
         """The claims of virtual workers."""
-        return self._claims if isinstance(self._claims, PlayedClaims) else None
+        return self._claims if isinstance(self._claims, SimulatedClaims) else None
 
     def _batches_in(self, epoch: int) -> int:
         """All batches of an epoch; of one that a checkpoint has found begun, what was left of it."""
@@ -163,8 +163,8 @@ class SharedLoader(LoaderPosition):
     The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
 
     `turn`: of a process that plays all workers, whose gradient is due next; `meets`: they end each epoch together;
-    `is_over`: nobody is to take another batch. It has all batches (`PlayedClaims`) and loads each when its gradient is
-    due. `idle`: see `SharedData.join`.
+    `is_over`: nobody is to take another batch. It has all batches (`SimulatedClaims`) and loads each when its gradient
+    is due. `idle`: see `SharedData.join`.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class SharedLoader(LoaderPosition):
         self.loader, self._trainer, self._workers, self._is_over = loader, trainer, cursor.workers, is_over
         self._idle, self._is_idle = idle, False
         self._order = EpochOrder(loader, alone=cursor.workers == 1)
-        self._claims: Claims | PlayedClaims
+        self._claims: Claims | SimulatedClaims
         self._inner = copy.copy(loader)
         inside: list[tuple[str, Any]] = [("_iterator", None)]
         if turn is None:
@@ -190,7 +190,7 @@ class SharedLoader(LoaderPosition):
             self._processes = cursor.workers
         else:
             ahead = self._batches_in, self._epochs
-            self._claims = PlayedClaims(cursor, turns, meets, self._order, turn, *ahead, is_over)
+            self._claims = SimulatedClaims(cursor, turns, meets, self._order, turn, *ahead, is_over)
             self._processes = 1
             inside += [("num_workers", 0), ("prefetch_factor", None), ("persistent_workers", False), ("timeout", 0)]
         inside.append(("sampler" if loader.batch_sampler is None else "batch_sampler", self._claims))
@@ -254,7 +254,7 @@ class SharedLoader(LoaderPosition):
         """Whether there is another batch for this worker; if so it is claimed."""
         return self._claims.peek()
 
-    def done(self) -> None:
+    def mark_pushed(self) -> None:
         """Note that the gradients of all batches delivered so far have been pushed."""
         self._claims.finish()
         self._marked = None

@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import TCPStore
 from typing_extensions import override
 
 from scalebook.training.base.node_rank import NodeRank
-from scalebook.training.engine.served_run import MonitorMailbox, Reach, RemoteMailbox
+from scalebook.training.engine.served_run import MonitorMailbox, ProxyAddress, RemoteMailbox
 from scalebook.training.lightning.processes.addresses import listening_at, resolved
 from scalebook.training.lightning.processes.key_file import key_of_run
 from scalebook.training.lightning.processes.node_monitors import FirstMonitor, OtherMonitor
@@ -36,7 +36,7 @@ def node_monitor(
         return FirstMonitor(
             place, MonitorMailbox(name, secret, None, listener, place.count - 1), me, deadline_s, meets_at=meets_at
         )
-    reach = Reach(address, 0 if place.hosted else place.port, secret, False, place.index - 1)
+    reach = ProxyAddress(address, 0 if place.hosted else place.port, secret, False, place.index - 1)
     mailbox = HostedMailbox(name, reach, place) if place.hosted else RemoteMailbox(name, reach)
     return OtherMonitor(place, mailbox, me, deadline_s)
 
@@ -45,7 +45,7 @@ class HostedMailbox(RemoteMailbox):
     """Where torchrun's agent listens at the port that all were told, its store says where the first monitor does: a
     fixed port beside it may be another job's, and the agent may be on another machine."""
 
-    def __init__(self, name: str, reach: Reach, place: NodeRank) -> None:
+    def __init__(self, name: str, reach: ProxyAddress, place: NodeRank) -> None:
         super().__init__(name, reach)
         self._place = place
         self._store: TCPStore | None = None

@@ -7,7 +7,7 @@ from typing import Final
 from scalebook.training.base.failures import ProcessLost
 from scalebook.training.engine.launch import Launch
 from scalebook.training.lightning.package import Callback
-from scalebook.training.lightning.processes.processes import Lost, Reaction
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction
 
 SERVER_RESTARTS: Final = 3
 """In one run; a server that keeps dying has a reason that a restart does not mend."""
@@ -28,7 +28,7 @@ class Deaths:
         self._launch = launch
         self._restarts, self._server_restarts = restarts, SERVER_RESTARTS
 
-    def react(self, lost: Lost) -> Reaction:
+    def react(self, lost: LostProcess) -> Reaction:
         """Decide about a death. A worker that is not started again is marked dead in shared memory, so that nobody
         waits for it."""
         if lost.role == "server":
@@ -42,14 +42,14 @@ class Deaths:
         self._launch.rejoin(lost.number)
         return Reaction.RESTART
 
-    def give_up(self, lost: Lost) -> Reaction:
+    def give_up(self, lost: LostProcess) -> Reaction:
         """The rest goes on without this worker."""
         self._launch.mark_dead(lost.number)
         left = len(self._launch.living())
         log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
         return Reaction.GO_ON
 
-    def _server(self, lost: Lost) -> Reaction:
+    def _server(self, lost: LostProcess) -> Reaction:
         if self._server_restarts == 0:
             return Reaction.END
         self._server_restarts -= 1

@@ -12,9 +12,9 @@ from scalebook.training.base.failures import TimedOut
 from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.run_limits import WORKERS, WorkerRange
-from scalebook.training.engine.served_run import COME_AGAIN_S, OnePort
+from scalebook.training.engine.served_run import COME_AGAIN_S, ServerEndpoint
 from scalebook.training.lightning.processes.peer_monitor import ExitReason, NodeEnd, NodeHello
-from scalebook.training.lightning.processes.processes import Lost
+from scalebook.training.lightning.processes.processes import LostProcess
 from scalebook.training.lightning.processes.server_monitors import ServerMonitor
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class ElasticMonitor(ServerMonitor):
     def __init__(
         self,
         place: NodeRank,
-        port: OnePort,
+        port: ServerEndpoint,
         me: NodeHello,
         deadline_s: float,
         launch: Launch,
@@ -43,7 +43,7 @@ class ElasticMonitor(ServerMonitor):
         self._knocking: set[int] = set()
         self._taken = set(range(here))
         self._has_begun = False
-        self._short: tuple[float, Lost] | None = None  # since when too few are left, and who was the last
+        self._short: tuple[float, LostProcess] | None = None  # since when too few are left, and who was the last
 
     @override
     def is_there(self, worker: int) -> bool:
@@ -85,7 +85,7 @@ class ElasticMonitor(ServerMonitor):
             self._knocking.add(worker)
 
     @override
-    def hear_loss(self, lost: Lost) -> None:
+    def hear_loss(self, lost: LostProcess) -> None:
         self._taken.discard(lost.number)
         if self._has_begun and self._short is None and len(self._launch.living()) < self._elastic.min:
             self._short = time.monotonic(), lost
@@ -104,7 +104,7 @@ class ElasticMonitor(ServerMonitor):
         come = [worker for worker in knocking if worker in expected or self._launch.take_in(worker)]
         self._knocking.clear()
         for worker in come:
-            self.port.take(worker)
+            self.port.mark_served(worker)
             self._taken.add(worker)
             machine, most = self.name(worker // self._here), self._elastic.max
             log.warning("worker %d of %s takes part: %d of %d.", worker, machine, len(self._taken), most)

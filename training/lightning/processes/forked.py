@@ -127,7 +127,7 @@ class Forked(NamedTuple):
             return f"process {pid} was killed by signal {signal.Signals(-code).name}"
         return f"process {pid} ended with exit code {code} and without a result"
 
-    def end(self, within_s: float) -> None:
+    def terminate(self, within_s: float) -> None:
         """Wait `within_s` seconds for its end, then kill it; and close what connects it with this process."""
         wait([self.death], max(0.0, within_s))
         if self.process.is_alive():

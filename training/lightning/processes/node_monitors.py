@@ -8,7 +8,7 @@ all others; what it says is for all of them.
 | `config`, `came`: its hello | `here`: its own; `met`, `refused`: who was started alike, or not; `all` have come |
 | `arrived`: at so many meetings before training | `least`: where the last one is |
 | `stop`: a SIGTERM has come | |
-| `end`: how it ended there | `end`: how it ended on this machine, which ends it on all |
+| `stop_monitoring`: how it ended there | `stop_monitoring`: how it ended on this machine, which ends it on all |
 | `silent`: it does not show itself | `silent`: the first does not; both say the process at the port |
 
 What an end on one machine means for the others is the strategy's to say: `ends_all`.
@@ -32,10 +32,10 @@ from scalebook.training.engine.served_run import (
     LEAVE_S,
     PULSE_S,
     ChannelLost,
-    Met,
     MonitorMailbox,
     Refused,
     RemoteMailbox,
+    StartSignal,
     run_name,
 )
 from scalebook.training.lightning.processes.forked import fork, holding_back_sigterm
@@ -79,9 +79,9 @@ class NodeMonitor(PeerMonitor):
     """Where a config has the deadline."""
 
     def __init__(
-        self, place: NodeRank, met: Met, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]
+        self, place: NodeRank, met: StartSignal, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]
     ) -> None:
-        self.await_met = met.await_number
+        self.await_met = met.wait
         """In a worker, by a deadline in seconds: until all machines have come. The number that the first says then."""
         self._place, self._met, self._me, self._deadline_s, self._ends_all = place, met, me, deadline_s, ends_all
         self._hellos: dict[int, NodeHello] = {place.index: me}
@@ -92,7 +92,7 @@ class NodeMonitor(PeerMonitor):
         self._is_met = self._have_begun = self._has_told = False
 
     @override
-    def begin(self) -> None:
+    def start_monitoring(self) -> None:
         self._until = time.monotonic() + self._deadline_s
 
     @override
@@ -168,16 +168,16 @@ class FirstMonitor(NodeMonitor):
         self._arrivals: dict[int, int] = {}
         self._is_stopping = False
         with holding_back_sigterm() as mask:
-            self._keeper = fork("server", 0, lambda _: mailbox.keep(), 1, [], mask)
+            self._keeper = fork("server", 0, lambda _: mailbox.serve_until_over(), 1, [], mask)
         self._say("here", me._replace(config={}))
 
     @override
     def check(self, stopping: bool) -> None:
         self._is_stopping |= stopping
-        self.hear()
+        self.receive()
         if not self._is_met and self.may_begin():
             self._is_met = True
-            self._met.tell(self._meets_at)
+            self._met.set(self._meets_at)
             self._say("all", self._meets_at)
         if not self._is_met and time.monotonic() > self._until and not stopping:
             self.miss()
@@ -200,7 +200,7 @@ class FirstMonitor(NodeMonitor):
         gone = sorted({at // self._place.tasks for at in range(self._place.count) if at not in self._hellos})
         raise self._missing(f"node {' and '.join(map(str, gone))} has not come", f"to {self._place.where}")
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """What the others have said. Raises what ends the run here because of it."""
         for machine, text in self._mailbox.news():
             self._hear(machine, *json.loads(text))
@@ -241,9 +241,9 @@ class FirstMonitor(NodeMonitor):
             return
         self._ends[machine] = end
         if end.reason not in self._ends_all and end.reason is not ExitReason.DONE:
-            self.leave(machine, end)
+            self.on_node_end(machine, end)
 
-    def leave(self, machine: int, end: NodeEnd) -> None:
+    def on_node_end(self, machine: int, end: NodeEnd) -> None:
         """A machine has ended so, without which the others train on."""
 
     @override
@@ -251,7 +251,7 @@ class FirstMonitor(NodeMonitor):
         return reason in self._ends_all
 
     @override
-    def done(self) -> None:
+    def announce_end(self) -> None:
         self._tell(0, NodeEnd(ExitReason.DONE))
 
     @override
@@ -264,7 +264,7 @@ class FirstMonitor(NodeMonitor):
         ended, until = end_of(error), time.monotonic() + CAUSE_S
         while ended.reason is ExitReason.ECHO and time.monotonic() < until:
             try:
-                self.hear()
+                self.receive()
             except BaseException as cause:  # noqa: BLE001  # whatever it is, it is returned
                 return self.explained(cause)
             if len(self._ends) == self._place.count - 1:
@@ -286,13 +286,13 @@ class FirstMonitor(NodeMonitor):
         self._say("refused", [[problem.key, problem.message, problem.remedy], whom])
 
     def _say(self, what: str, told: Any) -> None:
-        self._mailbox.say(json.dumps([what, told]))
+        self._mailbox.post(json.dumps([what, told]))
 
     @override
-    def end(self) -> None:
-        self.done()
-        self._mailbox.let_go()
-        self._keeper.end(LEAVE_S + 2)
+    def stop_monitoring(self) -> None:
+        self.announce_end()
+        self._mailbox.release_port()
+        self._keeper.terminate(LEAVE_S + 2)
         self._mailbox.close()
 
 
@@ -315,12 +315,12 @@ class OtherMonitor(NodeMonitor):
         self._has_stopped = False
 
     @override
-    def begin(self) -> None:
-        super().begin()
+    def start_monitoring(self) -> None:
+        super().start_monitoring()
         self.exchange()
 
     @override
-    def show(self) -> None:
+    def send_heartbeat(self) -> None:
         if not self._has_told:
             self.exchange()
 
@@ -370,7 +370,7 @@ class OtherMonitor(NodeMonitor):
 
     def _say_all(self) -> None:
         while self._says:
-            self._mailbox.say(self._says[0])
+            self._mailbox.post(self._says[0])
             self._says.pop(0)
 
     def _hear(self, what: str, told: Any) -> None:
@@ -381,10 +381,10 @@ class OtherMonitor(NodeMonitor):
             self._hellos.setdefault(machine, self._me._replace(host=host))
             if (machine, pid) == (self._place.index, self._me.pid) and not self._is_met:
                 self._is_met = True
-                self.meet()
+                self.on_accepted()
         elif what == "all":
             self._have_begun = True
-            self._met.tell(int(told))
+            self._met.set(int(told))
         elif what == "least":
             self._least = int(told)
         elif what == "refused":
@@ -401,7 +401,7 @@ class OtherMonitor(NodeMonitor):
             if machine:
                 self._ends[0] = NodeEnd(ExitReason.ECHO)
 
-    def meet(self) -> None:
+    def on_accepted(self) -> None:
         """The first machine's monitor has found that this one was started alike."""
 
     def is_echo(self, error: BaseException) -> bool:
@@ -413,7 +413,7 @@ class OtherMonitor(NodeMonitor):
         return self._cut_off() if self._is_cut_off() else error
 
     @override
-    def done(self) -> None:
+    def announce_end(self) -> None:
         self._tell(NodeEnd(ExitReason.DONE))
 
     @override
@@ -443,9 +443,9 @@ class OtherMonitor(NodeMonitor):
             self.exchange()
 
     @override
-    def end(self) -> None:
-        self.done()
-        self._mailbox.leave()
+    def stop_monitoring(self) -> None:
+        self.announce_end()
+        self._mailbox.close()
 
 
 def _silence(seconds: float) -> str:

@@ -26,7 +26,7 @@ LOOK_S: Final = 1.0
 class PeerMonitor:
     """The other machines of a run, for the monitor of one; here: there are none."""
 
-    def begin(self) -> None:
+    def start_monitoring(self) -> None:
         """Look for them, when all processes here are forked."""
 
     def is_there(self, worker: int) -> bool:
@@ -44,17 +44,17 @@ class PeerMonitor:
     def check(self, stopping: bool) -> None:
         """Raise what ends the run here because of them. Each `look_s`; `stopping`: a SIGTERM has come here."""
 
-    def show(self) -> None:
+    def send_heartbeat(self) -> None:
         """Tell them that this monitor lives, where something takes longer than until the next `check`."""
 
-    def done(self) -> None:
+    def announce_end(self) -> None:
         """Tell them that all workers here have returned; nobody waits for signs of life from here any more."""
 
     def explained(self, error: BaseException) -> BaseException:
         """Tell them that the run ends here. The error to end with: theirs, where that is the cause."""
         return error
 
-    def end(self) -> None:
+    def stop_monitoring(self) -> None:
         """Leave, when the processes here have ended."""
 
 

@@ -28,14 +28,14 @@ from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonito
 _EVERY_S: Final = 0.01  # between two looks at processes that are about to be gone
 
 
-class Done(NamedTuple):
+class ProcessActivity(NamedTuple):
     """What a process has used since it began: CPU time (s), and bytes read and written."""
 
     cpu_s: float
     moved_bytes: int
 
 
-NOTHING: Final = Done(0.0, 0)
+NOTHING: Final = ProcessActivity(0.0, 0)
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -52,7 +52,7 @@ def descendants(pid: int, children_only: bool = False) -> list[int]:
     return pids
 
 
-def done(pid: int) -> Done:
+def done(pid: int) -> ProcessActivity:
     """What one process has done, without those below it; zeros where it has ended or belongs to somebody else."""
     if not (fields := _stat(pid)):
         return NOTHING
@@ -60,8 +60,8 @@ def done(pid: int) -> Done:
     try:
         counts = dict(line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
     except OSError:
-        return Done(cpu_s, 0)
-    return Done(cpu_s, int(counts[b"rchar"]) + int(counts[b"wchar"]))
+        return ProcessActivity(cpu_s, 0)
+    return ProcessActivity(cpu_s, int(counts[b"rchar"]) + int(counts[b"wchar"]))
 
 
 def is_running(pid: int) -> bool:
@@ -103,11 +103,11 @@ CPU_S: Final = 0.2  # a sign of life; a worker that waits at a rendezvous uses a
 MOVED_BYTES: Final = 256 * 1024  # read or written, also one
 
 
-class Stillness:
+class StallDetector:
     """For how long no process of a run has computed, read or written. Time is not counted while the monitor sleeps."""
 
     def __init__(self) -> None:
-        self._mark: dict[int, Done] = {}
+        self._mark: dict[int, ProcessActivity] = {}
         self._still_s, self._looked = 0.0, monotonic()
 
     def seconds(self, pids: Iterable[int]) -> float:
@@ -125,14 +125,14 @@ class Stillness:
         return self._still_s
 
 
-def _alive(before: Done, now: Done) -> bool:
+def _alive(before: ProcessActivity, now: ProcessActivity) -> bool:
     return abs(now.cpu_s - before.cpu_s) > CPU_S or abs(now.moved_bytes - before.moved_bytes) > MOVED_BYTES
 
 
-def _all_done(pid: int) -> Done:
+def _all_done(pid: int) -> ProcessActivity:
     """What a process and all below it have done, together."""
     every = [done(process) for process in (pid, *descendants(pid))]
-    return Done(
+    return ProcessActivity(
         sum(process_done.cpu_s for process_done in every), sum(process_done.moved_bytes for process_done in every)
     )
 
@@ -141,7 +141,7 @@ STOP_S: Final = 20.0  # between a SIGTERM passed on to a worker and the end of a
 ECHO_S: Final = 0.3  # how long after an exception a death that caused it may show
 
 
-class Lost(NamedTuple):
+class LostProcess(NamedTuple):
     """A process that died without a result; `cause` names its pid and the signal or exit code."""
 
     role: Role
@@ -161,7 +161,7 @@ class Reaction(Enum):
     RESTART = auto()
 
 
-Policy = Callable[[Lost], Reaction]
+Policy = Callable[[LostProcess], Reaction]
 Arrivals = Callable[[], Sequence[int] | None]
 """How many meetings before training each worker has come to; None from its beginning on."""
 Waits = Callable[[], Mapping[int, str]]
@@ -183,7 +183,7 @@ class ProcessWatch:
     ) -> None:
         self._bodies, self._policy, self._threads, self._arrivals = bodies, lost, threads, arrivals
         self._waits, self._others = waits, others
-        self._stillness = Stillness()
+        self._stillness = StallDetector()
         self._said: Mapping[int, str] = {}  # what they wait for
         self._said_still = False
         self._strangers = set(descendants(os.getpid()))
@@ -208,7 +208,7 @@ class ProcessWatch:
     def results(self, numbers: Sequence[int]) -> list[Any]:
         """Wait for all workers; what each of these returned, None for one that was lost. `WorkerLost` when all
         were lost."""
-        last: Lost | None = None
+        last: LostProcess | None = None
         self._numbers = numbers
         while self._some("worker"):
             for process in self._ready(self._others.look_s()):
@@ -220,14 +220,14 @@ class ProcessWatch:
                 self.start("worker", number)
         if last is not None and not self._results:
             raise last.error()
-        self._others.done()
+        self._others.announce_end()
         self._let_servers_end()
         until = monotonic() + GRACE_S
         for key in self._forked.keys() - self._running.keys():  # time to close files; a result was sent before
             wait([self._forked[key].death], max(0.0, until - monotonic()))
         return [self._results.get(number) for number in numbers]
 
-    def end(self) -> None:
+    def terminate_all(self) -> None:
         """End all processes: SIGTERM, SIGKILL after a grace period, then the processes that they had started. Waits for
         each."""
         for process in self._forked.values():
@@ -235,7 +235,7 @@ class ProcessWatch:
                 process.process.terminate()
         until = monotonic() + GRACE_S
         for process in self._forked.values():
-            process.end(until - monotonic())
+            process.terminate(until - monotonic())
         self._forked.clear()
         self._running.clear()
         self._end_orphans()
@@ -249,7 +249,7 @@ class ProcessWatch:
         ready = wait([p.messages for p in running] + [p.death for p in running], timeout_s)
         return [p for p in running if p.messages in ready or p.death in ready]
 
-    def _take(self, process: Forked) -> Lost | None:
+    def _take(self, process: Forked) -> LostProcess | None:
         """Deal with the message or death of one process. The loss, if nothing takes its place, else None."""
         ended = process.last_message()
         if ended is None:
@@ -262,7 +262,7 @@ class ProcessWatch:
         del self._running[process.role, process.number]
         return None
 
-    def _lost(self, process: Forked) -> Lost | None:
+    def _lost(self, process: Forked) -> LostProcess | None:
         """Ask the policy what to do about a death, and do it. The loss, if nothing takes the process's place, else
         None."""
         lost, reaction = self._ask(process)
@@ -270,16 +270,16 @@ class ProcessWatch:
             raise lost.error()
         key = process.role, process.number
         del self._running[key], self._forked[key]
-        self._others.show()
-        process.end(GRACE_S)
+        self._others.send_heartbeat()
+        process.terminate(GRACE_S)
         if restarts := reaction is Reaction.RESTART and not self.stopping.is_set():
             self.start(*key)
         self._end_orphans()
         return None if restarts or process.role == "server" else lost
 
-    def _ask(self, process: Forked) -> tuple[Lost, Reaction]:
-        self._others.show()  # who dies slowly is waited for
-        lost = Lost(process.role, process.number, process.cause())
+    def _ask(self, process: Forked) -> tuple[LostProcess, Reaction]:
+        self._others.send_heartbeat()  # who dies slowly is waited for
+        lost = LostProcess(process.role, process.number, process.cause())
         if self.stopping.is_set() and process.exit_code() == -signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)  # asked to stop before training had begun
         return lost, self._policy(lost)
@@ -351,7 +351,7 @@ class ProcessWatch:
 
     def _stack(self, process: Forked) -> str:
         """Which may take seconds, of each of many."""
-        self._others.show()
+        self._others.send_heartbeat()
         return process.stack()
 
     def _end_orphans(self) -> None:

@@ -15,15 +15,22 @@ from typing import Any, Final
 
 from scalebook.training.lightning.processes.forked import Body, Role, WorkerTraceback
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
-from scalebook.training.lightning.processes.process_watch import Arrivals, Lost, Policy, ProcessWatch, Reaction, Waits
+from scalebook.training.lightning.processes.process_watch import (
+    Arrivals,
+    LostProcess,
+    Policy,
+    ProcessWatch,
+    Reaction,
+    Waits,
+)
 from scalebook.training.lightning.processes.threads import each_of
 
-__all__ = ["Lost", "Policy", "Reaction", "WorkerTraceback", "run_workers"]
+__all__ = ["LostProcess", "Policy", "Reaction", "WorkerTraceback", "run_workers"]
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 
 
-def always_end(_lost: Lost) -> Reaction:
+def always_end(_lost: LostProcess) -> Reaction:
     """The policy of a run that cannot do without any of its processes."""
     return Reaction.END
 
@@ -81,7 +88,7 @@ def run_workers(
                 watch.start("server", number)
             for number in filter(others.is_there, range(first, first + count)):
                 watch.start("worker", number)
-            others.begin()
+            others.start_monitoring()
             return watch.results(range(first, first + count))
         except BaseException as error:
             cause = others.explained(error)
@@ -89,8 +96,8 @@ def run_workers(
                 raise
             raise cause from error
         finally:
-            watch.end()
-            others.end()
+            watch.terminate_all()
+            others.stop_monitoring()
 
 
 @contextmanager

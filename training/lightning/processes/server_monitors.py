@@ -14,11 +14,11 @@ from scalebook.training.base.failures import NodeLost, WorkerLost
 from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.run_limits import LIMITS
-from scalebook.training.engine.served_run import ChannelLost, OnePort, Passage, Refused
+from scalebook.training.engine.served_run import ChannelLost, Refused, ServerConnection, ServerEndpoint
 from scalebook.training.lightning.processes.deaths import Deaths
 from scalebook.training.lightning.processes.node_monitors import FirstMonitor, OtherMonitor
 from scalebook.training.lightning.processes.peer_monitor import ExitReason, NodeEnd, NodeHello
-from scalebook.training.lightning.processes.processes import Lost, Reaction
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction
 
 EXCEPTIONS: Final = frozenset({ExitReason.RAISED})
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class ServerMonitor(FirstMonitor):
     def __init__(
         self,
         place: NodeRank,
-        port: OnePort,
+        port: ServerEndpoint,
         me: NodeHello,
         deadline_s: float,
         launch: Launch,
@@ -67,11 +67,11 @@ class ServerMonitor(FirstMonitor):
     def hear_knock(self, worker: int) -> None:
         """This worker, whom nobody here stands in for, wants to be taken in."""
 
-    def hear_loss(self, lost: Lost) -> None:
+    def hear_loss(self, lost: LostProcess) -> None:
         """The rest goes on without this worker."""
 
     @override
-    def leave(self, machine: int, end: NodeEnd) -> None:
+    def on_node_end(self, machine: int, end: NodeEnd) -> None:
         """Workers there show themselves whether they live; a monitor that is silent may be held up."""
         if end.reason is ExitReason.SILENT:
             del self._ends[machine]
@@ -90,7 +90,7 @@ class WorkersMonitor(OtherMonitor):
 
     DEADLINE_KEY = f"{LIMITS}.deadline_s"
 
-    def __init__(self, place: NodeRank, way: Passage, me: NodeHello, deadline_s: float) -> None:
+    def __init__(self, place: NodeRank, way: ServerConnection, me: NodeHello, deadline_s: float) -> None:
         super().__init__(place, way, me, deadline_s, EXCEPTIONS)
         self.way = way
         self._deaths: list[tuple[int, str]] = []
@@ -99,8 +99,8 @@ class WorkersMonitor(OtherMonitor):
         """Why a worker here has lost the server."""
 
     @override
-    def meet(self) -> None:
-        self.way.met.tell()
+    def on_accepted(self) -> None:
+        self.way.met.set()
 
     @override
     def check(self, stopping: bool) -> None:
@@ -166,10 +166,10 @@ class ServerDeaths(Deaths):
         self._monitor, self._here = monitor, here
 
     @override
-    def react(self, lost: Lost) -> Reaction:
+    def react(self, lost: LostProcess) -> Reaction:
         if lost.role == "server" or lost.number < self._here:
             return super().react(lost)
-        self._monitor.hear()
+        self._monitor.receive()
         machine, why = lost.number // self._here, self._monitor.port.why(lost.number)
         if not why.startswith("on node"):
             why = f"on {self._monitor.name(machine)}, {why.removeprefix('channel: ') or lost.cause}"
@@ -182,7 +182,7 @@ class ServerDeaths(Deaths):
         return reaction
 
     @override
-    def give_up(self, lost: Lost) -> Reaction:
+    def give_up(self, lost: LostProcess) -> Reaction:
         reaction = super().give_up(lost)
         self._monitor.port.release(lost.number)
         self._monitor.hear_loss(lost)
@@ -195,7 +195,7 @@ class WorkersDeaths:
     def __init__(self, monitor: WorkersMonitor, restarts: int) -> None:
         self._monitor, self._restarts = monitor, restarts
 
-    def react(self, lost: Lost) -> Reaction:
+    def react(self, lost: LostProcess) -> Reaction:
         """A loss of the server is one too: the worker's next life may find it again."""
         why = self._monitor.way.why(lost.number)
         cause = why or lost.cause

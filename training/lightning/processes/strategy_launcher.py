@@ -43,7 +43,7 @@ from scalebook.training.lightning.package import (
     move_data_to_device,
 )
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
-from scalebook.training.lightning.processes.processes import Lost, Reaction, run_workers
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 from scalebook.training.lightning.processes.threads import check_fork
 
 
@@ -184,7 +184,7 @@ class AroundFork:
         """In worker `worker`, after its work: whether its results are those of the Trainer that was asked here."""
         return worker == first
 
-    def lost(self, lost: Lost) -> Reaction:
+    def lost(self, lost: LostProcess) -> Reaction:
         """In the monitor, when a process has died."""
         return Reaction.END
 
@@ -196,7 +196,7 @@ class AroundFork:
         """In the monitor: by worker, what those wait for in whose wait nothing has happened for a minute."""
         return {}
 
-    def keep(self) -> None:
+    def save_final_state(self) -> None:
         """In worker 0, after its work: leave what the Trainer that was asked may need later."""
 
     def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
@@ -257,7 +257,7 @@ class ForkLauncher(_Launcher):
                 raise
             if not self._around.returns(worker, processes.first):
                 return None
-            self._around.keep()
+            self._around.save_final_state()
             return _collect(trainer, result, tensors, before)
 
         def serve(server: int) -> None:

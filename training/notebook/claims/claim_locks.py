@@ -26,7 +26,7 @@ FIRST_RUNS: Final = 50
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCell:
     """A cell that a claim speaks of: the hash of what it runs, and with how many seeds."""
 
     hash: str
@@ -40,7 +40,7 @@ class Entry:
     name: str
     says: dict[str, Any]
     """Its YAML."""
-    cells: dict[str, Known]
+    cells: dict[str, KnownCell]
     began: float
     """When the run did, unix s."""
 
@@ -72,7 +72,7 @@ class Locks:
 
 
 @dataclass
-class Recorded:
+class RecordedClaims:
     """What the runs of one cell say of claims."""
 
     first: float | None = None
@@ -97,7 +97,7 @@ def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
     return found
 
 
-def read(said: Callable[[str], Recorded], nb: Notebook, description: Description) -> Locks:
+def read(said: Callable[[str], RecordedClaims], nb: Notebook, description: Description) -> Locks:
     """What runs say of the claims of a notebook. `said`: those of the config or search with this hash; `recorded`."""
     known = known_cells(nb, description)
     recorded = {name: said(one.hash) for name, one in known.items()}
@@ -112,7 +112,7 @@ def read(said: Callable[[str], Recorded], nb: Notebook, description: Description
     return Locks(by_claim, tuple(sorted(locked - taken)))
 
 
-def known_cells(nb: Notebook, description: Description) -> dict[str, Known]:
+def known_cells(nb: Notebook, description: Description) -> dict[str, KnownCell]:
     """By name: the experiments and searches that the claims of a notebook speak of."""
     return {
         name: one
@@ -129,7 +129,11 @@ def names_of(claim: ClaimCell) -> list[str]:
 
 
 def _lock(
-    nb: Notebook, claim: ClaimCell, recorded: Mapping[str, Recorded], known: Mapping[str, Known], present: set[str]
+    nb: Notebook,
+    claim: ClaimCell,
+    recorded: Mapping[str, RecordedClaims],
+    known: Mapping[str, KnownCell],
+    present: set[str],
 ) -> tuple[Lock | None, Entry | None]:
     begun = {name: one for name, one in recorded.items() if one.first is not None}
     deleted = tuple(name for name, one in recorded.items() if one.deleted)
@@ -154,7 +158,7 @@ def _lock(
 
 
 def _entry(
-    nb: Notebook, claim: ClaimCell, entries: list[Entry], known: Mapping[str, Known], present: set[str]
+    nb: Notebook, claim: ClaimCell, entries: list[Entry], known: Mapping[str, KnownCell], present: set[str]
 ) -> tuple[Entry, ClaimCell] | None:
     """The first that is of this claim: of its name; else of a name that no claim has any more, with what it says; else
     with the sides that it has."""
@@ -166,7 +170,7 @@ def _entry(
     return next(named, None) or next(same, None) or next(alike, None)
 
 
-def _cell(nb: Notebook, entry: Entry, known: Mapping[str, Known]) -> ClaimCell | None:
+def _cell(nb: Notebook, entry: Entry, known: Mapping[str, KnownCell]) -> ClaimCell | None:
     """The claim that was recorded, with the names that its cells have now; None where it cannot be read."""
     here = {*(cell.name for cell in nb.experiments()), *(cell.name for cell in nb.searches())}
     says = dict(entry.says)
@@ -219,20 +223,20 @@ def _written(side: Side) -> Any:
     return {"of": side.of, "against": side.against, **{key: value for key, value in own.items() if value}}
 
 
-def _known(nb: Notebook, name: str, description: Description) -> Known | None:
+def _known(nb: Notebook, name: str, description: Description) -> KnownCell | None:
     """An experiment or search of the notebook; None where there is none that can be read."""
     if (experiment := nb.experiment(name)) is not None:
-        return Known(config_hash(experiment.config, description), experiment.repeats)
+        return KnownCell(config_hash(experiment.config, description), experiment.repeats)
     if (search := nb.search(name)) is None:
         return None
     try:
         spec = read_search(search.body, nb.base(search), description)
     except ConfigError:
         return None
-    return Known(identity(spec, description), spec.seeds)
+    return KnownCell(identity(spec, description), spec.seeds)
 
 
-def recorded(reader: RunReader, notebook: str, hashed: str) -> Recorded:
+def recorded(reader: RunReader, notebook: str, hashed: str) -> RecordedClaims:
     """What the runs of a store say; `notebook` is the file's name."""
     found = reader.runs(notebook=notebook, config_hash=hashed, limit=FIRST_RUNS, order_by=OLDEST_FIRST)
     there = [run for run in found if names.TAG_PARENT not in run.tags]
@@ -240,7 +244,7 @@ def recorded(reader: RunReader, notebook: str, hashed: str) -> Recorded:
     first = there[0].started if there else None
     deleted = any(run.tags.get(names.TAG_CLAIMS) and (first is None or run.started < first) for run in gone)
     silent = bool(there) and names.TAG_CLAIMS not in there[0].tags
-    return Recorded(first, silent, deleted, [entry for run in there for entry in _entries(run)])
+    return RecordedClaims(first, silent, deleted, [entry for run in there for entry in _entries(run)])
 
 
 def _entries(run: RunRecord) -> list[Entry]:
@@ -248,7 +252,7 @@ def _entries(run: RunRecord) -> list[Entry]:
     for key in sorted(key for key in run.tags if key.startswith(names.TAG_CLAIM)):
         try:
             told = json.loads(run.tags[key])
-            cells = {name: Known(**one) for name, one in told.pop("cells").items()}
+            cells = {name: KnownCell(**one) for name, one in told.pop("cells").items()}
             found.append(Entry(told.pop("claim"), told, cells, run.started))
         except (ValueError, TypeError, KeyError, AttributeError):
             continue  # not of our writing

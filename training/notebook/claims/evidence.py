@@ -15,9 +15,9 @@ from scalebook.training.experiments.search.point import summary
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
 from scalebook.training.notebook.claim_problems import canonical
-from scalebook.training.notebook.claims.claim_locks import Recorded, recorded
+from scalebook.training.notebook.claims.claim_locks import RecordedClaims, recorded
 from scalebook.training.notebook.claims.intervals import Amount, crossing
-from scalebook.training.notebook.claims.point_choice import Shown, best_of, by_others, tried
+from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of, by_others, tried
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.result_row import best
 from scalebook.training.notebook.results import results
@@ -61,7 +61,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Searched:
+class RecordedSearch:
     """A search that ran: its identity and body as recorded, and how its trials are read. `modules`: the record of a
     person's own modules that it began with."""
 
@@ -70,14 +70,14 @@ class Searched:
     trials: Callable[[SearchSpec], Sequence[TrialRecord]]
     modules: str = ""
 
-    def read(self, description: Description) -> "Ran":
+    def read(self, description: Description) -> "SearchedClaim":
         """ConfigError where it cannot be read."""
         spec = read_search(self.body, None, description)
-        return Ran(spec, self.trials(spec))
+        return SearchedClaim(spec, self.trials(spec))
 
 
 @dataclass(frozen=True)
-class Ran:
+class SearchedClaim:
     """The search of a claim, with its trials."""
 
     spec: SearchSpec
@@ -88,7 +88,7 @@ class Ran:
         return seeds_from(self.spec.config, self.spec.seeds)
 
 
-class Witness:
+class EvidenceReader:
     """Reads what claims speak of, for one look: each run and each curve once. `notebook` is the file's name."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Witness:
         self.direction = Direction(True, "guess")
         """What is better of the metric of the claim whose sides were asked for last, and who says so."""
 
-    def said(self, hashed: str) -> Recorded:
+    def locked_claims(self, hashed: str) -> RecordedClaims:
         """What the runs of a config or search say of claims."""
         return recorded(self.reader, self.notebook, hashed)
 
@@ -115,7 +115,7 @@ class Witness:
             for side in cell.sides
         ]
 
-    def _part_of(self, cell: ClaimCell, side: dict[str, Any], ran: Ran | str) -> Evidence:
+    def _part_of(self, cell: ClaimCell, side: dict[str, Any], ran: SearchedClaim | str) -> Evidence:
         seeds, points = self._planned(cell, side)
         if isinstance(ran, str):
             found = _without(side, ran)
@@ -150,7 +150,7 @@ class Witness:
         runs, configs = self._all_of(cell, self._ran(cell) if cell.search else "")
         return replace(cell, metric=unnamed(configs, runs, self.description))
 
-    def _all_of(self, cell: ClaimCell, ran: "Ran | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
+    def _all_of(self, cell: ClaimCell, ran: "SearchedClaim | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
         """Runs of all experiments that it names, one of its search, and their configs."""
         found = [self.nb.experiment(side) for side in cell.sides if isinstance(side, str)]
         experiments = [experiment for experiment in found if experiment is not None]
@@ -161,7 +161,7 @@ class Witness:
             for result in results(self.reader, self.notebook, experiment, self.description, None, self.nb)
             if result.run is not None and not result.stale
         ]
-        if isinstance(ran, Ran):
+        if isinstance(ran, SearchedClaim):
             configs.append(ran.spec.config)
             first = next((run for record in ran.records for run in self._runs(record, ran.seeds).values()), None)
             runs += [first] if first is not None else []
@@ -191,7 +191,7 @@ class Witness:
 
     # --- parts of a search -----------------------------------------------------------------------------------------
 
-    def _ran(self, cell: ClaimCell) -> Ran | str:
+    def _ran(self, cell: ClaimCell) -> SearchedClaim | str:
         """The newest search of the cell, or why there is none to judge by."""
         found = self.nb.search(cell.search or "")
         if found is None:
@@ -209,15 +209,15 @@ class Witness:
         except ConfigError as error:
             return f"the search {found.name} cannot be read: {error}"
 
-    def searched(self, name: str) -> Searched | None:
+    def searched(self, name: str) -> RecordedSearch | None:
         """The newest search of this cell, None where there is none. ConfigError where it cannot be read."""
         folder = search_requests.of_cell(self.workspace, self.notebook, name)
         if folder is None:
             return None
         asked = folder.request()
-        return Searched(asked.identity, folder.body(), lambda spec: _trials(folder, spec), asked.modules)
+        return RecordedSearch(asked.identity, folder.body(), lambda spec: _trials(folder, spec), asked.modules)
 
-    def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: Ran) -> list[TrialRecord]:
+    def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: SearchedClaim) -> list[TrialRecord]:
         try:
             part = canonical(self.nb, cell, side, self.description)
         except ConfigError:
@@ -226,7 +226,9 @@ class Witness:
             record for record in ran.records if all(record.point.get(name) == value for name, value in part.items())
         ]
 
-    def _part(self, cell: ClaimCell, side: Mapping[str, Any], ran: Ran, trials: Sequence[TrialRecord]) -> Evidence:
+    def _part(
+        self, cell: ClaimCell, side: Mapping[str, Any], ran: SearchedClaim, trials: Sequence[TrialRecord]
+    ) -> Evidence:
         """The point with the best mean over the seeds stands for the side."""
         if not trials or any(trial.state in ("waiting", "running") for trial in trials):
             done = sum(trial.state not in ("waiting", "running") for trial in trials)
@@ -261,10 +263,10 @@ class Witness:
             lacking = f"{len(runs)} of {len(seeds)} seeds finished; {trial.failure or trial.state}: {trial.cause}"
         return self._told(cell, label, runs, lacking)
 
-    def _shown(self, cell: ClaimCell, trial: TrialRecord, seeds: Sequence[int]) -> list[Shown] | None:
+    def _shown(self, cell: ClaimCell, trial: TrialRecord, seeds: Sequence[int]) -> list[SeedOutcome] | None:
         """What it showed with each seed; None where one of them is missing."""
         runs = self._runs(trial, seeds).values()
-        found = [Shown(amount, self._best(cell, run)) for run in runs if (amount := self._amount(cell, run))]
+        found = [SeedOutcome(amount, self._best(cell, run)) for run in runs if (amount := self._amount(cell, run))]
         return found if len(found) == len(seeds) else None
 
     def _lower(self, cell: ClaimCell) -> bool:
@@ -347,7 +349,7 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
     return at_rest(records) if folder.state() in ENDED else records
 
 
-def _at_edge(ran: Ran, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:
+def _at_edge(ran: SearchedClaim, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:
     edges = []
     for dimension in ran.spec.space:
         values = tried(dimension, trials)

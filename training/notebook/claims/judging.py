@@ -8,12 +8,12 @@ from typing import Literal
 from scalebook.training.notebook.cells import ClaimCell
 from scalebook.training.notebook.claims import claim_locks as locking
 from scalebook.training.notebook.claims.claim_locks import Lock
-from scalebook.training.notebook.claims.evidence import Evidence, Witness
+from scalebook.training.notebook.claims.evidence import Evidence, EvidenceReader
 from scalebook.training.notebook.claims.intervals import FEWEST, Confidence, mean_interval, ratio_interval
 from scalebook.training.notebook.claims.power import (
     ALPHA,
     Design,
-    Drawn,
+    DrawnSide,
     Pair,
     Power,
     away,
@@ -105,7 +105,7 @@ class Judgement:
         return f"best {plain.metric}" if plain.figure == "best" else plain.figure.replace("_per_second", "/s")
 
 
-def judge_all(witness: Witness) -> dict[str, Judgement]:
+def judge_all(witness: EvidenceReader) -> dict[str, Judgement]:
     """The verdicts on the claims of a notebook, by name, from the runs as they are recorded.
 
     A row is supported when its whole interval lies within the bounds, not supported when all of it lies outside on one
@@ -115,7 +115,7 @@ def judge_all(witness: Witness) -> dict[str, Judgement]:
     corrected together, so that of all its definite verdicts one is wrong by chance in at most one notebook of twenty
     (Holm 1979): the clearest of m claims is held to 5 % / m, the next to 5 % / (m - 1), until one does not hold.
     """
-    locks = locking.read(witness.said, witness.nb, witness.description)
+    locks = locking.read(witness.locked_claims, witness.nb, witness.description)
     found = _together(witness, witness.nb.claims(), len(locks.gone))
     found = {name: replace(one, lock=locks.by_claim[name]) for name, one in found.items()}
     changed = {name for name, lock in locks.by_claim.items() if lock is not None and lock.changes}
@@ -123,7 +123,7 @@ def judge_all(witness: Witness) -> dict[str, Judgement]:
     return {name: replace(one, locked=before[name]) if name in changed else one for name, one in found.items()}
 
 
-def _together(witness: Witness, written: Sequence[ClaimCell], gone: int) -> dict[str, Judgement]:
+def _together(witness: EvidenceReader, written: Sequence[ClaimCell], gone: int) -> dict[str, Judgement]:
     """By name. `gone`: as many more claims were made and taken out, which count as not clear."""
     cells = [witness.named(cell) for cell in written]
     judged, directions = {}, {}
@@ -197,7 +197,7 @@ def _outlook(cell: ClaimCell, rows: Sequence[ClaimRow], beside: int, said: Verdi
             for row in judged
             if row.claimed is not None
         }
-    sides = tuple(Drawn(row.evidence.seeds, row.evidence.points, pooled, levels.get(id(row), 0.0)) for row in rows)
+    sides = tuple(DrawnSide(row.evidence.seeds, row.evidence.points, pooled, levels.get(id(row), 0.0)) for row in rows)
     low, high = (None if bound is None else math.log(bound) for bound in (cell.at_least, cell.at_most))
     design = Design(sides, _pairs(rows), low, high, beside)
     if lacking:
@@ -220,7 +220,7 @@ def _pairs(rows: Sequence[ClaimRow]) -> tuple[tuple[Pair, ...], ...]:
     return tuple(found)
 
 
-def _rows(witness: Witness, cell: ClaimCell) -> tuple[list[ClaimRow], dict[str, Direction]]:
+def _rows(witness: EvidenceReader, cell: ClaimCell) -> tuple[list[ClaimRow], dict[str, Direction]]:
     rows: list[ClaimRow] = []
     directions: dict[str, Direction] = {}
     beside: list[ClaimRow] = []

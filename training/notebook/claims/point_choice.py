@@ -10,7 +10,7 @@ from scalebook.training.search.study.trials import TrialRecord
 
 
 @dataclass(frozen=True)
-class Shown:
+class SeedOutcome:
     """What a point showed with one seed. `best` value of the metric, the smaller the better; 0 where none is read."""
 
     amount: Amount
@@ -18,7 +18,7 @@ class Shown:
 
 
 def best_of(
-    trials: Sequence[TrialRecord], shown: Mapping[int, Sequence[Shown]], lower: bool, space: Sequence[Dimension]
+    trials: Sequence[TrialRecord], shown: Mapping[int, Sequence[SeedOutcome]], lower: bool, space: Sequence[Dimension]
 ) -> TrialRecord:
     """The best of the trials that are in `shown`, by number, each with the same seeds; one at least.
 
@@ -40,7 +40,7 @@ def best_of(
 
 
 def by_others(
-    trials: Sequence[TrialRecord], shown: Mapping[int, Sequence[Shown]], lower: bool, space: Sequence[Dimension]
+    trials: Sequence[TrialRecord], shown: Mapping[int, Sequence[SeedOutcome]], lower: bool, space: Sequence[Dimension]
 ) -> list[Amount]:
     """Of each seed, in their order, what it took at the point that the other seeds choose, by `best_of`."""
     seeds = len(next(iter(shown.values())))

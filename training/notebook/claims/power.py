@@ -32,7 +32,7 @@ AWAY: Final = {True: 1.25, False: 1.1}
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnSide:
     """A side: with how many seeds, out of how many points it is chosen, the spread of a run's logarithm, its mean."""
 
     seeds: int
@@ -49,7 +49,7 @@ Pair = tuple[int, int | None]
 class Design:
     """What a claim is judged by. Each row is a pair, or a pair over a pair; bounds are logarithms."""
 
-    sides: tuple[Drawn, ...]
+    sides: tuple[DrawnSide, ...]
     rows: tuple[tuple[Pair, ...], ...]
     low: float | None
     high: float | None
@@ -147,7 +147,7 @@ def _fewest(design: Design, share: Callable[[tuple[float, float]], float]) -> in
     return high
 
 
-def _side(side: Drawn, chance: np.random.Generator, trials: int) -> tuple[Array, Array]:
+def _side(side: DrawnSide, chance: np.random.Generator, trials: int) -> tuple[Array, Array]:
     """Logarithms by trial and seed at the point that all seeds choose, and at that which the others choose."""
     logs = side.level + side.spread * chance.standard_normal((trials, side.points, side.seeds))
     logs += WORSE * np.abs(np.arange(side.points) - side.points // 2)[None, :, None]

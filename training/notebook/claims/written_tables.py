@@ -18,7 +18,7 @@ from scalebook.training.experiments.classes import suggestion
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook
 from scalebook.training.notebook.claims import claim_table
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.comparison import Comparison, compare
 from scalebook.training.notebook.comparison_table import filled, heading
@@ -62,7 +62,7 @@ def regions(nb: Notebook) -> list[Region]:
     return found
 
 
-def tables(witness: Witness, judged: Mapping[str, Judgement] | None = None) -> dict[str, Table]:
+def tables(witness: EvidenceReader, judged: Mapping[str, Judgement] | None = None) -> dict[str, Table]:
     """Of the claims and comparisons whose results the notebook has a place for, by name."""
     wanted = {region.name for region in regions(witness.nb)}
     if not wanted:

@@ -23,7 +23,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.notebook.claims import claim_table
 from scalebook.training.notebook.claims.claim_locks import known_cells
-from scalebook.training.notebook.claims.evidence import Searched, Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
 from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.export.gather import clean
 from scalebook.training.notebook.results import results
@@ -130,7 +130,7 @@ class Manifest:
     files: dict[str, str]
 
 
-def verdicts(witness: Witness) -> dict[str, ArchivedVerdict]:
+def verdicts(witness: EvidenceReader) -> dict[str, ArchivedVerdict]:
     """On all claims of the notebook, as they are judged now."""
     return {
         name: ArchivedVerdict(
@@ -148,7 +148,7 @@ def verdicts(witness: Witness) -> dict[str, ArchivedVerdict]:
 def archive(workspace: Workspace, reader: RunReader, stored: Stored, description: Description) -> bytes:
     """The zip file of a notebook as it stands. It reads, and starts nothing. ConfigError where it becomes too large."""
     nb, name = stored.notebook, stored.path.name
-    witness = Witness(workspace, reader, name, nb, description)
+    witness = EvidenceReader(workspace, reader, name, nb, description)
     searches = {search.name: found for search in nb.searches() if (found := _search(witness, search.name)) is not None}
     runs = {run.id: run for run in _runs(witness, searches.values())}
     known = {str(workspace.root.resolve()): ".", str(Path.home()): "~"}
@@ -164,7 +164,7 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
     files[DESCRIPTION] = _json(asdict(replace(description, folder="")))
     files[SEARCHES] = _json({key: asdict(search) for key, search in searches.items()})
     cells = known_cells(nb, description).values()
-    files[LOCKS] = _json({cell.hash: asdict(witness.said(cell.hash)) for cell in cells})
+    files[LOCKS] = _json({cell.hash: asdict(witness.locked_claims(cell.hash)) for cell in cells})
     for run in runs.values():
         curves = {curve.metric: _curve(curve) for curve in reader.every_curve(run.id)}
         files[f"{RUNS}{_plain(run.id)}.json"] = _json(asdict(ArchivedRun(_public(run), curves)))
@@ -201,9 +201,9 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     return memory.getvalue()
 
 
-def _search(witness: Witness, name: str) -> ArchivedSearch | None:
+def _search(witness: EvidenceReader, name: str) -> ArchivedSearch | None:
     try:
-        found: Searched | None = witness.searched(name)
+        found: RecordedSearch | None = witness.searched(name)
         if found is None:
             return None
         trials = [
@@ -218,7 +218,7 @@ def _search(witness: Witness, name: str) -> ArchivedSearch | None:
         return ArchivedSearch(problem=str(error))
 
 
-def _runs(witness: Witness, searches: Iterable[ArchivedSearch]) -> Iterator[RunRecord]:
+def _runs(witness: EvidenceReader, searches: Iterable[ArchivedSearch]) -> Iterator[RunRecord]:
     """Those that stand for the seeds of its experiments, and those of its searches' trials."""
     for cell in witness.nb.experiments():
         for result in results(witness.reader, witness.notebook, cell, witness.description, None, witness.nb):

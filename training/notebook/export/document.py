@@ -9,7 +9,7 @@ MOST_CODE: Final = 20_000
 
 
 @dataclass(frozen=True)
-class Written:
+class UserMarkdown:
     """Markdown that a person wrote; not to be trusted."""
 
     source: str
@@ -75,7 +75,7 @@ class Remark:
     trouble: bool = False
 
 
-Block = Written | CellHead | Heading | Facts | SourceText | DataTable | Chart | Remark
+Block = UserMarkdown | CellHead | Heading | Facts | SourceText | DataTable | Chart | Remark
 
 
 @dataclass(frozen=True)

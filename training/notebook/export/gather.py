@@ -14,7 +14,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.notebook.cells import BrokenCell, ClaimCell, ComparisonCell, ExperimentCell, Note, Notebook
 from scalebook.training.notebook.claims import claim_table
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.claims.written_tables import without_marks
 from scalebook.training.notebook.export.comparisons import comparison_blocks
@@ -27,7 +27,7 @@ from scalebook.training.notebook.export.document import (
     Heading,
     Remark,
     SourceText,
-    Written,
+    UserMarkdown,
     cut,
 )
 from scalebook.training.notebook.export.experiments import config_of, experiment_part, moment
@@ -59,10 +59,10 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
     nb, name = stored.notebook, stored.path.name
     blocks: list[Block] = []
     runs: list[RunRecord] = []
-    judged = judge_all(Witness(workspace, reader, name, nb, description))
+    judged = judge_all(EvidenceReader(workspace, reader, name, nb, description))
     for cell in nb.cells:
         if isinstance(cell, Note):
-            blocks.append(Written(without_marks(cell.source)))
+            blocks.append(UserMarkdown(without_marks(cell.source)))
         elif isinstance(cell, ExperimentCell):
             part = experiment_part(workspace, reader, name, cell, description)
             blocks += part.blocks

@@ -15,7 +15,7 @@ from scalebook.training.notebook.export.document import (
     Heading,
     Remark,
     SourceText,
-    Written,
+    UserMarkdown,
 )
 from scalebook.training.notebook.export.exported_notes import rendered
 from scalebook.training.notebook.fences import first_heading
@@ -33,12 +33,12 @@ def as_html(document: Document) -> str:
     style = "".join(path.read_text(encoding="utf-8") for path in STYLES)
     title = escape(document.title)
     first = next((block for block in document.blocks), None)
-    named = isinstance(first, Written) and first_heading(first.source) is not None
+    named = isinstance(first, UserMarkdown) and first_heading(first.source) is not None
     parts = [] if named else [f"<h1>{title}</h1>"]
     open_cell = False
     for block in document.blocks:
         begins = isinstance(block, CellHead)
-        if open_cell and (begins or isinstance(block, Written | Heading)):
+        if open_cell and (begins or isinstance(block, UserMarkdown | Heading)):
             parts.append("</section>")
             open_cell = False
         if begins:
@@ -61,7 +61,7 @@ def as_html(document: Document) -> str:
 
 def _block(block: Block) -> str:
     match block:
-        case Written():
+        case UserMarkdown():
             return f'<div class="note">{rendered(block.source)}</div>'
         case CellHead():
             chips = "".join(_chip(word) for word in block.states)

@@ -16,7 +16,7 @@ from scalebook.training.notebook.export.document import (
     Heading,
     Remark,
     SourceText,
-    Written,
+    UserMarkdown,
 )
 from scalebook.training.notebook.fences import first_heading
 from scalebook.training.tracking.drawing import as_file
@@ -35,7 +35,7 @@ class MarkdownExport:
 def as_markdown(document: Document, pictures: str) -> MarkdownExport:
     """`pictures` is the folder of the charts, as seen from the text's."""
     first = document.blocks[0] if document.blocks else None
-    named = isinstance(first, Written) and first_heading(first.source) is not None
+    named = isinstance(first, UserMarkdown) and first_heading(first.source) is not None
     parts = [] if named else [f"# {plain(document.title)}"]
     drawn: dict[str, str] = {}
     for block in document.blocks:
@@ -56,7 +56,7 @@ def plain(words: str) -> str:
 
 def _block(block: Block) -> str:
     match block:
-        case Written():
+        case UserMarkdown():
             return block.source
         case CellHead():
             return f"## {plain(block.kind)} {plain(block.name)}" + (

@@ -22,13 +22,13 @@ from typing import Any, Final, NoReturn
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import whole
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.notebook.claims.claim_locks import Recorded
-from scalebook.training.notebook.claims.evidence import Searched, Witness
+from scalebook.training.notebook.claims.claim_locks import RecordedClaims
+from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
 from scalebook.training.notebook.export.archive import (
     DESCRIPTION,
     FORM,
@@ -70,7 +70,9 @@ def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
         files = unpacked(path)
         manifest = _record(path, files, MANIFEST, Manifest)
         if manifest.form != FORM:
-            raise Broken(path, f"was written in form {manifest.form}, and this Scalebook reads {FORM}", newer=True)
+            raise BrokenRecord(
+                path, f"was written in form {manifest.form}, and this Scalebook reads {FORM}", newer=True
+            )
         _check_hashes(path, files, manifest)
         try:
             now = _judged(path, files, manifest)
@@ -78,7 +80,7 @@ def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
             raise
         except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
             # records that disagree, times that no calendar has
-            raise Broken(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
+            raise BrokenRecord(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
     return manifest.verdicts, list(_differences(manifest.verdicts, now))
 
 
@@ -98,11 +100,11 @@ def unpacked(path: Path) -> dict[str, bytes]:
                 with packed.open(entry) as file:
                     files[entry.filename] = file.read(entry.file_size + 1)
                 if len(files[entry.filename]) != entry.file_size:
-                    raise Broken(path, f"{entry.filename} is not as long as it says")
+                    raise BrokenRecord(path, f"{entry.filename} is not as long as it says")
     except ConfigError:
         raise
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, struct.error, OSError, ValueError) as error:
-        raise Broken(path, f"no zip file of ours: {error}") from None
+        raise BrokenRecord(path, f"no zip file of ours: {error}") from None
     return files
 
 
@@ -110,10 +112,10 @@ def _check_directory(path: Path, content: bytes) -> None:
     """How many files it says it has, before any list of them is made."""
     at = content.rfind(b"PK\5\6", max(0, len(content) - 2**16 - _END.size))
     if at < 0 or at + _END.size > len(content):
-        raise Broken(path, "no zip file")
+        raise BrokenRecord(path, "no zip file")
     _, _, _, _, count, size, _, _ = _END.unpack_from(content, at)
     if content[at - 20 : at - 16] == b"PK\6\7" or count > MOST_FILES or size > MOST_DIRECTORY:
-        raise Broken(path, f"it lists more than {MOST_FILES:,} files")
+        raise BrokenRecord(path, f"it lists more than {MOST_FILES:,} files")
 
 
 def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
@@ -121,36 +123,36 @@ def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
     for entry in entries:
         name = entry.filename
         if len(name) > 200 or not NAME.fullmatch(name):
-            raise Broken(path, f"a file in it is called {name[:200]!r}")
+            raise BrokenRecord(path, f"a file in it is called {name[:200]!r}")
         if name.casefold() in seen:
-            raise Broken(path, f"{name} is in it twice")
+            raise BrokenRecord(path, f"{name} is in it twice")
         seen.add(name.casefold())
         if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
-            raise Broken(path, f"{name} is no plain file")
+            raise BrokenRecord(path, f"{name} is no plain file")
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise Broken(path, f"{name} is packed in another way than ours")
+            raise BrokenRecord(path, f"{name} is packed in another way than ours")
         if entry.file_size > MOST_FILE_BYTES:
-            raise Broken(path, f"{name} has {entry.file_size:,} bytes, and {MOST_FILE_BYTES:,} are the most")
+            raise BrokenRecord(path, f"{name} has {entry.file_size:,} bytes, and {MOST_FILE_BYTES:,} are the most")
     if (total := sum(entry.file_size for entry in entries)) > MOST_BYTES or len(entries) > MOST_FILES:
-        raise Broken(path, f"{len(entries):,} files of {total:,} bytes are more than an archive may have")
+        raise BrokenRecord(path, f"{len(entries):,} files of {total:,} bytes are more than an archive may have")
 
 
 def _check_hashes(path: Path, files: dict[str, bytes], manifest: Manifest) -> None:
     others = files.keys() - {MANIFEST}
     if odd := sorted(others ^ manifest.files.keys()):
-        raise Broken(path, f"{odd[0]} is {'not listed' if odd[0] in others else 'missing'}")
+        raise BrokenRecord(path, f"{odd[0]} is {'not listed' if odd[0] in others else 'missing'}")
     for name in sorted(others):
         if hashlib.sha256(files[name]).hexdigest() != manifest.files[name]:
-            raise Broken(path, f"{name} is not what was archived")
+            raise BrokenRecord(path, f"{name} is not what was archived")
 
 
 def _record(path: Path, files: dict[str, bytes], name: str, kind: Any) -> Any:
     if name not in files:
-        raise Broken(path, f"{name} is missing")
+        raise BrokenRecord(path, f"{name} is missing")
     try:
         return records.parse(path / name, files[name], kind)
-    except Broken as error:
-        raise Broken(path, f"{name}: {error.why}") from None
+    except BrokenRecord as error:
+        raise BrokenRecord(path, f"{name}: {error.why}") from None
 
 
 def _judged(path: Path, files: dict[str, bytes], manifest: Manifest) -> dict[str, ArchivedVerdict]:
@@ -159,9 +161,9 @@ def _judged(path: Path, files: dict[str, bytes], manifest: Manifest) -> dict[str
     searches = _record(path, files, SEARCHES, dict[str, ArchivedSearch])
     nb = parse(files[NOTEBOOK].decode("utf-8", "replace"), Path(manifest.name).stem)
     with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
-        witness = ArchivedWitness(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
+        witness = ArchivedEvidenceReader(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
         witness.searches = searches
-        witness.locks = _record(path, files, LOCKS, dict[str, Recorded]) if LOCKS in files else {}
+        witness.locks = _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {}
         return verdicts(witness)
 
 
@@ -205,18 +207,18 @@ class ArchivedReader(RunReader):
         ]
 
 
-class ArchivedWitness(Witness):
+class ArchivedEvidenceReader(EvidenceReader):
     """Reads searches from the archive."""
 
     searches: dict[str, ArchivedSearch]
-    locks: dict[str, Recorded]
+    locks: dict[str, RecordedClaims]
 
-    def said(self, hashed: str) -> Recorded:
+    def locked_claims(self, hashed: str) -> RecordedClaims:
         """Of an archive of an earlier version, which has no locks, that its runs say nothing."""
         begun = [run.started for run in self.reader.runs(notebook=self.notebook, config_hash=hashed)]
-        return self.locks.get(hashed) or Recorded(min(begun, default=None), silent=bool(begun))
+        return self.locks.get(hashed) or RecordedClaims(min(begun, default=None), silent=bool(begun))
 
-    def searched(self, name: str) -> Searched | None:
+    def searched(self, name: str) -> RecordedSearch | None:
         found = self.searches.get(name)
         if found is None:
             return None
@@ -232,7 +234,7 @@ class ArchivedWitness(Witness):
                 for one in found.trials
             ]  # fmt: skip
 
-        return Searched(found.identity, found.body, trials)
+        return RecordedSearch(found.identity, found.body, trials)
 
 
 def _differences(before: dict[str, ArchivedVerdict], now: dict[str, ArchivedVerdict]) -> Iterator[str]:
@@ -251,7 +253,7 @@ def _within(seconds: float, path: Path) -> Iterator[None]:
     """ConfigError in the main thread after so long, whatever it does."""
 
     def over(number: int, frame: FrameType | None) -> NoReturn:
-        raise Broken(path, f"to read it takes more than {seconds:g} s")
+        raise BrokenRecord(path, f"to read it takes more than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds)

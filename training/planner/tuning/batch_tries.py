@@ -72,7 +72,7 @@ TEST: Final = "largest batch"
 
 
 @dataclass(frozen=True)
-class Tried:
+class TryResult:
     """One size, of one worker. `failure` is None where it fits; memory is MB, None where it is not known or limited."""
 
     id: str
@@ -109,7 +109,7 @@ class BatchTries:
         self._count = 0
         self._load: Workload | None = None
 
-    def begin(self, load: Workload, more: Mapping[str, str]) -> None:
+    def open_parent_run(self, load: Workload, more: Mapping[str, str]) -> None:
         """Make the MLflow run that all tries are children of, with `more` tags."""
         self._load = load
         self._client = open_store(self.workspace)
@@ -120,7 +120,7 @@ class BatchTries:
         self._parent = create_run(self._client, experiment, title, tags, self.config)
         self._client.update_run(self._parent, status="RUNNING")
 
-    def run(self, size: int) -> Tried:
+    def run(self, size: int) -> TryResult:
         """Try `size` samples for each worker, to its end; KeyboardInterrupt ends it."""
         self._count += 1
         trial = TrialOf(self._parent, self._count, f"batch {size}", exclusive=True, memory_mb=self.memory_mb)
@@ -132,7 +132,7 @@ class BatchTries:
             return tried
         return replace(tried, memory_mb=self.memory_mb - tried.free_mb)  # what the strategy itself needs included
 
-    def end(self, status: str, done: Sequence[Tried], largest: int | None, workers: int) -> None:
+    def close_parent_run(self, status: str, done: Sequence[TryResult], largest: int | None, workers: int) -> None:
         """Write the answer and every try to the parent run, and close it."""
         assert self._client is not None
         content = {"largest": largest, "memory_mb": self.memory_mb, "tries": [asdict(tried) for tried in done]}
@@ -156,7 +156,7 @@ class BatchTries:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _TryReport:
     """What a try wrote down of itself (scalebook.training.planner.tuning.batch_try), as far as it came."""
 
     workers: int | None = None
@@ -166,13 +166,13 @@ class _Told:
     free_mb: float | None = None
 
 
-def _tried(job: JobFolder, size: int, result: Result) -> Tried:
-    measured = records.peek(job.path / names.BATCH_JSON, _Told) or _Told()
+def _tried(job: JobFolder, size: int, result: Result) -> TryResult:
+    measured = records.peek(job.path / names.BATCH_JSON, _TryReport) or _TryReport()
     failure = result.failure if result.status == "failed" else None
     if result.status == "stopped":
         failure = "stopped"
     workers = measured.workers or job.request().workers
-    return Tried(
+    return TryResult(
         job.id,
         size,
         workers,

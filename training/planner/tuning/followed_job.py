@@ -8,7 +8,7 @@ from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import ENDED, JobFolder, Result
-from scalebook.training.jobs.supervisor_handle import Keeper
+from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 
 LOOK_EVERY_S: Final = 0.05
@@ -43,12 +43,12 @@ def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
 
 def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:
     asked = moved = time.monotonic()
-    keeper = Keeper(workspace)
+    keeper = SupervisorKeeper(workspace)
     seen: object = None
     reason = ""
     while (state := job.state()) not in ENDED:
         now = time.monotonic()
-        keeper.look()
+        keeper.has_changed()
         if now - asked > REASONS_EVERY_S:
             asked = now
             reason = waiting_reasons(workspace).get(job.id, "") if state == "waiting" else ""

@@ -12,7 +12,7 @@ from scalebook.training.experiments.workload import Workload, workload
 from scalebook.training.jobs.pending_submission import submission
 from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.jobs.supervisor_owners import hold
-from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, Tried
+from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, TryResult
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED
 from scalebook.training.planner.tuning.tuning_config import prepared, whole_number
 
@@ -21,7 +21,7 @@ SATURATED: Final = 0.9
 """Share of the best throughput from which on a size counts as fast as any."""
 
 
-def row(tried: Tried) -> str:
+def row(tried: TryResult) -> str:
     """One try, in the columns of `HEADER`."""
     result = tried.failure or "fits"
     rate = tried.samples_per_second
@@ -37,7 +37,7 @@ def row(tried: Tried) -> str:
     return f"{tried.batch_size:7,}  {tried.batch_size * tried.workers:7,}  {result:13}{figures}".rstrip()
 
 
-def answer(done: Sequence[Tried], bracket: Bracket, workers: int, memory_mb: int | None) -> str:
+def answer(done: Sequence[TryResult], bracket: Bracket, workers: int, memory_mb: int | None) -> str:
     """What fits, why no more, what it leaves, and where throughput saturates."""
     best = next((tried for tried in reversed(done) if tried.batch_size == bracket.fits and tried.failure is None), None)
     if best is None:
@@ -55,13 +55,13 @@ def answer(done: Sequence[Tried], bracket: Bracket, workers: int, memory_mb: int
     return " ".join(lines) + _saturation(done)
 
 
-def _wall(done: Sequence[Tried], memory_mb: int | None) -> str:
+def _wall(done: Sequence[TryResult], memory_mb: int | None) -> str:
     hit = sum(tried.failure == FailureClass.OUT_OF_MEMORY for tried in done)
     where = "the GPU" if memory_mb is None else f"{memory_mb:,} MB"
     return f"Out of memory ({where}) in {hit} of {len(done)} tries."
 
 
-def _saturation(done: Sequence[Tried]) -> str:
+def _saturation(done: Sequence[TryResult]) -> str:
     rates = {tried.batch_size: tried.samples_per_second for tried in done if tried.failure is None}
     known = {size: rate for size, rate in rates.items() if rate is not None}
     if len(known) < 2:
@@ -131,17 +131,17 @@ def run(tries: BatchTries, bracket: Bracket, load: Workload, out: TextIO) -> int
     """Try until the answer is known, print every try and the answer; whatever runs is ended when it is interrupted."""
     limit = "the GPU's memory" if tries.memory_mb is None else f"{tries.memory_mb:,} MB for each process"
     _say(out, f"scalebook: largest batch, {load.strategy} x {load.workers}, within {limit}")
-    done: list[Tried] = []
+    done: list[TryResult] = []
     status = "stopped"
     with hold(tries.workspace), submission(tries.workspace) as tags:
-        tries.begin(load, tags)
+        tries.open_parent_run(load, tags)
         try:
             status = _search(tries, bracket, done, out)
         except KeyboardInterrupt:
             _say(out, f"\nInterrupted after {len(done)} tries.")
             return INTERRUPTED
         finally:
-            tries.end(status, done, bracket.fits if status == "finished" else None, load.workers)
+            tries.close_parent_run(status, done, bracket.fits if status == "finished" else None, load.workers)
     if status == "failed":
         _say(out, f"No answer: {done[-1].cause}. Log: `scalebook jobs log {done[-1].id[:8]}`.")
         return 1
@@ -149,7 +149,7 @@ def run(tries: BatchTries, bracket: Bracket, load: Workload, out: TextIO) -> int
     return 0 if bracket.fits else 1
 
 
-def _search(tries: BatchTries, bracket: Bracket, done: list[Tried], out: TextIO) -> str:
+def _search(tries: BatchTries, bracket: Bracket, done: list[TryResult], out: TextIO) -> str:
     _say(out, HEADER)
     while (size := bracket.next()) is not None:
         tried = tries.run(size)

@@ -153,7 +153,7 @@ class RateRange(Callback):
 
     def _end(self) -> None:
         if self._step is not None:
-            self._step.end()
+            self._step.uninstall()
             self._step = None
 
 

@@ -24,13 +24,13 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.jobs.supervisor_handle import Keeper
-from scalebook.training.search.driver.driver_progress import Telling
+from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
+from scalebook.training.search.driver.driver_progress import SearchReporter
 from scalebook.training.search.driver.search_record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, side_by_side
 from scalebook.training.search.driver.trial_outcome import PRUNED, TrialEnd, judge, trial_end, value
 from scalebook.training.search.driver.trial_source import TrialSource
-from scalebook.training.search.search_folder import Driving, SearchFolder, SearchResult
+from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult
 from scalebook.training.search.study.own_values import quality
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study
@@ -55,20 +55,20 @@ class Driver:
         self.description = describe(folder.workspace)
         self.record = SearchRecord(folder)
         self.jobs = TrialJobs(folder, self.description)
-        self.telling = Telling(folder, self.record)
+        self.telling = SearchReporter(folder, self.record)
         self.running: dict[int, Trial] = {}
         self.records: list[TrialRecord] = []
         self._wrong: tuple[str, str] | None = None
         """Why no further trial is of use, and what to do, as the first trials have shown."""
         self._news = True
         """Whether a trial has ended since the last look at all of them."""
-        self._keeper = Keeper(folder.workspace)
+        self._keeper = SupervisorKeeper(folder.workspace)
         self._read_spec()
 
     def drive(self) -> SearchResult | None:
         """Until the budget is used, a stop is asked for, or too much fails; None when this process is to leave."""
         self._adopt()
-        self.record.begin()
+        self.record.record_start()
         while not self.leaving.is_set():
             self._take_stock()
             for trial in list(self.running.values()):
@@ -92,7 +92,7 @@ class Driver:
         self._news = True
         self._take_stock()
         self._tell()
-        self.telling.end(result, self.records, self.spec)
+        self.telling.write_result(result, self.records, self.spec)
         self.study.close()
 
     def _read_spec(self) -> None:
@@ -140,7 +140,7 @@ class Driver:
     def _keep_watched(self) -> None:
         if self.telling.due():
             self._tell()
-        self._keeper.look()
+        self._keeper.has_changed()
 
     # --- trials on their way -------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Driver:
         number = trial.number
         if not any(record.state == "finished" for record in self.records):
             self._wrong = self._wrong or self._mistaken(trial, outcome)
-        self.study.note(number, seconds=outcome.seconds, spread=outcome.spread)
+        self.study.update_trial(number, seconds=outcome.seconds, spread=outcome.spread)
         if outcome.state == "finished":
             self.study.finish(number, outcome.values)
         elif outcome.state == "pruned":
@@ -287,7 +287,7 @@ class Driver:
             trial.curve = CurveTail(job)
 
     def _note_runs(self, trial: Trial) -> None:
-        self.study.note(trial.number, runs={seed: run.id for seed, run in trial.runs.items()})
+        self.study.update_trial(trial.number, runs={seed: run.id for seed, run in trial.runs.items()})
 
 
 def over(records: Sequence[TrialRecord], why: str) -> SearchResult:
@@ -315,7 +315,7 @@ def drive(folder: SearchFolder) -> int:
             return 0
         result: SearchResult | None = None
         try:
-            folder.write(Driving(ProcessId.of(), time.time()))
+            folder.write(DriverProcess(ProcessId.of(), time.time()))
             driver = Driver(folder, leaving)
             result = driver.drive()
             if result is not None:
@@ -339,7 +339,7 @@ def _failed(folder: SearchFolder, error: Exception) -> SearchResult:
         cause, advice = f"{error.problem.key} {error.problem.message}", error.problem.remedy
     result = SearchResult("failed", time.time(), cause, advice)
     try:
-        SearchRecord(folder).end(result.status, cause, advice, None)
+        SearchRecord(folder).record_end(result.status, cause, advice, None)
     except Exception:  # noqa: BLE001 - MLflow may be what failed; the folder must say so all the same
         traceback.print_exc()
     folder.write(result)

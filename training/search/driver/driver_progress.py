@@ -20,7 +20,7 @@ LEAST_LEFT: Final = 0.05
 """Of a mean trial: what one that has taken longer than that is thought to need still."""
 
 
-class Telling:
+class SearchReporter:
     """Writes `progress.json` every second while `progress` is called often."""
 
     def __init__(self, folder: SearchFolder, record: SearchRecord) -> None:
@@ -39,7 +39,7 @@ class Telling:
         self, records: Sequence[TrialRecord], running: Mapping[int, Trial], spec: SearchSpec, note: str, slots: int
     ) -> None:
         """Write it now; the parent run's curve too, where a trial has ended since. `slots`: runs side by side."""
-        self.pace.look(running)
+        self.pace.note_starts(running)
         computing = [number for number, trial in running.items() if trial.runs_now()]
         self._told = time.monotonic()
         ended = [record for record in records if record.state not in ("running", "waiting")]
@@ -61,9 +61,9 @@ class Telling:
             self._recorded = progress.done
             self.record.so_far(progress.done, progress.best)
 
-    def end(self, result: SearchResult, records: Sequence[TrialRecord], spec: SearchSpec) -> None:
+    def write_result(self, result: SearchResult, records: Sequence[TrialRecord], spec: SearchSpec) -> None:
         """Write the result to MLflow, then to the folder: whoever finds it in the folder finds it in MLflow too."""
-        self.record.end(result.status, result.cause, result.advice, best(records, spec))
+        self.record.record_end(result.status, result.cause, result.advice, best(records, spec))
         self.folder.write(result)
         print(f"scalebook: {result.status}: {result.cause}", flush=True)
 
@@ -81,7 +81,7 @@ class Pace:
         self.starts: dict[int, float] = {}
         self.spans: dict[int, tuple[float, float]] = {}
 
-    def look(self, running: Mapping[int, Trial]) -> None:
+    def note_starts(self, running: Mapping[int, Trial]) -> None:
         """Note which trials have begun to run; the first process of a trial that waited before is its begin."""
         for number, trial in running.items():
             if number not in self.starts and (started := _started(trial)):

@@ -28,7 +28,7 @@ class SearchRecord:
         self.folder = folder
         self.client: MlflowClient = open_store(folder.workspace)
 
-    def begin(self) -> None:
+    def record_start(self) -> None:
         """Mark the parent run as RUNNING in MLflow."""
         begin(self.client, self.folder.id, time.time())
 
@@ -46,7 +46,7 @@ class SearchRecord:
         if best is not None:
             self.client.log_metric(self.folder.id, names.SEARCH_BEST, best, step=done)
 
-    def end(self, status: str, cause: str, advice: str, best: TrialRecord | None) -> None:
+    def record_end(self, status: str, cause: str, advice: str, best: TrialRecord | None) -> None:
         """The parent's end, with the best trial in its tags."""
         tags = {names.TAG_STATUS: status, names.TAG_CAUSE: cause, names.TAG_ADVICE: advice}
         if best is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import Broken
+from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import opened
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.classes import named
@@ -15,7 +15,7 @@ from scalebook.training.experiments.search.definition import SearchSpec
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.workload import Workload, workload
-from scalebook.training.jobs.devices import Machine
+from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executors import chosen
 from scalebook.training.jobs.gpu_problems import computes_on_gpus
 from scalebook.training.jobs.job_folder import ENDED, JobFolder, TrialOf
@@ -109,7 +109,7 @@ def side_by_side(spec: SearchSpec, description: Description, workspace: Workspac
     return max(1, sum(_room(load, machine, on_gpus) for machine in machines) // load.nodes)
 
 
-def _room(load: Workload, machine: Machine, on_gpus: bool) -> int:
+def _room(load: Workload, machine: NodeDevices, on_gpus: bool) -> int:
     """For how many such runs there are cores, and GPUs, or shares of one."""
     by_cores = len(machine.cores) // max(1, load.processes * load.threads)
     if not on_gpus or not machine.gpus:
@@ -152,5 +152,5 @@ def _point(path: Path, line: bytes) -> _Point | None:
     """A point of the curve from one line; None for a line that is none (torn by a full disk, or something else)."""
     try:
         return records.parse(path, line, _Point)
-    except Broken:
+    except BrokenRecord:
         return None

@@ -29,7 +29,7 @@ class MemoryWall:
 
     def __init__(self, spec: SearchSpec, description: Description) -> None:
         self.spec, self.description = spec, description
-        self.hits: dict[tuple[tuple[str, str], ...], Hit] = {}
+        self.hits: dict[tuple[tuple[str, str], ...], OutOfMemoryTrial] = {}
         """The smallest batch that did not fit, by the point's other dimensions."""
 
     def learn(self, records: Iterable[TrialRecord]) -> None:
@@ -39,7 +39,7 @@ class MemoryWall:
                 continue
             batch, key = self._batch(record.point), self._others(record.point)
             if batch is not None and (key not in self.hits or batch < self.hits[key].batch):
-                self.hits[key] = Hit(record.number, batch)
+                self.hits[key] = OutOfMemoryTrial(record.number, batch)
 
     def beyond(self, point: Mapping[str, Any]) -> str:
         """Why the point would run out of memory, "" where nothing says so."""
@@ -63,7 +63,7 @@ class MemoryWall:
         return tuple(sorted((name, repr(value)) for name, value in point.items() if not _weightless(name)))
 
 
-class Repeats:
+class TriedPoints:
     """Points that have been tried: a trial that would be run again with the same seeds is not."""
 
     def __init__(self, spec: SearchSpec) -> None:
@@ -91,7 +91,7 @@ class TrialSource:
 
     def __init__(self, folder: SearchFolder, study: Study, spec: SearchSpec, description: Description) -> None:
         self.folder, self.study, self.spec = folder, study, spec
-        self.wall, self.repeats = MemoryWall(spec, description), Repeats(spec)
+        self.wall, self.repeats = MemoryWall(spec, description), TriedPoints(spec)
         self.records: Sequence[TrialRecord] = ()
         self.began = time.monotonic()
         self.told_study = False
@@ -157,7 +157,7 @@ class TrialSource:
 
 
 @dataclass(frozen=True)
-class Hit:
+class OutOfMemoryTrial:
     """A trial that ran out of memory."""
 
     trial: int

@@ -124,7 +124,7 @@ class PointSampler(BaseSampler):
         fixed = {**trial.user_attrs.get(GIVEN, {}), **trial.params}
         if fixed.keys() >= self.space.keys():
             return {}
-        taken = self.taken(study, but=trial.number)
+        taken = self.tried_points(study, but=trial.number)
         point: dict[str, Any] | None = None
         for attempt in range(TRIES if self._make else 0):
             point = {**self._draw(study, trial, attempt), **fixed}
@@ -144,7 +144,7 @@ class PointSampler(BaseSampler):
                 point[name] = sampler.sample_independent(study, trial, name, distribution)
         return point
 
-    def taken(self, study: Study, but: int | None = None) -> set[Key]:
+    def tried_points(self, study: Study, but: int | None = None) -> set[Key]:
         """The points of all trials, whatever became of them, except number `but` and those not drawn whole."""
         for trial in study.get_trials(deepcopy=False):
             if trial.number not in self._keys:

@@ -119,7 +119,7 @@ class Study:
             settle(self.storage)
         return True
 
-    def note(
+    def update_trial(
         self,
         number: int,
         *,
@@ -208,7 +208,7 @@ class Study:
         with answering(self.storage):
             if combinations is None or any(trial.state.name == "WAITING" for trial in self._all()):
                 return False
-            return combinations.free(self._drawn.taken(self._study), {}) is None
+            return combinations.free(self._drawn.tried_points(self._study), {}) is None
 
     def _take_up(self) -> None:
         """Draw the rest of points that a killed driver had begun to ask."""
@@ -270,7 +270,7 @@ class Study:
     def _has(self, encoded: dict[str, Any]) -> bool:
         """Whether some trial has this point; part of a point only equals the same part, given before."""
         if encoded.keys() == self._drawn.space.keys():
-            return self._drawn.key_of(encoded) in self._drawn.taken(self._study)
+            return self._drawn.key_of(encoded) in self._drawn.tried_points(self._study)
         return any(trial.user_attrs.get(trials.GIVEN) == encoded for trial in self._all())
 
     def _rungs_of_study(self) -> Rungs | None:

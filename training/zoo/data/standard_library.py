@@ -29,7 +29,7 @@ NAMES: Final = ("query_hashes", "query_ends", "document_hashes", "document_ends"
 """Of the arrays in that file."""
 
 
-class Described(NamedTuple):
+class DocumentedObject(NamedTuple):
     """A function or class. `summary` is the first line of its docstring, `body` its source without the docstring."""
 
     module: str
@@ -77,7 +77,7 @@ def read(library: Path) -> Corpus:
     )
 
 
-def described(library: Path) -> Iterator[Described]:
+def described(library: Path) -> Iterator[DocumentedObject]:
     """What has a docstring in the Python files of the folder; nothing is run.
 
     Files that this Python cannot read or parse are left out.
@@ -88,7 +88,7 @@ def described(library: Path) -> Iterator[Described]:
             yield from _described(path, inside.with_suffix("").as_posix())
 
 
-def _described(path: Path, module: str) -> Iterator[Described]:
+def _described(path: Path, module: str) -> Iterator[DocumentedObject]:
     try:
         with tokenize.open(path) as source, warnings.catch_warnings(action="ignore"):
             text = source.read()
@@ -104,7 +104,7 @@ def _described(path: Path, module: str) -> Iterator[Described]:
             docstring = node.body[0]
             assert docstring.end_lineno is not None
             body = lines[node.lineno - 1 : docstring.lineno - 1] + lines[docstring.end_lineno : node.end_lineno]
-            yield Described(module, summary, node.name, "\n".join(body))
+            yield DocumentedObject(module, summary, node.name, "\n".join(body))
 
 
 def _kept(path: Path) -> Corpus | None:

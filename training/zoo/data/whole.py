@@ -27,7 +27,7 @@ class Samples(Protocol[DrawnOut]):
     def __getitems__(self, indices: list[int]) -> DrawnOut: ...
 
 
-class Whole(Dataset[Drawn]):
+class WholeDataset(Dataset[Drawn]):
     """A set of one element, which is all samples: with `batch_size=None` a loader of one batch, in every worker."""
 
     def __init__(self, samples: Samples[Drawn]) -> None:
@@ -60,7 +60,7 @@ class ValidatedAtOnce(LightningDataModule, Generic[Drawn]):
 
     @override
     def val_dataloader(self) -> DataLoader[Drawn]:
-        return DataLoader(Whole(self._parts["val"]), batch_size=None, pin_memory=pins(self))
+        return DataLoader(WholeDataset(self._parts["val"]), batch_size=None, pin_memory=pins(self))
 
     @override
     def predict_dataloader(self) -> DataLoader[Drawn]:

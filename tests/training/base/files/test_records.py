@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from scalebook.training.base.files import records
-from scalebook.training.base.files.records import VERSION, Broken
+from scalebook.training.base.files.records import VERSION, BrokenRecord
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def test_what_cannot_be_is_named_with_its_key(tmp_path: Path, content: str, why:
     path = tmp_path / "a.json"
     path.write_text(content, encoding="utf-8")
     assert records.peek(path, Whole) is None
-    with pytest.raises(Broken) as error:
+    with pytest.raises(BrokenRecord) as error:
         records.load(path, Whole)
     assert f"{error.value.problem.key} {error.value.problem.message}" == f"{path} {why}"
     assert error.value.newer == ("newer" in why)
@@ -99,7 +99,7 @@ def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
         ("folder", "not a regular file"),
         ("file/below", "Not a directory"),
     ):
-        with pytest.raises(Broken) as error:
+        with pytest.raises(BrokenRecord) as error:
             records.load(tmp_path / name, Whole)
         assert error.value.why == why
 
@@ -114,7 +114,7 @@ def test_a_mapping_in_yaml_is_a_mapping_or_broken(tmp_path: Path, content: bytes
     found["a"]["b"] = 2
     assert records.mapping(path) == {"a": {"b": 1}}  # what is given away may be changed
     path.write_bytes(content)
-    with pytest.raises(Broken, match="is broken"):
+    with pytest.raises(BrokenRecord, match="is broken"):
         records.mapping(path)
 
 

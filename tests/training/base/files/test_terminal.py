@@ -130,7 +130,7 @@ def test_what_we_draw_ourselves_moves_the_cursor_and_names_in_it_do_not(bench: B
 
     def draw() -> None:
         with shown():
-            RunLines(sys.stdout, [job], {}).show({job.id: "waiting"}, {})
+            RunLines(sys.stdout, [job], {}).draw({job.id: "waiting"}, {})
 
     drawn = seen(draw)
     assert drawn.startswith("\x1b[2K\\x1b[31mred")

@@ -5,7 +5,7 @@ import torch
 
 from scalebook.training.engine import Counts, Settings, SharedRun
 from scalebook.training.engine.coordination.measures import (
-    Coming,
+    MembershipChange,
     Pushes,
     PushRecord,
     StalenessHistogram,
@@ -111,8 +111,8 @@ def test_the_mean_staleness_of_a_worker() -> None:
 
 
 def test_who_is_there_and_who_came_later() -> None:
-    first = [Coming(0, 1.0, True), Coming(1, 1.0, True)]
-    record = PushRecord([], comings=[*first, Coming(2, 5.0, True), Coming(1, 7.0, False)])
+    first = [MembershipChange(0, 1.0, True), MembershipChange(1, 1.0, True)]
+    record = PushRecord([], comings=[*first, MembershipChange(2, 5.0, True), MembershipChange(1, 7.0, False)])
     assert record.there == {0, 2}
     assert [(one.worker, one.joined) for one in record.changes] == [(2, True), (1, False)]
     assert (PushRecord([]).there, PushRecord([]).changes) == (set(), [])

@@ -45,9 +45,9 @@ def test_writes_are_seen_by_other_processes_and_only_whole() -> None:
 def two_workers(turns: bool) -> Cursor:
     cursor = Cursor(3, deadline_s=5.0)
     for worker in range(3):
-        cursor.begin(worker, 0, 9, turns)
-        cursor.claim(worker)
-        cursor.claim(worker)
+        cursor.enter_epoch(worker, 0, 9, turns)
+        cursor.claim_batch(worker)
+        cursor.claim_batch(worker)
     cursor.mark_dead(2)
     return cursor
 
@@ -80,10 +80,12 @@ def whole_states(turns: bool, operation: Operation) -> tuple[set[tuple[int, ...]
 
 
 OPERATIONS: dict[str, Operation] = {
-    "claim": lambda cursor: cursor.claim(0),  # what a dead worker had claimed
-    "claims": lambda cursor: [cursor.claim(0) for _ in range(4)],  # and then its own share, a dead one's, the pool
-    "done": lambda cursor: cursor.done(0, 2),
-    "begin": lambda cursor: cursor.begin(1, 1, 5, False),
+    "claim": lambda cursor: cursor.claim_batch(0),  # what a dead worker had claimed
+    "claims": lambda cursor: [
+        cursor.claim_batch(0) for _ in range(4)
+    ],  # and then its own share, a dead one's, the pool
+    "done": lambda cursor: cursor.mark_done(0, 2),
+    "begin": lambda cursor: cursor.enter_epoch(1, 1, 5, False),
     "mark_dead": lambda cursor: cursor.mark_dead(1),
     "rejoin": lambda cursor: cursor.rejoin(2),
 }

@@ -5,11 +5,11 @@ import statistics
 
 import pytest
 
-from scalebook.training.engine.memory.region import CLASSES, SUMS, Spread
+from scalebook.training.engine.memory.region import CLASSES, SUMS, DurationHistogram
 
 
-def spread() -> Spread:
-    return Spread(memoryview(bytearray(8 * CLASSES)).cast("q"), memoryview(bytearray(8 * SUMS)).cast("d"))
+def spread() -> DurationHistogram:
+    return DurationHistogram(memoryview(bytearray(8 * CLASSES)).cast("q"), memoryview(bytearray(8 * SUMS)).cast("d"))
 
 
 def test_what_was_added_is_read_back() -> None:

@@ -10,9 +10,9 @@ from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.net.acceptor import Door, Gone
-from scalebook.training.engine.net.channel import Reach
-from scalebook.training.engine.net.handshake import KEY_BYTES, Secret, Serving
+from scalebook.training.engine.net.acceptor import ConnectionAcceptor, WorkerGone
+from scalebook.training.engine.net.channel import ProxyAddress
+from scalebook.training.engine.net.handshake import KEY_BYTES, Secret, ServerTls
 from scalebook.training.engine.net.remote_end import RemoteEnd
 from scalebook.training.engine.net.wire import listening
 from scalebook.training.engine.worker.worker_end import JoinedEnd
@@ -34,7 +34,7 @@ class Far:
         self,
         launch: Launch,
         make: Make,
-        tls: Serving | None = None,
+        tls: ServerTls | None = None,
         shapes: Sequence[tuple[int, ...]] = SHAPES,
         listen: Callable[[], socket.socket] = lambda: listening(LOOPBACK),
         model: Callable[[], Module] | None = None,
@@ -43,14 +43,14 @@ class Far:
         self.listeners = [listen() for _ in launch.living()]
         self._posts = [launch.post(w, RUN, one, SECRET, tls) for w, one in enumerate(self.listeners)]
         self.ends: dict[int, RemoteEnd] = {}
-        self.doors: dict[int, Door] = {}
+        self.doors: dict[int, ConnectionAcceptor] = {}
         self.endings: list[BaseException] = []
         self.lost: list[str] = []  # what doors have said of workers that are dead
         self._threads: dict[int, threading.Thread] = {}
 
-    def reach(self, worker: int) -> Reach:
+    def reach(self, worker: int) -> ProxyAddress:
         host, port = self.listeners[worker].getsockname()[:2]
-        return Reach(host, port, SECRET, self._tls is not None)
+        return ProxyAddress(host, port, SECRET, self._tls is not None)
 
     def newest(self, worker: int) -> int:
         """The incarnation that has begun last."""
@@ -65,7 +65,7 @@ class Far:
         optimizer = self._make(shapes if model is None else list(model.parameters()))
 
         def serve() -> None:
-            def note(door: Door) -> None:
+            def note(door: ConnectionAcceptor) -> None:
                 self.doors[worker] = door
                 opened.set()
 
@@ -73,7 +73,7 @@ class Far:
                 self._posts[worker].serve(
                     [optimizer], deadline_s, DEADLINE_S, model, lost=self.lost.append, opened=note
                 )
-            except Gone as error:
+            except WorkerGone as error:
                 self.endings.append(error)
 
         self._threads[worker] = threading.Thread(target=serve)
@@ -106,7 +106,7 @@ class Far:
 
 @contextmanager
 def far(
-    launch: Launch, make: Make, tls: Serving | None = None, model: Callable[[], Module] | None = None
+    launch: Launch, make: Make, tls: ServerTls | None = None, model: Callable[[], Module] | None = None
 ) -> Iterator[Far]:
     """While the block lasts."""
     workers = Far(launch, make, tls, model=model)

@@ -188,17 +188,17 @@ def test_with_overlap_a_batch_is_not_done_whose_push_has_not_come(run: Callable[
         together(*[one[0].begin for one in pair])
         cursors = [far.ends[worker].cursor for worker in range(2)]
         for worker, cursor in enumerate(cursors):
-            cursor.begin(worker, 0, 4, turns=True)
-        assert [cursors[1].claim(1), cursors[1].claim(1)] == [Claim(0, 1), Claim(0, 3)]
+            cursor.enter_epoch(worker, 0, 4, turns=True)
+        assert [cursors[1].claim_batch(1), cursors[1].claim_batch(1)] == [Claim(0, 1), Claim(0, 3)]
         push(pair[1])
-        cursors[1].done(1)
+        cursors[1].mark_done(1)
         assert cursors[1].state() == {0: [(0, 1), (2, 4)]}
         relay.freeze()
         push(pair[1])
-        cursors[1].done(1)
+        cursors[1].mark_done(1)
         far.end(1)
         far.launch.mark_dead(1)
-        assert [cursors[0].claim(0) for _ in range(4)] == [Claim(0, 3), Claim(0, 0), Claim(0, 2), None]
+        assert [cursors[0].claim_batch(0) for _ in range(4)] == [Claim(0, 3), Claim(0, 0), Claim(0, 2), None]
         pair[0][0].finish()
         assert far.launch.figures.counts().updates == 1
         relay.close()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD
 
-from scalebook.training.engine.net.remote_tables import ParameterElsewhere, give_back, keep_away
+from scalebook.training.engine.net.remote_tables import RemoteParameterStub, give_back, keep_away
 
 IDS = torch.tensor([1, 2])
 
@@ -68,5 +68,5 @@ def test_torch_asks_the_class_that_the_parameter_has_now(read: Callable[[Paramet
 
 
 def test_both_classes_have_the_same_layout() -> None:
-    assert ParameterElsewhere.__basicsize__ == Parameter.__basicsize__
-    assert ParameterElsewhere.__dictoffset__ == Parameter.__dictoffset__
+    assert RemoteParameterStub.__basicsize__ == Parameter.__basicsize__
+    assert RemoteParameterStub.__dictoffset__ == Parameter.__dictoffset__

@@ -15,7 +15,7 @@ from scalebook.training.engine.net.handshake import (
     Hello,
     Refused,
     Secret,
-    Serving,
+    ServerTls,
     admit,
     asking,
     greet,
@@ -31,7 +31,7 @@ TLS = serving()
 class Meeting:
     """Both sides of a greeting; `came` and `error` of who listens."""
 
-    def __init__(self, secret: Secret = SECRET, tls: Serving | None = None, refusal: Refused | None = None) -> None:
+    def __init__(self, secret: Secret = SECRET, tls: ServerTls | None = None, refusal: Refused | None = None) -> None:
         self.ours, theirs = socket.socketpair()
         self.came: Hello | None = None
         self.error: BaseException | None = None
@@ -72,7 +72,7 @@ def meet() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("tls", [None, TLS], ids=["plain", "tls"])
-def test_who_has_the_key_comes_in(meet: Any, tls: Serving | None) -> None:
+def test_who_has_the_key_comes_in(meet: Any, tls: ServerTls | None) -> None:
     meeting = meet(tls=tls)
     wire, incarnation = greet(meeting.ours, SECRET, HELLO, asking() if tls else None)
     wire.close()

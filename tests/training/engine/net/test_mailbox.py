@@ -9,13 +9,13 @@ import psutil
 import pytest
 
 from scalebook.training.engine.net import mailbox
-from scalebook.training.engine.net.mailbox import Board
+from scalebook.training.engine.net.mailbox import MessageBoard
 from scalebook.training.engine.net.version_mirror import settings_digest
 from scalebook.training.engine.rules.settings import Settings
 
 
 def test_each_machine_hears_every_text_once_and_eight_at_most() -> None:
-    board, heard = Board(), list[str]()
+    board, heard = MessageBoard(), list[str]()
     for number in range(20):
         board.put(str(number))
     while more := board.since(1, len(heard)):
@@ -26,13 +26,13 @@ def test_each_machine_hears_every_text_once_and_eight_at_most() -> None:
     assert board.is_read(), "it has asked, and there was no more"
     assert board.since(2, 19) == ["19"]
     assert not board.is_read()
-    board.leave(2)
+    board.remove_node(2)
     assert board.is_read(), "who has left is not waited for"
 
 
 def test_a_machine_that_does_not_ask_is_silent_once_and_until_it_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox, "DEAD_S", 0.2)
-    board = Board()
+    board = MessageBoard()
     board.put("news")
     board.since(1, 0)
     assert board.take_silent() == []

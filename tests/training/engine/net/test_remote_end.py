@@ -35,9 +35,9 @@ def test_a_letter_that_is_too_long_is_refused_by_name() -> None:
     launch = Launch(1, Settings())
     with far(launch, counting) as workers:
         meetings = workers.worker(0, DEADLINE_S).meetings
-        assert meetings.before(bytes(LETTER), "as long as can be") == {0: bytes(LETTER)}
+        assert meetings.gather_before_training(bytes(LETTER), "as long as can be") == {0: bytes(LETTER)}
         with pytest.raises(ValueError, match="all_gather: a worker sent 67,108,865 bytes"):
-            meetings.before(bytes(LETTER + 1), "longer")
+            meetings.gather_before_training(bytes(LETTER + 1), "longer")
     launch.close()
 
 

@@ -6,10 +6,10 @@ import statistics
 
 import pytest
 
-from scalebook.training.engine.rules.duration_summary import Took, together, took
+from scalebook.training.engine.rules.duration_summary import DurationSummary, together, took
 
 
-def of(times: list[float]) -> Took:
+def of(times: list[float]) -> DurationSummary:
     made = took([(time, 1) for time in times], math.fsum(times), math.fsum(time * time for time in times))
     assert made is not None
     return made
@@ -30,7 +30,7 @@ def test_mean_spread_and_tail_are_those_of_what_was_measured() -> None:
 
 
 def test_a_few_fill_all_the_values() -> None:
-    assert of([2.0] * 3) == Took(3, 2.0, 0.0, [2.0] * 100)
+    assert of([2.0] * 3) == DurationSummary(3, 2.0, 0.0, [2.0] * 100)
     assert of([1.0] * 3 + [5.0]).values == pytest.approx([1.0] * 75 + [5.0] * 25)
     assert took([], 0.0, 0.0) is None
     assert together([]) is None

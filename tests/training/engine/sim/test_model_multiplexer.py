@@ -10,7 +10,7 @@ from torch.optim import SGD, Optimizer
 from scalebook.training.engine import Settings, SharedRun, WrittenError
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution
 from scalebook.training.engine.rules.update_rules import Bounded, Rule, Sync
-from scalebook.training.engine.sim import OneModel, SimulatedClock, SimulatedWorkers
+from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
 from tests.training.engine.sim.works import Asked
 
 SEED = 9
@@ -48,7 +48,7 @@ def trained(
         return claimed[worker] >= 0
 
     workers = virtual(wants, run, clock)
-    workers.begin()
+    workers.begin_all()
     while (worker := workers.next()) is not None:
         compute(worker, claimed[worker])
         workers.push()
@@ -62,10 +62,10 @@ def trained(
 def with_one_model(rule: Rule, deaths: tuple[Death, ...] = ()) -> Tensor:
     model = made()
     optimizer = optimizer_of(model)
-    one = OneModel([optimizer], lambda: list(model.buffers()), SEED)
+    one = ModelMultiplexer([optimizer], lambda: list(model.buffers()), SEED)
 
     def compute(worker: int, number: int) -> None:
-        one.show(worker)
+        one.switch_to(worker)
         backward(model, number)
         optimizer.param_groups[0]["lr"] = 0.01 if number < 15 else 0.005
         one.hand_over(worker)
@@ -112,10 +112,10 @@ def test_a_worker_that_returns_begins_anew() -> None:
 def test_what_is_written_into_the_model_is_an_error(through_data: bool) -> None:
     model = made()
     optimizer = optimizer_of(model)
-    one = OneModel([optimizer], lambda: list(model.buffers()))
+    one = ModelMultiplexer([optimizer], lambda: list(model.buffers()))
 
     def compute(worker: int, number: int) -> None:
-        one.show(worker)
+        one.switch_to(worker)
         backward(model, number)
         if number == 5:
             parameter = next(model.parameters())
@@ -133,10 +133,10 @@ def test_what_is_written_into_the_model_is_an_error(through_data: bool) -> None:
 def test_a_group_that_is_added_is_an_error() -> None:
     model = made()
     optimizer = optimizer_of(model)
-    one = OneModel([optimizer], lambda: list(model.buffers()))
+    one = ModelMultiplexer([optimizer], lambda: list(model.buffers()))
 
     def compute(worker: int, number: int) -> None:
-        one.show(worker)
+        one.switch_to(worker)
         backward(model, number)
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
         one.hand_over(worker)
@@ -147,15 +147,15 @@ def test_a_group_that_is_added_is_an_error() -> None:
 
 def test_no_worker_has_parameters_of_its_own() -> None:
     model = made()
-    one = OneModel([optimizer_of(model)])
+    one = ModelMultiplexer([optimizer_of(model)])
     clock = SimulatedClock(ClockSettings(1.0), workers=8)
     run = SharedRun(8, Settings(), clock)
     workers = SimulatedWorkers(run, clock, one.make, Asked(lambda worker: True))
-    workers.begin()
+    workers.begin_all()
     assert len({joined.clients[0].replica.parameters[0].data_ptr() for joined in workers.joined.values()}) == 1
     worker = workers.next()
     assert worker is not None
-    one.show(worker)
+    one.switch_to(worker)
     assert next(model.parameters()).data_ptr() == workers.joined[worker].clients[0].replica.parameters[0].data_ptr()
     workers.detach()
     run.close()

@@ -10,8 +10,8 @@ from torch.optim import SGD
 
 from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.rules.update_rules import Sync
-from scalebook.training.engine.sim.sim_workers import SimulatedCapacity, SimulatedSection, SummedSlots
-from scalebook.training.engine.store.optimizer_partition import Section, make_sections, plan_sections
+from scalebook.training.engine.sim.sim_workers import SimulatedCapacity, SimulatedPartition, SummedSlots
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition, make_sections, plan_sections
 from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity
 from scalebook.training.engine.trace import Origin
 
@@ -19,7 +19,7 @@ WORKERS = 7
 SHAPES = [(5, 3), (4,), (2, 2)]
 
 
-def section(capacity: Capacity, kind: type[Section]) -> Section:
+def section(capacity: Capacity, kind: type[OptimizerPartition]) -> OptimizerPartition:
     run = SharedRun(WORKERS, Settings(Sync()))
     optimizer = SGD([Parameter(torch.zeros(shape)) for shape in SHAPES], lr=0.1)
     plans = plan_sections(run, [optimizer], capacity)
@@ -30,7 +30,7 @@ def section(capacity: Capacity, kind: type[Section]) -> Section:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_mean_is_that_of_slots_to_the_last_bit(seed: int) -> None:
-    kept, summed = section(OF_PROCESSES, Section), section(SimulatedCapacity(), SimulatedSection)
+    kept, summed = section(OF_PROCESSES, OptimizerPartition), section(SimulatedCapacity(), SimulatedPartition)
     assert kept.plan.slots == WORKERS
     assert isinstance(summed.slots, SummedSlots)
     assert summed.plan.slots == 1

@@ -73,7 +73,7 @@ def play(
         return claimed[worker] >= 0
 
     virtual = SimulatedWorkers(run, clock, made, Asked(wants))
-    virtual.begin()
+    virtual.begin_all()
     pushed = []
     while (worker := virtual.next()) is not None:
         pushed.append((clock.now(), worker))

@@ -14,7 +14,7 @@ from scalebook.training.engine.rules.codecs import Int8
 from scalebook.training.engine.rules.local_steps import Downpour, Elastic, LocalSGD
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
-from scalebook.training.engine.worker.worker_end import Need
+from scalebook.training.engine.worker.worker_end import MemoryNeed
 from tests.training.engine.sim.works import Asked
 
 WORKERS = 64
@@ -30,12 +30,12 @@ EVENTFUL = ClockSettings(
 )
 
 
-def peak(rule: Rule, timing: ClockSettings, warmup: int) -> tuple[int, int, Need]:
+def peak(rule: Rule, timing: ClockSettings, warmup: int) -> tuple[int, int, MemoryNeed]:
     """Distinct versions held or newest, at most, when a gradient is due; versions planned; and what was announced."""
     clock = SimulatedClock(timing, WORKERS)
     run = SharedRun(WORKERS, Settings(rule, warmup_updates=warmup), clock)
     parameters: dict[int, Parameter] = {}
-    told: list[Need] = []
+    told: list[MemoryNeed] = []
     left = iter(range(GRADIENTS))
 
     def made(worker: int) -> list[Optimizer]:
@@ -49,7 +49,7 @@ def peak(rule: Rule, timing: ClockSettings, warmup: int) -> tuple[int, int, Need
 
     work = Asked(lambda worker: next(left, -1) >= 0)
     workers = SimulatedWorkers(run, clock, made, work, begins=begins, announce=told.append)
-    workers.begin()
+    workers.begin_all()
     (shard,) = workers.sections[0].shards
     most = 0
     while (worker := workers.next()) is not None:
@@ -120,7 +120,7 @@ def private(shared: int) -> int:
 @pytest.mark.usefixtures("unseen")
 def test_what_workers_keep_of_their_own_is_told_too(settings: Settings, kept: int) -> None:
     """Parameters, Adam's averages (where steps are their own), sums of gradients; what was decoded, and scratch."""
-    many, told = 16, list[Need]()
+    many, told = 16, list[MemoryNeed]()
     clock = SimulatedClock(ClockSettings(DRAWN), many)
     run = SharedRun(many, settings, clock)
     parameters: dict[int, Parameter] = {}
@@ -132,7 +132,7 @@ def test_what_workers_keep_of_their_own_is_told_too(settings: Settings, kept: in
         return [make([parameters[worker]])]
 
     workers = SimulatedWorkers(run, clock, made, Asked(lambda worker: next(left, -1) >= 0), announce=told.append)
-    workers.begin()
+    workers.begin_all()
     (need,) = told
     pushes, peak = 0, 0
     while (worker := workers.next()) is not None:

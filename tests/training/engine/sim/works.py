@@ -9,7 +9,7 @@ class Asked:
     def __init__(self, wants: Callable[[int], bool]) -> None:
         self.take = wants
 
-    def done(self, worker: int) -> None:
+    def mark_pushed(self, worker: int) -> None:
         """Nothing."""
 
     def may_come_back(self, worker: int) -> bool:

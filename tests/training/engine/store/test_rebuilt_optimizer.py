@@ -6,7 +6,7 @@ import torch
 from torch.nn import Linear, Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from scalebook.training.engine.store.group_changes import Noted
+from scalebook.training.engine.store.group_changes import NotedParts
 from scalebook.training.engine.store.rebuilt_optimizer import groups_of, parameters_of, rebuild
 from scalebook.training.engine.store.state_discovery import Hole, discover, refuse_coupling
 from tests.training.engine.custom_optimizers import (
@@ -72,7 +72,7 @@ def test_discover_leaves_the_random_numbers_alone() -> None:
 
 
 def test_sgd_without_momentum_keeps_nothing() -> None:
-    assert discover(SGD([Parameter(torch.zeros(2))], lr=0.1)) == ([], {}, Noted())
+    assert discover(SGD([Parameter(torch.zeros(2))], lr=0.1)) == ([], {}, NotedParts())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_steps_change_beside_the_state_is_found() -> None:
     noted = discover(Elsewhere([Parameter(torch.zeros(2))])).noted
     assert (noted.keys, noted.attributes) == (frozenset(), frozenset({"steps"}))
     assert noted.room > 0
-    assert discover(Adam([Parameter(torch.zeros(2))], lr=torch.tensor(0.1))).noted == Noted()
+    assert discover(Adam([Parameter(torch.zeros(2))], lr=torch.tensor(0.1))).noted == NotedParts()
 
 
 def test_lists_dicts_and_texts_have_a_form() -> None:

@@ -14,7 +14,7 @@ from scalebook.training.engine import Settings
 from scalebook.training.engine.memory.region import DUPLICATES, METER, Control
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.shard import Shard
-from scalebook.training.engine.store.store_layout import SectionPlan, digest, plan_section
+from scalebook.training.engine.store.store_layout import PartitionPlan, digest, plan_section
 from scalebook.training.engine.trace import Origin
 from scalebook.training.zoo.optimizers import LAMB, LARS
 from tests.training.engine.custom_optimizers import (
@@ -202,7 +202,7 @@ def test_a_version_that_somebody_holds_is_never_changed() -> None:
     pair = Pair(OPTIMIZERS["momentum"](parameters()))
     (shard,) = pair.sides[0]
     pair.apply(0, gradients(5))
-    held = shard.hold(1)
+    held = shard.pin(1)
     before = [view.clone() for view in shard.views[held.buffer]]
     for step in range(6, 20):
         pair.apply(step % 2, gradients(step))
@@ -230,7 +230,7 @@ def test_whoever_pulls_in_the_middle_of_an_update_gets_the_version_before_it_at_
     taken: list[tuple[int, int, list[Tensor]]] = []
 
     def pull() -> None:
-        held = other.hold(1)  # with its deadline: the one who applies has the other lock
+        held = other.pin(1)  # with its deadline: the one who applies has the other lock
         taken.append((held.version, held.buffer, [view.clone() for view in other.views[held.buffer]]))
 
     assert isinstance(shard.optimizer, Watched)
@@ -303,11 +303,11 @@ def test_a_push_is_written_over_its_own_base_only_if_nobody_else_has_that() -> N
         pair.seq += 1
         return shard.newest().buffer
 
-    first = shard.hold(0).buffer
-    assert shard.hold(1).buffer == first  # both have version 0
+    first = shard.pin(0).buffer
+    assert shard.pin(1).buffer == first  # both have version 0
     second = push(0, giver=0)
     assert second != first
-    assert shard.hold(0).buffer == second
+    assert shard.pin(0).buffer == second
     kept = [view.clone() for view in shard.views[second]]
     third = push(0, giver=0)  # not over its base, which is the newest, nor over what worker 1 holds
     assert third not in (first, second)
@@ -335,7 +335,7 @@ def test_state_that_changes_its_type_during_the_run_is_named() -> None:
 def test_plans_differ_when_models_or_settings_differ() -> None:
     def number(name: str, shards: int = 1) -> int:
         settings = Settings(shards=shards)
-        plan: SectionPlan = plan_section(OPTIMIZERS[name](parameters()), settings, 2)
+        plan: PartitionPlan = plan_section(OPTIMIZERS[name](parameters()), settings, 2)
         return digest([plan], settings)
 
     assert number("SGD") == number("SGD")

@@ -35,7 +35,7 @@ def made(kind: str = "sgd", workers: int = 2) -> Shard:
     (shard,) = section.shards
     shard.initialise([table.detach()])
     for worker in range(workers):
-        shard.hold(worker)
+        shard.pin(worker)
     return shard
 
 
@@ -45,7 +45,7 @@ def update(shard: Shard, rows: list[int], worker: int = 0) -> None:
     given = rows_of(torch.tensor(rows), torch.ones(len(rows), WIDTH), ROWS)
     with shard.applying:
         assert shard.apply([origin], [given], [{**shard.optimizer.param_groups[0]}], worker)
-    shard.hold(worker)
+    shard.pin(worker)
 
 
 def column(shard: Shard, version: int, rows: list[int]) -> list[float]:
@@ -70,7 +70,7 @@ def test_what_nobody_holds_is_forgotten_and_its_memory_used_again() -> None:
     shard = made()
     for _ in range(300):
         update(shard, [5, 6])
-        shard.hold(1)
+        shard.pin(1)
     log = shard.counters.log
     assert log[row_log.HEAD] == 300
     assert log[row_log.USED] <= 3

@@ -19,7 +19,15 @@ from scalebook.training.engine.rules.damping import DropAbove, Inverse
 from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Bounded, Sync
-from scalebook.training.engine.worker.worker_end import Claim, Need, Phase, PlateauStep, Pushed, WorkerEnd, WrittenError
+from scalebook.training.engine.worker.worker_end import (
+    Claim,
+    MemoryNeed,
+    Phase,
+    PlateauStep,
+    PushResult,
+    WorkerEnd,
+    WrittenError,
+)
 from tests.training.engine.custom_optimizers import CountsInGroups
 from tests.training.engine.worker.peers import DEADLINE_S, Make, Peer, adam, counting, together
 
@@ -68,7 +76,7 @@ class EndContract(ABC):
     def test_a_push_is_an_update_that_others_see_when_they_pull(self) -> None:
         with self.run(2) as (launch, (first, second)):
             assert (first.end.worker, second.end.worker, second.end.workers) == (0, 1, 2)
-            assert first.push() == Pushed(version=1, applied=True, staleness=0, is_last=False)
+            assert first.push() == PushResult(version=1, applied=True, staleness=0, is_last=False)
             assert (first.values(), second.values(), second.joined.versions) == ({-1.0}, {0.0}, [0])
             second.joined.pull()
             assert (second.values(), second.joined.versions) == ({-1.0}, [1])
@@ -102,14 +110,14 @@ class EndContract(ABC):
     def test_a_dropped_push_is_said_to_be_one_and_counted(self) -> None:
         with self.run(2, damping=DropAbove(0)) as (launch, (first, second)):
             first.push()
-            assert second.push() == Pushed(version=1, applied=False, staleness=1, is_last=False)
+            assert second.push() == PushResult(version=1, applied=False, staleness=1, is_last=False)
             assert [(row.applied, row.dropped) for row in launch.figures.pushes() if row.shard == 0] == [(1, 0), (0, 1)]
 
     def test_the_last_push_of_a_budget_says_so_and_the_run_is_over(self) -> None:
         with self.run(2, max_updates=2) as (launch, (first, second)):
             assert not first.push().is_last
             assert not first.end.is_over()
-            assert second.push() == Pushed(version=2, applied=True, staleness=1, is_last=True)
+            assert second.push() == PushResult(version=2, applied=True, staleness=1, is_last=True)
             assert first.end.is_over()
             assert not first.push().applied
             assert launch.figures.counts().updates == 2
@@ -151,17 +159,17 @@ class EndContract(ABC):
         with self.run(2, host="overlap", shards=2) as (_, (first, second)):
             mine = first.end.cursor
             for worker, one in enumerate((first, second)):
-                one.end.cursor.begin(worker, 0, 8, turns=True)
+                one.end.cursor.enter_epoch(worker, 0, 8, turns=True)
             for _ in range(3):
-                assert mine.claim(0) is not None
+                assert mine.claim_batch(0) is not None
                 first.push()
-                mine.done(0)
+                mine.mark_done(0)
             assert mine.state() == {0: [(1, 2), (3, 4), (5, 8)]}
             assert first.push().applied
             snapshot = first.joined.snapshot()
             assert 3 <= snapshot.versions[0] <= 4  # the last may be with the servers
             assert second.push().applied
-            second.joined.settle("between two pulls")
+            second.joined.check_foreign_writes("between two pulls")
 
     def test_with_overlap_a_budget_of_updates_is_kept(self) -> None:
         with self.run(2, host="overlap", max_updates=5) as (launch, (first, second)):
@@ -197,7 +205,7 @@ class EndContract(ABC):
             first.joined.name_parameters([("head.bias", first.parameters[1])])
             first.parameters[1].data = torch.full((2, 2), 9.0)
             with pytest.raises(WrittenError, match=r"worker 0 wrote into head.bias after lunch"):
-                first.joined.settle("after lunch")
+                first.joined.check_foreign_writes("after lunch")
             second.push()
             assert second.values() == {-1.0}
 
@@ -281,7 +289,7 @@ class EndContract(ABC):
     # --- joining, dying, coming back -------------------------------------------------------------------------------
 
     def test_worker_0_announces_what_the_run_needs_before_it_takes_it(self) -> None:
-        needs: list[Need] = []
+        needs: list[MemoryNeed] = []
         launch = Launch(1, Settings(**self.settings))
         with self.launched(launch, counting) as end_of:
             parameters = [Parameter(torch.zeros(3)), Parameter(torch.zeros(2, 2))]
@@ -329,16 +337,20 @@ class EndContract(ABC):
         with self.run(2) as (launch, (first, second)):
             mine, theirs = first.end.cursor, second.end.cursor
             assert mine.workers == 2
-            mine.begin(0, 0, 3, turns=False)
-            theirs.begin(1, 0, 3, turns=False)
-            assert (mine.claim(0), theirs.claim(1), mine.claim(0)) == (Claim(0, 0), Claim(0, 1), Claim(0, 2))
+            mine.enter_epoch(0, 0, 3, turns=False)
+            theirs.enter_epoch(1, 0, 3, turns=False)
+            assert (mine.claim_batch(0), theirs.claim_batch(1), mine.claim_batch(0)) == (
+                Claim(0, 0),
+                Claim(0, 1),
+                Claim(0, 2),
+            )
             before = mine.progress()
-            mine.done(0, 2)
+            mine.mark_done(0, 2)
             assert mine.progress() > before
-            assert (theirs.claim(1), mine.outstanding({0})) == (None, 1)
+            assert (theirs.claim_batch(1), mine.outstanding({0})) == (None, 1)
             assert mine.state() == {0: [(1, 2)]}
             launch.mark_dead(1)
-            assert mine.claim(0) == Claim(0, 1)
+            assert mine.claim_batch(0) == Claim(0, 1)
             launch.rejoin(1)
 
     def test_what_one_says_the_others_hear(self) -> None:
@@ -348,7 +360,7 @@ class EndContract(ABC):
             assert second.end.signals.plateau_steps(0) == [PlateauStep(0, 0.5)]
             assert second.end.signals.plateau_steps(1) == []
             assert launch.arrivals() == [3, 3]
-            first.end.signals.begin()
+            first.end.signals.mark_begun()
             assert launch.arrivals() is None
             second.end.signals.ask_to_stop()
             assert first.end.signals.stop
@@ -357,12 +369,15 @@ class EndContract(ABC):
     def test_letters_reach_all_that_come_to_a_place(self) -> None:
         with self.run(2) as (_, (first, second)):
             calls = [
-                lambda one=one: one.end.meetings.before(b"%d" % one.end.worker, "hello") for one in (first, second)
+                lambda one=one: one.end.meetings.gather_before_training(b"%d" % one.end.worker, "hello")
+                for one in (first, second)
             ]
             assert together(*calls) == [{0: b"0", 1: b"1"}] * 2
             for one in (first, second):
-                one.end.meetings.enter(Phase.TRAINING)
-            meet = [lambda one=one: one.end.meetings.meet(5, b"x", "there", lambda: None) for one in (first, second)]
+                one.end.meetings.set_phase(Phase.TRAINING)
+            meet = [
+                lambda one=one: one.end.meetings.all_gather(5, b"x", "there", lambda: None) for one in (first, second)
+            ]
             assert together(*meet) == [{0: b"x", 1: b"x"}] * 2
             differ = [lambda one=one: one.end.meetings.streams_differ(one.end.worker + 1) for one in (first, second)]
             assert together(*differ) == [True, True]
@@ -370,12 +385,15 @@ class EndContract(ABC):
     def test_letters_may_be_long_and_of_different_lengths(self) -> None:
         with self.run(2) as (_, (first, second)):
             sent = {0: bytes(range(256)) * 12_000, 1: b""}
-            before = [lambda one=one: one.end.meetings.before(sent[one.end.worker], "long") for one in (first, second)]
+            before = [
+                lambda one=one: one.end.meetings.gather_before_training(sent[one.end.worker], "long")
+                for one in (first, second)
+            ]
             assert together(*before) == [sent] * 2
             for one in (first, second):
-                one.end.meetings.enter(Phase.TRAINING)
+                one.end.meetings.set_phase(Phase.TRAINING)
             meet = [
-                lambda one=one: one.end.meetings.meet(5, sent[one.end.worker], "there", lambda: None)
+                lambda one=one: one.end.meetings.all_gather(5, sent[one.end.worker], "there", lambda: None)
                 for one in (first, second)
             ]
             assert together(*meet) == [sent] * 2
@@ -389,8 +407,8 @@ class EndContract(ABC):
             assert rows[0].tolist() == [[0.0] * 3] * 2
             rows[1][1] = torch.tensor([1.5, 2.5, 3.5])
             rows[0][0] = 4.5
-            peers[1].end.rows.show([(16, 24), (0, 8)])
-            peers[0].end.rows.look([(1, 0, 8), (1, 16, 24)])
+            peers[1].end.rows.publish([(16, 24), (0, 8)])
+            peers[0].end.rows.fetch([(1, 0, 8), (1, 16, 24)])
             assert rows[0][0].tolist() == [4.5] * 3
             assert rows[0][1, [0, 2]].tolist() == [1.5, 3.5]
             for peer in peers:

@@ -11,7 +11,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
 from scalebook.training.engine.launch import Launch
-from scalebook.training.engine.worker.worker_end import JoinedEnd, Pushed, WorkerEnd
+from scalebook.training.engine.worker.worker_end import JoinedEnd, PushResult, WorkerEnd
 
 DEADLINE_S = 20.0
 Make = Callable[[Sequence[Parameter]], Optimizer]
@@ -33,7 +33,7 @@ class Peer(NamedTuple):
     joined: JoinedEnd
     parameters: list[Parameter]
 
-    def push(self, valid: bool = True) -> Pushed:
+    def push(self, valid: bool = True) -> PushResult:
         for parameter in self.parameters:
             parameter.grad = torch.ones_like(parameter)
         return self.joined.clients[0].push(valid)

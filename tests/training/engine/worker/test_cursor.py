@@ -16,7 +16,7 @@ from tests.examples import examples
 
 def take_all(cursor: Cursor, worker: int) -> list[Claim]:
     claims = []
-    while (claim := cursor.claim(worker)) is not None:
+    while (claim := cursor.claim_batch(worker)) is not None:
         claims.append(claim)
     return claims
 
@@ -24,39 +24,39 @@ def take_all(cursor: Cursor, worker: int) -> list[Claim]:
 def test_one_worker_goes_through_the_epochs_in_order() -> None:
     cursor = Cursor(1)
     for epoch in range(3):
-        cursor.begin(0, epoch, 5, turns=False)
+        cursor.enter_epoch(0, epoch, 5, turns=False)
         assert take_all(cursor, 0) == [Claim(epoch, batch) for batch in range(5)]
-        cursor.done(0, 5)
+        cursor.mark_done(0, 5)
     assert cursor.outstanding() == 0
 
 
 def test_each_worker_owns_one_batch_and_the_first_to_come_takes_the_others() -> None:
     cursor = Cursor(3)
     for worker in range(3):
-        cursor.begin(worker, 0, 10, turns=False)
+        cursor.enter_epoch(worker, 0, 10, turns=False)
     assert take_all(cursor, 2) == [Claim(0, 2)] + [Claim(0, batch) for batch in range(3, 10)]
     assert take_all(cursor, 0) == [Claim(0, 0)]
-    cursor.begin(2, 1, 10, turns=False)
-    assert cursor.claim(2) == Claim(1, 2)
+    cursor.enter_epoch(2, 1, 10, turns=False)
+    assert cursor.claim_batch(2) == Claim(1, 2)
     assert take_all(cursor, 1) == [Claim(0, 1)]
 
 
 def test_by_turns_batch_i_is_worker_i_modulo_workers() -> None:
     cursor = Cursor(3)
     for worker in range(3):
-        cursor.begin(worker, 0, 7, turns=True)
+        cursor.enter_epoch(worker, 0, 7, turns=True)
     assert [[batch for _, batch in take_all(cursor, worker)] for worker in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
 
 
 @pytest.mark.parametrize("turns", [False, True])
 def test_what_the_dead_had_claimed_comes_first_then_its_share(turns: bool) -> None:
     cursor = Cursor(2)
-    cursor.begin(0, 0, 6, turns)
-    cursor.begin(1, 0, 6, turns)
-    dead = [claim for _ in range(2) if (claim := cursor.claim(1)) is not None]
-    cursor.done(1)
+    cursor.enter_epoch(0, 0, 6, turns)
+    cursor.enter_epoch(1, 0, 6, turns)
+    dead = [claim for _ in range(2) if (claim := cursor.claim_batch(1)) is not None]
+    cursor.mark_done(1)
     cursor.mark_dead(1)
-    assert cursor.claim(0) == dead[1]
+    assert cursor.claim_batch(0) == dead[1]
     rest = take_all(cursor, 0)
     assert sorted([dead[0], dead[1], *rest]) == [Claim(0, batch) for batch in range(6)]
     assert rest[0] == Claim(0, 0)
@@ -65,91 +65,91 @@ def test_what_the_dead_had_claimed_comes_first_then_its_share(turns: bool) -> No
 def test_fewer_batches_than_workers_leave_some_without() -> None:
     cursor = Cursor(3)
     for worker in range(3):
-        cursor.begin(worker, 0, 2, turns=False)
+        cursor.enter_epoch(worker, 0, 2, turns=False)
     assert [take_all(cursor, worker) for worker in range(3)] == [[Claim(0, 0)], [Claim(0, 1)], []]
 
 
 def test_who_owns_nothing_waits_for_the_others_and_goes_with_them() -> None:
     """Else it would be a ring of epochs ahead, and what is left of those of the others would be forgotten."""
     cursor = Cursor(3)
-    assert not cursor.begin(2, 0, 2, turns=False)
+    assert not cursor.enter_epoch(2, 0, 2, turns=False)
     for epoch in range(3):
-        assert cursor.begin(0, epoch, 2, turns=False)
-        assert cursor.begin(2, epoch, 2, turns=False)
-        assert not cursor.begin(2, epoch + 1, 2, turns=False)
-    assert cursor.begin(2, 3, 3, turns=False), "it owns one of these"
+        assert cursor.enter_epoch(0, epoch, 2, turns=False)
+        assert cursor.enter_epoch(2, epoch, 2, turns=False)
+        assert not cursor.enter_epoch(2, epoch + 1, 2, turns=False)
+    assert cursor.enter_epoch(2, 3, 3, turns=False), "it owns one of these"
     cursor.mark_dead(0)
-    assert not cursor.begin(2, 4, 2, turns=False)
+    assert not cursor.enter_epoch(2, 4, 2, turns=False)
     cursor.mark_dead(1)
-    assert cursor.begin(2, 4, 2, turns=False)
-    assert cursor.claim(2) == Claim(2, 0)
+    assert cursor.enter_epoch(2, 4, 2, turns=False)
+    assert cursor.claim_batch(2) == Claim(2, 0)
 
 
 def test_a_revived_worker_finds_past_epochs_empty_and_its_own_claims_first() -> None:
     cursor = Cursor(2)
     for worker in (0, 1):
-        cursor.begin(worker, 0, 4, turns=False)
-    assert cursor.claim(1) == Claim(0, 1)
+        cursor.enter_epoch(worker, 0, 4, turns=False)
+    assert cursor.claim_batch(1) == Claim(0, 1)
     cursor.mark_dead(1)
     cursor.rejoin(1)
-    cursor.begin(1, 0, 4, turns=False)
-    assert cursor.claim(1) == Claim(0, 1)
+    cursor.enter_epoch(1, 0, 4, turns=False)
+    assert cursor.claim_batch(1) == Claim(0, 1)
     assert len(take_all(cursor, 0)) == 3
-    cursor.begin(0, 1, 4, turns=False)
-    assert cursor.claim(1) is None
-    cursor.begin(1, 1, 4, turns=False)
-    assert cursor.claim(1) == Claim(1, 1)
+    cursor.enter_epoch(0, 1, 4, turns=False)
+    assert cursor.claim_batch(1) is None
+    cursor.enter_epoch(1, 1, 4, turns=False)
+    assert cursor.claim_batch(1) == Claim(1, 1)
 
 
 def test_outstanding_counts_what_a_death_could_bring_back() -> None:
     cursor = Cursor(3)
-    cursor.begin(0, 0, 4, turns=False)
+    cursor.enter_epoch(0, 0, 4, turns=False)
     assert len(take_all(cursor, 0)) == 2
     assert cursor.outstanding({0}) == 2  # the shares of 1 and 2
-    cursor.begin(1, 0, 4, turns=False)
-    cursor.claim(1)
+    cursor.enter_epoch(1, 0, 4, turns=False)
+    cursor.claim_batch(1)
     assert cursor.outstanding({0}) == 2
-    cursor.done(1)
+    cursor.mark_done(1)
     assert cursor.outstanding({0}) == 1
     cursor.mark_dead(2)
     assert cursor.outstanding({0}) == 0
-    assert cursor.claim(0) == Claim(0, 2)
+    assert cursor.claim_batch(0) == Claim(0, 2)
 
 
 def test_state_is_what_is_not_done() -> None:
     cursor = Cursor(2)
-    cursor.begin(0, 0, 10, turns=False)
-    assert [cursor.claim(0) for _ in range(3)] == [Claim(0, 0), Claim(0, 2), Claim(0, 3)]
-    cursor.done(0, 2)
+    cursor.enter_epoch(0, 0, 10, turns=False)
+    assert [cursor.claim_batch(0) for _ in range(3)] == [Claim(0, 0), Claim(0, 2), Claim(0, 3)]
+    cursor.mark_done(0, 2)
     assert cursor.state() == {0: [(1, 2), (3, 10)]}
     take_all(cursor, 0)
-    cursor.done(0, 7)
-    cursor.begin(0, 1, 10, turns=False)
+    cursor.mark_done(0, 7)
+    cursor.enter_epoch(0, 1, 10, turns=False)
     assert cursor.state() == {0: [(1, 2)], 1: [(0, 10)]}
-    cursor.begin(1, 0, 10, turns=False)
-    cursor.claim(1)
-    cursor.done(1)
+    cursor.enter_epoch(1, 0, 10, turns=False)
+    cursor.claim_batch(1)
+    cursor.mark_done(1)
     assert cursor.state() == {0: [], 1: [(0, 10)]}
-    cursor.begin(1, 1, 10, turns=False)
+    cursor.enter_epoch(1, 1, 10, turns=False)
     assert cursor.state() == {1: [(0, 10)]}
 
 
 def test_workers_that_disagree_on_the_length_of_an_epoch_are_refused() -> None:
     cursor = Cursor(2)
-    cursor.begin(0, 0, 10, turns=False)
+    cursor.enter_epoch(0, 0, 10, turns=False)
     with pytest.raises(ValueError, match="data: epoch 0 has 11 batches in worker 1 but 10 in another"):
-        cursor.begin(1, 0, 11, turns=False)
+        cursor.enter_epoch(1, 0, 11, turns=False)
 
 
 def test_more_claims_than_there_is_room_for_are_refused() -> None:
     cursor = Cursor(1)
-    cursor.begin(0, 0, CLAIMS + 1, turns=False)
+    cursor.enter_epoch(0, 0, CLAIMS + 1, turns=False)
     for _ in range(CLAIMS):
-        cursor.claim(0)
+        cursor.claim_batch(0)
     with pytest.raises(ValueError, match=r"trainer\.accumulate_grad_batches: 4096 batches wait"):
-        cursor.claim(0)
-    cursor.done(0)
-    assert cursor.claim(0) == Claim(0, CLAIMS)
+        cursor.claim_batch(0)
+    cursor.mark_done(0)
+    assert cursor.claim_batch(0) == Claim(0, CLAIMS)
 
 
 class Simulation:
@@ -172,9 +172,9 @@ class Simulation:
             count = self.random.randint(1, len(claims))
             self.done.update(claims[:count])
             del claims[:count]
-            self.cursor.done(worker, count)
+            self.cursor.mark_done(worker, count)
             return
-        claim = self.cursor.claim(worker)
+        claim = self.cursor.claim_batch(worker)
         if claim is not None:
             assert claim.epoch <= self.epoch[worker]
             assert self.done[claim] == 0
@@ -185,11 +185,11 @@ class Simulation:
         elif self.epoch[worker] + 1 < self.epochs:
             self.enter(worker, self.epoch[worker] + 1)
         elif not self.cursor.outstanding({worker}):
-            assert self.cursor.claim(worker) is None
+            assert self.cursor.claim_batch(worker) is None
             self.finished[worker] = True
 
     def enter(self, worker: int, epoch: int) -> bool:
-        has_begun = self.cursor.begin(worker, epoch, self.batches[epoch % len(self.batches)], self.turns)
+        has_begun = self.cursor.enter_epoch(worker, epoch, self.batches[epoch % len(self.batches)], self.turns)
         if has_begun:
             self.epoch[worker] = epoch
         return has_begun
@@ -252,12 +252,12 @@ WORKERS, RUN_EPOCHS, RUN_BATCHES = 3, 500, 40
 def work(cursor: Cursor, worker: int, applied: Any, turns: bool) -> None:
     """What a worker does, as fast as it can: claims ahead, counts each batch in `applied` [epoch, batch], says so."""
     for epoch in range(RUN_EPOCHS):
-        cursor.begin(worker, epoch, RUN_BATCHES, turns)
+        cursor.enter_epoch(worker, epoch, RUN_BATCHES, turns)
         while True:
-            claims = [claim for _ in range(2) if (claim := cursor.claim(worker)) is not None]
+            claims = [claim for _ in range(2) if (claim := cursor.claim_batch(worker)) is not None]
             for claim in claims:
                 applied[claim.epoch * RUN_BATCHES + claim.batch] += 1
-                cursor.done(worker)
+                cursor.mark_done(worker)
             if not claims and (epoch + 1 < RUN_EPOCHS or not cursor.outstanding({worker})):
                 break
 
@@ -302,8 +302,8 @@ def test_processes_killed_at_random_moments_lose_nothing(turns: bool) -> None:
 
 def test_state_knows_the_pool_that_the_dead_left_to_a_worker_that_comes_late() -> None:
     cursor = Cursor(2)
-    cursor.begin(0, 0, 6, turns=False)
-    assert cursor.claim(0) == Claim(0, 0)
-    cursor.done(0)
+    cursor.enter_epoch(0, 0, 6, turns=False)
+    assert cursor.claim_batch(0) == Claim(0, 0)
+    cursor.mark_done(0)
     cursor.mark_dead(0)
     assert cursor.state() == {0: [(1, 6)]}

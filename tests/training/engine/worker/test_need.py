@@ -10,7 +10,7 @@ from scalebook.training.engine.rules.codecs import Bf16, Codec, Fp16, Int8
 from scalebook.training.engine.rules.local_steps import Downpour, LocalSGD
 from scalebook.training.engine.rules.update_rules import Sync
 from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
-from scalebook.training.engine.worker.worker_end import Need
+from scalebook.training.engine.worker.worker_end import MemoryNeed
 from scalebook.training.lightning.async_ps.refusals import announce_memory
 from tests.training.engine.emulated_gpu import Gpus
 from tests.training.engine.emulated_gpu import gpus as gpus
@@ -20,8 +20,8 @@ COUNT = 600_000
 BYTES = 4 * COUNT
 
 
-def of_one(optimizer: Optimizer, settings: Settings | None = None) -> Need:
-    told: list[Need] = []
+def of_one(optimizer: Optimizer, settings: Settings | None = None) -> MemoryNeed:
+    told: list[MemoryNeed] = []
     run = SharedRun(1, settings or Settings())
     one = join(run, run.member(0, 5.0), [optimizer], told.append)
     one.detach()
@@ -49,7 +49,7 @@ def test_a_worker_on_a_gpu_has_its_parameters_there(gpus: Gpus) -> None:
 @pytest.mark.parametrize(("codec", "at_first", "at_most"), [(Bf16(), 0.5, 0.5), (Fp16(), 0.5, 1.5), (Int8(), 1.0, 1.0)])
 def test_gradients_that_the_device_rounds_take_half(codec: Codec, at_first: float, at_most: float, gpus: Gpus) -> None:
     """Of fp16 what is said is what it takes once a number is beyond its range, and all come as they are."""
-    told: list[Need] = []
+    told: list[MemoryNeed] = []
     run = SharedRun(1, Settings(push_codec=codec))
     weight = gpus.parameter(torch.zeros(COUNT))
     one = join(run, run.member(0, 5.0), [SGD([weight], lr=1.0)], told.append)
@@ -73,7 +73,7 @@ def test_on_a_cpu_nothing_is_said_of_a_gpu() -> None:
 
 
 def test_virtual_workers_on_a_gpu_have_a_copy_each(gpus: Gpus) -> None:
-    workers, told = 5, list[Need]()
+    workers, told = 5, list[MemoryNeed]()
     clock = SimulatedClock(ClockSettings(gradient_s=1.0), workers)
     run = SharedRun(workers, Settings(host="virtual", clock=clock.settings), clock)
 
@@ -93,6 +93,6 @@ def test_virtual_workers_on_a_gpu_have_a_copy_each(gpus: Gpus) -> None:
 def test_more_than_the_gpu_has_is_refused_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda of: ((2 if of == device else 0) * 10**9, 80 * 10**9))
-    announce_memory(Need(1, 1, 1, 0, on_gpu=2 * 10**9), device)
+    announce_memory(MemoryNeed(1, 1, 1, 0, on_gpu=2 * 10**9), device)
     with pytest.raises(MemoryError, match=r"copies of the parameters on cuda:1 take 2\.10 GB, and 2\.00 GB are free"):
-        announce_memory(Need(1, 1, 1, 0, on_gpu=2_100_000_000), device)
+        announce_memory(MemoryNeed(1, 1, 1, 0, on_gpu=2_100_000_000), device)

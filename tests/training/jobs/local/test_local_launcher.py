@@ -5,17 +5,17 @@ import select
 from pathlib import Path
 
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.launcher import Ended
+from scalebook.training.jobs.launcher import ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.local.fork_server import Order, Report
-from scalebook.training.jobs.local.fork_server_client import WarmProcess
+from scalebook.training.jobs.local.fork_server_client import ForkServerProcess
 from scalebook.training.jobs.local.local_launcher import LocalLauncher
 from scalebook.training.jobs.process import Children, alive
 from tests.training.benches import STAND_IN, Bench, until_state, wait_for
 
 
 def test_a_fork_reports_its_end_and_a_closed_socket_ends_the_warm_process(bench: Bench) -> None:
-    warm = WarmProcess(bench.workspace.hidden / "warm.log", STAND_IN, ())
+    warm = ForkServerProcess(bench.workspace.hidden / "warm.log", STAND_IN, ())
     job = bench.job(end="exit")
     try:
         assert warm.order(Order(str(job.path), str(bench.workspace.root), this_machine().cores[:1], []))
@@ -38,7 +38,7 @@ def test_a_fork_reports_its_end_and_a_closed_socket_ends_the_warm_process(bench:
 
 def test_what_jobs_have_in_common_is_prepared_once_behind_the_first_and_may_fail(bench: Bench) -> None:
     log = bench.workspace.hidden / "warm.log"
-    warm = WarmProcess(log, "tests.training.jobs.local.prepared:run", ())
+    warm = ForkServerProcess(log, "tests.training.jobs.local.prepared:run", ())
     jobs = [bench.job() for _ in range(3)]
     noted = jobs[0].path.parent / "prepared"
     try:
@@ -72,7 +72,7 @@ def test_a_changed_source_file_replaces_the_warm_process(bench: Bench, tmp_path:
         wait_for(lambda: launcher.events(0.02) or launcher.prepare(fresh=True), "the next warm process")
         job = bench.job(end="exit")
         assert launcher.start(job, Lease(job.id, "", this_machine().cores[:1]))
-        assert wait_for(lambda: launcher.events(0.02), "its end") == [Ended(job.id, 7)]
+        assert wait_for(lambda: launcher.events(0.02), "its end") == [ProcessEnded(job.id, 7)]
         assert until_state(job, "finished", "failed") == "failed"
     finally:
         launcher.close()

@@ -18,7 +18,7 @@ from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.lightning.async_ps.session import Session
 from scalebook.training.lightning.async_ps.worker_hooks import IndependentWorkers
 from scalebook.training.lightning.data.data_sharing import SharedData
-from scalebook.training.lightning.processes.processes import Lost, Reaction, run_workers
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 
 
 class Sharing(IndependentWorkers):
@@ -64,7 +64,7 @@ class Sharing(IndependentWorkers):
         return output
 
     def on_train_end(self) -> None:
-        self.data.end()
+        self.data.stop_claiming()
 
 
 class Net(LightningModule):
@@ -151,7 +151,7 @@ def run(
     workers: int,
     pauses: tuple[float, ...] = (),
     turns: bool = False,
-    lost: Callable[[Cursor, Lost], Reaction] | None = None,
+    lost: Callable[[Cursor, LostProcess], Reaction] | None = None,
     callbacks: Callable[[int], list[Callback]] = lambda worker: [],
     net: Callable[..., Net] = Net,
     ckpt_path: Path | None = None,

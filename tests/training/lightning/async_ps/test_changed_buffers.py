@@ -28,28 +28,30 @@ def test_those_that_are_written_into_replaced_or_written_through_data() -> None:
         "norm.num_batches_tracked",
     ]  # fmt: skip
     changes = Changes(buffers)
-    changes.note()
-    assert changes.look() == []
+    changes.begin_watching()
+    assert changes.pop_changed() == []
     with torch.no_grad():
         model.added += 0
     model.replaced = model.replaced + 1
-    assert [buffers[number].name for number in changes.look()] == ["added", "replaced"]
+    assert [buffers[number].name for number in changes.pop_changed()] == ["added", "replaced"]
     model.data_written.data += 1
-    assert changes.look() == []
-    assert [buffers[number].name for number in changes.look()] == ["data_written"], "the fourth look compares values"
+    assert changes.pop_changed() == []
+    assert [buffers[number].name for number in changes.pop_changed()] == ["data_written"], (
+        "the fourth look compares values"
+    )
     model.added += 1
-    assert [changes.look() for _ in range(4)] == [[]] * 4, "each is said once"
+    assert [changes.pop_changed() for _ in range(4)] == [[]] * 4, "each is said once"
     model.constant = model.constant.clone()  # the same values, as often written into
-    assert [buffers[number].name for number in changes.look()] == ["constant"]
+    assert [buffers[number].name for number in changes.pop_changed()] == ["constant"]
 
 
 def test_a_validation_may_have_buffers_of_its_own() -> None:
     model = Several()
     buffers = buffers_of(model)
     changes = Changes(buffers)
-    changes.note()
+    changes.begin_watching()
     model.added += 1
-    changes.note()
-    assert [changes.look() for _ in range(4)] == [[]] * 4
+    changes.begin_watching()
+    assert [changes.pop_changed() for _ in range(4)] == [[]] * 4
     model.added += 1
-    assert [buffers[number].name for number in changes.look()] == ["added"]
+    assert [buffers[number].name for number in changes.pop_changed()] == ["added"]

@@ -14,7 +14,7 @@ import pytest
 from psutil import STATUS_ZOMBIE
 
 from scalebook.training.base.failures import Diverged, ServerLost, WorkerLost
-from scalebook.training.lightning.processes.processes import Lost, Reaction, WorkerTraceback, run_workers
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, WorkerTraceback, run_workers
 
 pytestmark = pytest.mark.long
 
@@ -42,8 +42,8 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def always(reaction: Reaction, seen: list[Lost]) -> Callable[[Lost], Reaction]:
-    def lost(one: Lost) -> Reaction:
+def always(reaction: Reaction, seen: list[LostProcess]) -> Callable[[LostProcess], Reaction]:
+    def lost(one: LostProcess) -> Reaction:
         seen.append(one)
         return reaction
 
@@ -59,7 +59,7 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_others_go_on_and_only_the_lost_ones_result_is_missing(victim: int) -> None:
-    seen: list[Lost] = []
+    seen: list[LostProcess] = []
 
     def body(worker: int) -> int:
         if worker == victim:
@@ -76,7 +76,7 @@ def test_the_others_go_on_and_only_the_lost_ones_result_is_missing(victim: int) 
 def test_a_loss_is_told_to_the_policy_at_once(shared: memoryview) -> None:
     times = shared.cast("d")  # of CLOCK_MONOTONIC, the same in all processes
 
-    def lost(_one: Lost) -> Reaction:
+    def lost(_one: LostProcess) -> Reaction:
         times[1] = time.monotonic()
         return Reaction.GO_ON
 
@@ -91,7 +91,7 @@ def test_a_loss_is_told_to_the_policy_at_once(shared: memoryview) -> None:
 
 
 def test_when_all_workers_are_lost_the_last_one_is_named(shared: memoryview) -> None:
-    def lost(_one: Lost) -> Reaction:
+    def lost(_one: LostProcess) -> Reaction:
         shared[0] += 1
         return Reaction.GO_ON
 
@@ -116,7 +116,7 @@ def test_losing_the_last_one_that_runs_is_fine_when_another_has_finished() -> No
 
 def test_a_worker_is_started_again_and_holds_no_more_than_the_first_time(shared: memoryview) -> None:
     """Descriptors by kind: a pipe or a pidfd of another process would keep that alive or hide its end."""
-    seen: list[Lost] = []
+    seen: list[LostProcess] = []
 
     def held() -> Counter[str]:
         links = [
@@ -188,7 +188,7 @@ def test_an_error_beside_a_loss_that_the_run_survives_keeps_its_type() -> None:
 
 
 def test_what_the_policy_raises_ends_the_run() -> None:
-    def lost(one: Lost) -> Reaction:
+    def lost(one: LostProcess) -> Reaction:
         raise TimeoutError(f"gave {one.role} {one.number} up")
 
     with pytest.raises(TimeoutError, match="gave worker 0 up"):
@@ -238,7 +238,7 @@ def test_a_lost_server_ends_the_run_and_is_named() -> None:
 
 
 def test_a_lost_server_is_started_again(shared: memoryview) -> None:
-    seen: list[Lost] = []
+    seen: list[LostProcess] = []
 
     def serve(server: int) -> None:
         shared[0] += 1
@@ -289,7 +289,7 @@ def test_nobody_is_started_again_after_a_sigterm(shared: memoryview) -> None:
 def test_sigterm_reaches_the_first_worker_that_lives(shared: memoryview) -> None:
     monitor = os.getpid()
 
-    def lost(_one: Lost) -> Reaction:
+    def lost(_one: LostProcess) -> Reaction:
         shared[0] = 1
         return Reaction.GO_ON
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from scalebook.training.lightning.async_ps.async_run import SetAside
+from scalebook.training.lightning.async_ps.async_run import ParameterSpill
 
 MB = 2**20
 
@@ -34,7 +34,7 @@ def test_what_is_set_aside_takes_no_memory_and_comes_back_as_it_was() -> None:
     small, alias = Parameter(torch.randn(1000)), tensors[0].detach()[5:25]
     before = [tensor.detach().clone() for tensor in tensors]
     places = [tensor.data_ptr() for tensor in tensors]
-    aside = SetAside.of([*tensors, tensors[0], small])
+    aside = ParameterSpill.of([*tensors, tensors[0], small])
     assert all(resident(tensor) < MB for tensor in tensors)
     assert all(torch.equal(a, b) for a, b in zip(tensors, before, strict=True))  # who reads it has it
     aside.bring_back()
@@ -43,7 +43,7 @@ def test_what_is_set_aside_takes_no_memory_and_comes_back_as_it_was() -> None:
     with torch.no_grad():
         tensors[0].fill_(3.0)
     assert alias.tolist() == [3.0] * 20
-    again = SetAside.of(tensors)
+    again = ParameterSpill.of(tensors)
     assert resident(tensors[0]) < MB
     again.bring_back()
     aside.bring_back()  # has nothing any more
@@ -52,7 +52,7 @@ def test_what_is_set_aside_takes_no_memory_and_comes_back_as_it_was() -> None:
 
 def test_a_fork_reads_it_and_writes_for_itself() -> None:
     tensors = large()
-    aside = SetAside.of(tensors)
+    aside = ParameterSpill.of(tensors)
     expected = float(tensors[0].detach().sum())
 
     def child() -> None:
@@ -72,7 +72,7 @@ def test_a_fork_reads_it_and_writes_for_itself() -> None:
 def test_a_fork_that_forgets_it_has_no_more_of_it_than_it_uses() -> None:
     tensors = large()
     places = [-(-tensor.data_ptr() // PAGESIZE) * PAGESIZE for tensor in tensors]
-    aside = SetAside.of(tensors)
+    aside = ParameterSpill.of(tensors)
 
     def is_mapped(place: int) -> bool:
         return f"{place:x}-" in Path("/proc/self/maps").read_text()
@@ -97,7 +97,7 @@ def test_what_others_have_too_or_what_is_small_stays() -> None:
     lazy = torch.nn.LazyLinear(3).weight
     meta = Parameter(torch.empty(100 * MB, device="meta"))
     for tensors in (shared, few, [lazy, meta]):
-        aside = SetAside.of(tensors)
+        aside = ParameterSpill.of(tensors)
         assert not aside._pieces
         aside.bring_back()
 
@@ -107,7 +107,7 @@ def test_without_room_on_the_disk_it_stays_in_memory() -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MB, before[1]))
     try:
-        aside = SetAside.of(tensors)
+        aside = ParameterSpill.of(tensors)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert resident(tensors[0]) >= tensors[0].nbytes
@@ -116,7 +116,7 @@ def test_without_room_on_the_disk_it_stays_in_memory() -> None:
 
 def test_a_file_that_has_ended_is_an_error() -> None:
     tensors = large()
-    aside = SetAside.of(tensors)
+    aside = ParameterSpill.of(tensors)
     with open(aside._descriptor, "r+b", closefd=False) as file:
         file.truncate(MB)
     with pytest.raises(OSError, match="has ended too early"):

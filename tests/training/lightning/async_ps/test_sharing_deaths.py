@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.engine.worker.cursor import Cursor
-from scalebook.training.lightning.processes.processes import Lost, Reaction
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction
 from tests.training.lightning.async_ps.sharing_runs import Net, numbers, run
 
 
@@ -30,12 +30,12 @@ class DieAt(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def mark_dead(cursor: Cursor, lost: Lost) -> Reaction:
+def mark_dead(cursor: Cursor, lost: LostProcess) -> Reaction:
     cursor.mark_dead(lost.number)
     return Reaction.GO_ON
 
 
-def mark_dead_and_restart(cursor: Cursor, lost: Lost) -> Reaction:
+def mark_dead_and_restart(cursor: Cursor, lost: LostProcess) -> Reaction:
     cursor.mark_dead(lost.number)
     cursor.rejoin(lost.number)
     return Reaction.RESTART

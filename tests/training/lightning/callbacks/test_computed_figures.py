@@ -22,7 +22,7 @@ from scalebook.training.tracking import names
 
 def test_rates_are_of_the_window_not_of_the_whole_run() -> None:
     window = Window()
-    window.begin(0.0, Counts(0, 0), {})
+    window.open_window(0.0, Counts(0, 0), {})
     assert window.rates(2.0, Counts(10, 100), {})[names.UPDATES_PER_SECOND] == 5
     found = window.rates(3.0, Counts(30, 500), {0: Counts(20, 300), 1: Counts(10, 200)})
     assert (found[names.UPDATES_PER_SECOND], found[names.SAMPLES_PER_SECOND]) == (20, 400)
@@ -89,7 +89,7 @@ def test_gradients_are_those_of_all_workers_for_an_update() -> None:
 def test_rates_on_a_virtual_clock_wait_for_steps_enough() -> None:
     """16 workers of a step of 16 samples each 0.1 s: 160 a second by each, wherever a window ends."""
     window, found = Window(fewest=20), []
-    window.begin(0.0, Counts(0, 0), {})
+    window.open_window(0.0, Counts(0, 0), {})
     for now in (0.35, 0.75, 2.05, 2.2, 4.35):
         steps = int(now / 0.1)
         workers = {worker: Counts(steps, 16 * steps) for worker in range(16)}

@@ -33,26 +33,26 @@ def cuda(*numbers: int) -> Cuda:
 def test_python_goes_on_and_steps_are_read_when_they_are_over(gpus: Gpus) -> None:
     steps, began = DeviceSteps(cuda(0)), time.perf_counter()
     for _ in range(STEPS):
-        steps.begin(0.0)
+        steps.begin_step(0.0)
         gpus.compute(STEP_S)
-        steps.end()
-    spent = steps.taken()
+        steps.end_step()
+    spent = steps.pop_seconds()
     assert gpus.synchronised == []  # nobody has waited
     assert spent.computing < time.perf_counter() - began + STEP_S
-    spent = steps.taken(wait=True)
+    spent = steps.pop_seconds(wait=True)
     assert time.perf_counter() - began >= STEPS * STEP_S
     assert gpus.synchronised == [0]
     assert spent.computing == pytest.approx(STEPS * STEP_S, abs=0.03)
-    assert steps.taken(wait=True).computing == 0.0
+    assert steps.pop_seconds(wait=True).computing == 0.0
 
 
 def test_of_two_gpus_the_one_that_takes_longest_counts(gpus: Gpus) -> None:
     steps = DeviceSteps(cuda(2, 5))
-    steps.begin(0.0)
+    steps.begin_step(0.0)
     gpus.compute(STEP_S, 2)
     gpus.compute(2 * STEP_S, 5)
-    steps.end()
-    assert steps.taken(wait=True).computing == pytest.approx(2 * STEP_S, abs=0.02)
+    steps.end_step()
+    assert steps.pop_seconds(wait=True).computing == pytest.approx(2 * STEP_S, abs=0.02)
 
 
 @pytest.mark.parametrize(("busy_s", "idle_s"), [(0.0, STEP_S), (STEP_S, 0.0)])
@@ -60,13 +60,13 @@ def test_data_counts_where_the_device_has_nothing_else_to_do(busy_s: float, idle
     """A batch that is fetched while the device still computes costs nothing."""
     steps = DeviceSteps(cuda(0))
     for _ in range(2):
-        steps.begin(0.0)
+        steps.begin_step(0.0)
         gpus.compute(busy_s)
-        steps.end()
+        steps.end_step()
     time.sleep(STEP_S)  # the loader
-    steps.begin(STEP_S)
-    steps.end()
-    assert steps.taken(wait=True).fetching == pytest.approx(idle_s, abs=0.02)
+    steps.begin_step(STEP_S)
+    steps.end_step()
+    assert steps.pop_seconds(wait=True).fetching == pytest.approx(idle_s, abs=0.02)
 
 
 class Ahead(OneWeight):

@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, Trainer
 
 from scalebook.training.base.failures import Diverged
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.lightning.callbacks.agreement import Agreed
+from scalebook.training.lightning.callbacks.agreement import AgreedDecision
 from scalebook.training.lightning.callbacks.data_wait import DataClock
 from scalebook.training.lightning.callbacks.divergence import DivergenceGuard
 from scalebook.training.lightning.callbacks.last_checkpoint import LastCheckpoint
@@ -39,7 +39,7 @@ def test_a_stop_file_ends_the_run_after_the_batch(tmp_path: Path) -> None:
 
     job, measure = JobFolder(tmp_path), Measure(DataClock())
     stop = StopFile(job, measure)
-    stop._asked = Agreed(job.stop_file.exists, 0.0)
+    stop._asked = AgreedDecision(job.stop_file.exists, 0.0)
     ran = trainer(At(), measure, stop, max_epochs=1000, min_epochs=500)
     ran.fit(OneWeight(), loader())
     assert ran.global_step == 6
@@ -55,7 +55,7 @@ def test_a_stop_at_the_last_sample_cuts_nothing(tmp_path: Path, epochs: int, cut
 
     job, measure = JobFolder(tmp_path), Measure(DataClock())
     stop = StopFile(job, measure)
-    stop._asked = Agreed(job.stop_file.exists, 0.0)
+    stop._asked = AgreedDecision(job.stop_file.exists, 0.0)
     ran = trainer(AtEight(), measure, stop, max_epochs=epochs)
     ran.fit(OneWeight(), loader())
     assert ran.global_step == 8
@@ -71,7 +71,7 @@ def test_the_question_is_asked_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append(now)
         return False
 
-    agreed, alone = Agreed(decide, 1.0), trainer()
+    agreed, alone = AgreedDecision(decide, 1.0), trainer()
     for tenth in range(1, 31):
         now = tenth / 10
         agreed.now(alone)
@@ -81,7 +81,7 @@ def test_the_question_is_asked_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_pace_of_workers_in_step_follows_their_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("scalebook.training.lightning.callbacks.agreement.time.monotonic", lambda: now)
-    agreed = Agreed(lambda: False, 0.5)
+    agreed = AgreedDecision(lambda: False, 0.5)
     now = 0.02  # two steps of 10 ms
     assert agreed._pace() == 50
     now = 4.0

@@ -7,16 +7,16 @@ from unittest.mock import MagicMock
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
-from scalebook.training.lightning.callbacks.step_counts import CountedHere
+from scalebook.training.lightning.callbacks.step_counts import LocalFigures
 
 MILLISECOND = 1_000_000  # ns, as DDP tells
 
 
-def counted(steps: int, *told: dict[str, Any]) -> CountedHere:
+def counted(steps: int, *told: dict[str, Any]) -> LocalFigures:
     """After so many steps of 10 ms, on the first of which DDP has told this."""
     model = MagicMock(spec=DistributedDataParallel)
     trainer: Any = SimpleNamespace(world_size=2, global_step=0, strategy=SimpleNamespace(model=model))
-    found = CountedHere(trainer)
+    found = LocalFigures(trainer)
     for step in range(steps):
         model._get_ddp_logging_data.return_value = {"iteration": step, **told[step]} if step < len(told) else {}
         found.add_time("compute", 0.01)

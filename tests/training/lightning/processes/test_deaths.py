@@ -18,7 +18,7 @@ from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.processes.deaths import SERVER_RESTARTS, Deaths, resume_hint
-from scalebook.training.lightning.processes.processes import Lost, Reaction
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction
 from tests.training.lightning.async_ps.small import AtBatch, Diary, diaries, fit, kill_me, trainer
 
 Make = Callable[[], Strategy]
@@ -92,13 +92,13 @@ def test_what_goes_on_without_a_worker_still_ends_gracefully(tmp_path: Path) -> 
 def test_what_follows_a_death_is_a_matter_of_who_it_was_and_how_many_there_were() -> None:
     launch = Launch(3, Settings())
     deaths = Deaths(launch, restarts=1)
-    assert deaths.react(Lost("worker", 2, "killed")) is Reaction.RESTART
+    assert deaths.react(LostProcess("worker", 2, "killed")) is Reaction.RESTART
     assert launch.living() == [0, 1, 2]
-    assert deaths.react(Lost("worker", 1, "killed")) is Reaction.GO_ON
+    assert deaths.react(LostProcess("worker", 1, "killed")) is Reaction.GO_ON
     assert launch.living() == [0, 2], "nobody waits for it"
-    servers = [deaths.react(Lost("server", 0, "killed")) for _ in range(SERVER_RESTARTS + 1)]
+    servers = [deaths.react(LostProcess("server", 0, "killed")) for _ in range(SERVER_RESTARTS + 1)]
     assert servers == [*SERVER_RESTARTS * [Reaction.RESTART], Reaction.END]
-    assert Deaths(launch, restarts=1).react(Lost("worker", 0, "killed")) is Reaction.END
+    assert Deaths(launch, restarts=1).react(LostProcess("worker", 0, "killed")) is Reaction.END
     launch.close()
 
 

@@ -17,7 +17,7 @@ from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.claims.claim_locks import Lock
 from scalebook.training.notebook.claims.claim_table import text, verdicts
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking import names
@@ -65,7 +65,7 @@ class Page:
 
     def judge(self, nb: Notebook, name: str = "c") -> Judgement:
         reader = RunReader(self.workspace.tracking_uri())
-        return judge_all(Witness(self.workspace, reader, "page.md", nb, self.description))[name]
+        return judge_all(EvidenceReader(self.workspace, reader, "page.md", nb, self.description))[name]
 
     def lock(self, nb: Notebook, name: str = "c") -> Lock:
         found = self.judge(nb, name).lock

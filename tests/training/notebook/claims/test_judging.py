@@ -15,9 +15,9 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.search.definition import identity, read_search
 from scalebook.training.notebook import store
 from scalebook.training.notebook.claims.claim_table import remarks, text
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
-from scalebook.training.notebook.claims.power import Design, Drawn, shares
+from scalebook.training.notebook.claims.power import Design, DrawnSide, shares
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
@@ -79,7 +79,7 @@ class Store:
         nb = store.read(path).notebook
         reader = Counting(self.workspace.tracking_uri())
         READ.clear()
-        return judge_all(Witness(self.workspace, reader, path.name, nb, self.description))["c"]
+        return judge_all(EvidenceReader(self.workspace, reader, path.name, nb, self.description))["c"]
 
 
 def reaching(at: float | None, points: int = 40) -> Sequence[float]:
@@ -264,7 +264,7 @@ def test_before_its_runs_a_claim_says_how_likely_they_are_to_resolve_it(told: St
     planned = told.judge(f"{PARTS.replace('batch-size', 'other')}at_least: 1\n", search=other).power
     assert planned is not None
     assert (planned.seeds, planned.truth, planned.spread, planned.measured) == (5, 1.25, 0.15, False)
-    three = Design((Drawn(5, 3, 0.15), Drawn(5, 3, 0.15, math.log(1.25))), (((1, 0),),), 0.0, None)
+    three = Design((DrawnSide(5, 3, 0.15), DrawnSide(5, 3, 0.15, math.log(1.25))), (((1, 0),),), 0.0, None)
     assert planned.share == shares(three)[0]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.notebook.claims.intervals import Amount
-from scalebook.training.notebook.claims.point_choice import Shown, best_of
+from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of
 from scalebook.training.search.study.trials import TrialRecord
 
 RATES = (0.01, 0.03, 0.1, 0.3)
@@ -20,7 +20,7 @@ def chosen(*points: Seeds, lower: bool = True) -> float:
         for number, (rate, _) in enumerate(zip(RATES, points, strict=False))
     ]
     shown = {
-        number: [Shown(Amount(900 if took is None else took, took is None), best) for took, best in seeds]
+        number: [SeedOutcome(Amount(900 if took is None else took, took is None), best) for took, best in seeds]
         for number, seeds in enumerate(points)
         if seeds
     }

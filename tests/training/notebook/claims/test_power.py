@@ -10,13 +10,13 @@ import pytest
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.notebook.claims.intervals import Amount, Confidence, ratio_interval
 from scalebook.training.notebook.claims.judging import verdict
-from scalebook.training.notebook.claims.point_choice import Shown, best_of, by_others
+from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of, by_others
 from scalebook.training.notebook.claims.power import (
     DRAWN,
     MOST_SEEDS,
     WORSE,
     Design,
-    Drawn,
+    DrawnSide,
     Power,
     power,
     resolving,
@@ -31,7 +31,7 @@ Side = tuple[Mapping[int, Amount], Mapping[int, Amount]]
 
 def against_one(seeds: int, rows: int = 1, points: int = 1, beside: int = 1) -> Design:
     """Rows that truly take as much as what all are against, and are claimed to take 1.25 times that at most."""
-    sides = tuple(Drawn(seeds, points, 0.15) for _ in range(rows + 1))
+    sides = tuple(DrawnSide(seeds, points, 0.15) for _ in range(rows + 1))
     return Design(sides, tuple(((1 + row, 0),) for row in range(rows)), None, HIGH, beside)
 
 
@@ -52,12 +52,14 @@ def interval(these: Side, others: Side) -> Confidence:
     return found
 
 
-def side(drawn: Drawn, chance: random.Random) -> Side:
+def side(drawn: DrawnSide, chance: random.Random) -> Side:
     space = (Dimension("learning_rate", "grid", choices=tuple(range(drawn.points))),)
     trials = [TrialRecord(point, "finished", {"learning_rate": point}) for point in range(drawn.points)]
     seen = {
         point: [
-            Shown(Amount(math.exp(chance.gauss(drawn.level + WORSE * abs(point - drawn.points // 2), drawn.spread))))
+            SeedOutcome(
+                Amount(math.exp(chance.gauss(drawn.level + WORSE * abs(point - drawn.points // 2), drawn.spread)))
+            )
             for _ in range(drawn.seeds)
         ]
         for point in range(drawn.points)
@@ -67,7 +69,7 @@ def side(drawn: Drawn, chance: random.Random) -> Side:
     return amounts, amounts if drawn.points == 1 else dict(enumerate(by_others(trials, seen, True, space)))
 
 
-OF_RATIOS = Design(tuple(Drawn(8, 1, 0.15) for _ in range(4)), (((1, 0), (3, 2)),), None, HIGH)
+OF_RATIOS = Design(tuple(DrawnSide(8, 1, 0.15) for _ in range(4)), (((1, 0), (3, 2)),), None, HIGH)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +104,14 @@ def test_how_many_seeds_are_enough() -> None:
     assert shares(against_one(found.enough))[0] >= 0.8 > shares(against_one(found.enough - 1))[0]
     assert resolving(against_one(3)) == found.enough
     assert power(against_one(3, rows=1, beside=1).with_seeds(2), 1.0, measured=False).share == 0
-    at_bound = Design((Drawn(5, 1, 0.15), Drawn(5, 1, 0.15, HIGH)), (((1, 0),),), None, HIGH)
+    at_bound = Design((DrawnSide(5, 1, 0.15), DrawnSide(5, 1, 0.15, HIGH)), (((1, 0),),), None, HIGH)
     assert resolving(at_bound) is None
 
 
 def test_what_lies_outside_is_refuted() -> None:
-    beyond = Design((Drawn(8, 1, 0.1), Drawn(8, 1, 0.1, math.log(2))), (((1, 0),),), None, HIGH)
+    beyond = Design((DrawnSide(8, 1, 0.1), DrawnSide(8, 1, 0.1, math.log(2))), (((1, 0),),), None, HIGH)
     assert shares(beyond) == (0, 1)
-    below = Design((Drawn(8, 1, 0.1), Drawn(8, 1, 0.1)), (((1, 0),),), HIGH, None)
+    below = Design((DrawnSide(8, 1, 0.1), DrawnSide(8, 1, 0.1)), (((1, 0),),), HIGH, None)
     assert shares(below)[1] > 0.9
 
 
@@ -124,7 +126,7 @@ def test_the_spread_is_pooled_over_sides_with_two_runs_or_more() -> None:
 
 def test_power_is_told_at_once() -> None:
     """Six sides of six points, with up to 64 seeds: what is drawn at once is bounded."""
-    design = Design(tuple(Drawn(5, 6, 0.3) for _ in range(6)), against_one(5, rows=5).rows, None, HIGH, 9)
+    design = Design(tuple(DrawnSide(5, 6, 0.3) for _ in range(6)), against_one(5, rows=5).rows, None, HIGH, 9)
     assert 6 * 6 * MOST_SEEDS * 100 < DRAWN
     shares(against_one(3))  # imports
     before = process_time()

@@ -5,7 +5,7 @@ import pytest
 from scalebook.training.cli.notebook import main
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.claims import written_tables
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.written_tables import Table
 from scalebook.training.notebook.export.exported_notes import rendered
 from scalebook.training.notebook.parse import parse
@@ -24,7 +24,7 @@ def place(name: str) -> str:
 
 def tables(told: Store, nb: Notebook) -> dict[str, Table]:
     reader = RunReader(told.workspace.tracking_uri())
-    return written_tables.tables(Witness(told.workspace, reader, "first-steps.md", nb, told.description))
+    return written_tables.tables(EvidenceReader(told.workspace, reader, "first-steps.md", nb, told.description))
 
 
 def said(nb: Notebook, by_name: dict[str, Table]) -> list[str]:

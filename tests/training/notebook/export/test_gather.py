@@ -1,6 +1,6 @@
 import pytest
 
-from scalebook.training.notebook.claims.evidence import Witness
+from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.export.document import (
     MOST_CODE,
@@ -106,7 +106,7 @@ def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> Non
     """The experiment has two seeds, and three are the fewest."""
     nb = parse(TEXT + CLAIM)
     reader = RunReader(exported.workspace.tracking_uri())
-    witness = Witness(exported.workspace, reader, "first-steps.md", nb, exported.description)
+    witness = EvidenceReader(exported.workspace, reader, "first-steps.md", nb, exported.description)
     blocks = claim_blocks(judge_all(witness)[nb.claims()[0].name])
     head, statement, table, lock, why = blocks[:5]
     assert head == CellHead("claim", "low-enough", ["not resolved"])

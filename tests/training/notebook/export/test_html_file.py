@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from scalebook.training.notebook.export.document import Block, DataTable, Document, Remark, Written
+from scalebook.training.notebook.export.document import Block, DataTable, Document, Remark, UserMarkdown
 from scalebook.training.notebook.export.gather import gather
 from scalebook.training.notebook.export.html_file import as_html
 from scalebook.training.tracking.run_reader import RunReader
@@ -197,5 +197,5 @@ def test_a_title_is_written_where_no_note_begins_with_one() -> None:
     assert "<title>A &amp; B</title>" in text
     assert '<p class="remark trouble">a &lt; b</p>' in text
     assert '<th>&lt;h&gt;</th></tr></thead><tbody><tr class="best"><td>&amp;</td></tr>' in text
-    headed = as_html(Document("A", "a.md", "text", "today", [Written("# Mine\n")]))
+    headed = as_html(Document("A", "a.md", "text", "today", [UserMarkdown("# Mine\n")]))
     assert re.findall("<h1>.*?</h1>", headed) == ["<h1>Mine</h1>"]

@@ -5,16 +5,16 @@ import pytest
 
 from scalebook.training.base.failures import FailureClass, classify
 from scalebook.training.planner.tuning import largest_batch
-from scalebook.training.planner.tuning.batch_tries import Bracket, Tried
+from scalebook.training.planner.tuning.batch_tries import Bracket, TryResult
 from scalebook.training.planner.tuning.largest_batch import HEADER, answer, row
 from tests.training.gpu_words import NO_MEMORY, OTHER_ERRORS
 
 OOM = FailureClass.OUT_OF_MEMORY.value
 
 
-def tried(size: int, step_s: float | None = None, failure: str | None = None, samples: int = 100_000) -> Tried:
+def tried(size: int, step_s: float | None = None, failure: str | None = None, samples: int = 100_000) -> TryResult:
     free = None if failure else 500.0 - size
-    return Tried("a", size, 2, failure, "", samples, step_s, None if failure else float(size), free)
+    return TryResult("a", size, 2, failure, "", samples, step_s, None if failure else float(size), free)
 
 
 def test_a_line_for_each_try() -> None:
@@ -63,10 +63,10 @@ class Tries:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def run(self, size: int) -> Tried:
+    def run(self, size: int) -> TryResult:
         error = None if size <= FITS else classify(RuntimeError(self._text)).failure_class
         told: dict[str, Any] = {"batch_size": size, "workers": 1, "training_samples": 10_000, "failure": error}
-        return Tried(id="0" * 32, cause=self._text, **told)
+        return TryResult(id="0" * 32, cause=self._text, **told)
 
 
 def searched(text: str) -> tuple[str, Bracket]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.search.driver.driver_progress import Pace, time_left
 from scalebook.training.search.driver.trial_jobs import Trial
@@ -51,10 +51,10 @@ def test_only_the_time_of_processes_counts(tmp_path: Path) -> None:
     job = JobFolder(tmp_path)
     job.write(JobRequest("x", 1.0, "test", "sqlite://", 1, 1))
     trial, pace = Trial(3, {}, {1: job}), Pace()
-    pace.look({3: trial})
+    pace.note_starts({3: trial})
     assert (pace.starts, trial.runs_now()) == ({}, False)
-    job.write(Started(LocalHandle.own(), 100.0))
-    pace.look({3: trial})
+    job.write(JobStart(LocalHandle.of_this_process(), 100.0))
+    pace.note_starts({3: trial})
     assert (pace.starts, trial.runs_now()) == ({3: 100.0}, True)
     job.write(Result("finished", 112.0))
     pace.note_end(trial)

@@ -14,9 +14,9 @@ from scalebook.training.jobs.job_folder import (
     UNWATCHED,
     JobFolder,
     JobRequest,
+    JobStart,
     Progress,
     Result,
-    Started,
     TrialOf,
 )
 from scalebook.training.jobs.local.local_executor import LocalHandle
@@ -43,7 +43,7 @@ class Jobs:
         folder.path.mkdir()
         folder.write(JobRequest(folder.id, 1.0, "test", "sqlite://", 1, 1, trial=TrialOf("search", 0)))
         if result is not None:
-            folder.write(Started(LocalHandle(LONG_DEAD), 100.0))
+            folder.write(JobStart(LocalHandle(LONG_DEAD), 100.0))
             folder.write(result)
         if loss is not None:
             folder.write(Progress(1.0, "ending", 90, 1000, seconds, metrics={"best/val/loss": loss, "val/loss": 9.0}))
