@@ -19,9 +19,9 @@ from scalebook.training.cli import cluster, notebook
 
 TEXT = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text(encoding="utf-8")
 PARSED: dict[str, Callable[[list[str]], object]] = {
-    "cluster": lambda words: cluster._parser().parse_args(words),
-    "notebook": lambda words: notebook._parser().parse_args(words),
-    "ui": serve._options,
+    "cluster": lambda words: cluster.parser().parse_args(words),
+    "notebook": lambda words: notebook.parser().parse_args(words),
+    "ui": lambda words: serve.parser().parse_args(words),
 }
 SBATCH = {"--job-name", "--nodes", "--ntasks-per-node", "--cpus-per-task", "--time"}
 
