@@ -58,7 +58,7 @@ def queue_problems(config: Mapping[str, Any], description: Description) -> list[
         return []
     why = f"is {nodes_of(trainer)}, but jobs of this folder run on one machine"
     remedy = (
-        "Write [cluster] in scalebook.toml, and see docs/cluster.md; or start it with torchrun or srun, and "
+        "Write [cluster] in scalebook.toml, and see docs/how-to/cluster.md; or start it with torchrun or srun, and "
         "`scalebook fit -c FILE`, on each machine."
     )
     return [Problem(NODES, why, remedy)]

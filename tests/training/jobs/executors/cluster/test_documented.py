@@ -1,4 +1,4 @@
-"""What docs/cluster.md gives to be copied: it can be read by those who are to read it, and our own commands take it."""
+"""What docs/how-to/cluster.md gives to be copied: it can be read by those who are to read it, and our own commands take it."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ from scalebook.app import serve
 from scalebook.training.commands import cluster, notebook
 from scalebook.training.workspace import SETTINGS, Workspace
 
-TEXT = (Path(__file__).parents[5] / "docs" / "cluster.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[5] / "docs" / "how-to" / "cluster.md").read_text(encoding="utf-8")
 PARSED: dict[str, Callable[[list[str]], object]] = {
     "cluster": lambda words: cluster._parser().parse_args(words),
     "notebook": lambda words: notebook._parser().parse_args(words),
