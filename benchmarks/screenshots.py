@@ -8,7 +8,6 @@ Of the tutorial nothing is trained, but for what the planner measures.
 """
 
 import argparse
-import re
 import shutil
 import tempfile
 import time
@@ -151,8 +150,8 @@ def _tutorial(browser: Browser, served: Served, out: Path) -> None:
         page.get_by_text("This folder wants to run its own code").wait_for(state="hidden", timeout=TURN_MS)
         page.goto(served.addresses.app + "/compose?notebook=first-steps")
         for label, option in (("Model", "Side"), ("Data", "Points")):
-            page.get_by_role("combobox", name=re.compile(rf"\b{label}$")).click()
-            page.get_by_role("option", name=option, exact=True).click()
+            page.get_by_role("combobox", name=label, exact=True).click()
+            page.get_by_role("option", name=option).first.click()
         page.get_by_text("has its own configure_optimizers").wait_for()
         _taken(page, out / "own-compose.png")
     with _opened(browser, served, "/plan?notebook=first-steps&cell=classifier-async-2") as page:

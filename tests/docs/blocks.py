@@ -46,7 +46,7 @@ def blocks(page: Path) -> list[Block]:
                 said.get("title", ""),
                 said.get("reason", ""),
                 ".thorough" in rest,
-            )  # fmt: skip
+            )
         )
     return found
 
