@@ -30,6 +30,7 @@ from scalebook.training.search.study.reading import read
 from scalebook.training.workspace import Workspace
 from tests.docs.blocks import DOCS, file_in
 from tests.e2e.conftest import CHROMIUMS, ROOT, Served, end_supervisor, serve
+from tests.e2e.test_journey import choose
 
 DEADLINE_S = 2400.0
 WIDTH, HEIGHT, TALLEST, PLAN_TALL = 1280, 900, 2200, 1500
@@ -149,10 +150,10 @@ def _tutorial(browser: Browser, served: Served, out: Path) -> None:
         page.get_by_role("button", name="Trust this folder").click()
         page.get_by_text("This folder wants to run its own code").wait_for(state="hidden", timeout=TURN_MS)
         page.goto(served.addresses.app + "/compose?notebook=first-steps")
-        for label, option in (("Model", "Side"), ("Data", "Points")):
-            page.get_by_role("combobox", name=label, exact=True).click()
-            page.get_by_role("option", name=option).first.click()
-        page.get_by_text("has its own configure_optimizers").wait_for()
+        _settle(page)
+        choose(page, "Model", "Side")
+        _settle(page)
+        choose(page, "Data", "Points")
         _taken(page, out / "own-compose.png")
     with _opened(browser, served, "/plan?notebook=first-steps&cell=classifier-async-2") as page:
         page.locator(".st-key-plan-play button").click()
