@@ -1,4 +1,4 @@
-# Every command that the README and CI name. `make run` and `make test` set up all they need.
+# Every command that README, docs and CI name. `make run` and `make test` set up all they need.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
