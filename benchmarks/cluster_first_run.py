@@ -1,4 +1,4 @@
-"""The commands of docs/how-to for several machines, as a new user gives them: `python -m benchmarks.cluster_first_run`, as root.
+"""The commands of docs/how-to, as a new user gives them: `python -m benchmarks.cluster_first_run`, as root.
 
 Two machines, each a network namespace with an address, a home and a folder of its own, where Scalebook has never run.
 Prints the seconds of each command: first AsyncPS by hand, then, where the extra `cluster` is installed, a notebook on a
