@@ -1,4 +1,4 @@
-"""The code blocks of tutorial and how-to do what their pages say: a page's blocks run in one folder, in order.
+"""The code blocks of tutorial, how-to and concepts do what they say: the blocks of a page run in one folder, in order.
 
 A block with a title is a file. Commands of ours run in a fork of this process, which has imported what they import.
 What cannot run here is checked as far as it goes: its options, its make targets, its modules, its syntax.
@@ -30,7 +30,7 @@ from tests.prepared import Prepared
 pytestmark = pytest.mark.long
 
 ROOT = DOCS.parent
-PAGES = sorted(page for folder in ("tutorial", "how-to") for page in (DOCS / folder).glob("*.md"))
+PAGES = sorted(page for folder in ("tutorial", "how-to", "concepts") for page in (DOCS / folder).glob("*.md"))
 KNOWN = {"python", "sh", "yaml", "markdown", "toml", "text"}
 OURS = re.compile(r"(?:^|\s)(?:-m )?scalebook ((?:[a-z-]+ )?[^#&|;]*)")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
