@@ -145,8 +145,11 @@ def check_ours(words: list[str]) -> None:
 @cache
 def help_of(*commands: str) -> str:
     """What they say of themselves; "" where they are no commands."""
-    words = [sys.executable, "-m", "scalebook", *commands, "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    try:
+        done = forked(*commands, "--help")
+    except EOFError:  # its parser has ended the process
+        words = [sys.executable, "-m", "scalebook", *commands, "--help"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     return "" if done.returncode else done.stdout
 
 
