@@ -1,4 +1,5 @@
 # Every command that README, docs and CI name. `make run` and `make test` set up all they need.
+SHELL := /bin/bash
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -35,7 +36,7 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev # no outcome is left where mypy finds something
 	rm -f $(OUTCOMES)/$@
-	$(BIN)/mypy
+	set -o pipefail; $(BIN)/mypy | sed -E 's#^scalebook/(app|pages|training)/#\1/#' # by one path
 	$(BIN)/python -m pytest -q tests/test_architecture.py -p tests.again --outcome $(OUTCOMES)/$@
 
 beside: # one after the other: all at once is too much for two cores at first, and too little in the end
@@ -64,7 +65,7 @@ e2e: programs ## the journeys in a real browser
 	$(PYTEST) -m "e2e and not cluster and not alone and not drill and not thorough" tests/e2e -p tests.again --outcome $(OUTCOMES)/$@
 
 cluster: $(VENV)/.cluster programs ## with Ray's daemons, two raylets of one cluster on this machine; `make test` has no Ray, and skips it
-	$(PYTEST) -m cluster tests/training/jobs/executors/cluster
+	$(PYTEST) -m cluster tests/training/cluster
 	$(PYTEST) -m cluster tests/e2e/test_cluster.py
 	$(BIN)/python -m benchmarks.cluster_searches
 	$(BIN)/python -m benchmarks.cluster_deaths

@@ -32,12 +32,12 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.machine import machine
-from scalebook.training.planning.play import Endless
-from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution
-from scalebook.training.ps.policy.rules import Async, Rule, Softsync, Sync
-from scalebook.training.ps.sim import SimulatedClock, SimulatedWorkers
-from scalebook.training.strategies import AsyncPS
+from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution
+from scalebook.training.engine.rules.update_rules import Async, Rule, Softsync, Sync
+from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
+from scalebook.training.lightning import AsyncPS
+from scalebook.training.planner.play import EndlessWork
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "benchmarks" / "calibration.md"
 EXPONENTIAL: Final = ClockSettings(Distribution("exponential", 1.0))
@@ -112,8 +112,8 @@ def play(
         return [SGD([parameters[worker]], lr=1.0)]
 
     try:
-        players = SimulatedWorkers(run, now, make, Endless())
-        players.begin()
+        players = SimulatedWorkers(run, now, make, EndlessWork())
+        players.begin_all()
         (shard,) = players.sections[0].shards
         stale, at = list[tuple[int, int]](), list[float]()
         for _ in range(gradients):

@@ -17,13 +17,13 @@ from benchmarks.engine_baselines import cpu_seconds, ddp, rpc_server, unconnecte
 from benchmarks.engine_ps import DEADLINE_S, Part, parameter_server
 from benchmarks.engine_task import Measured, loop, make_optimizer, perceptron, together
 from benchmarks.machine import machine
-from scalebook.training.ps.channel.channel import Reach
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret, serving
-from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.wire import listening
-from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine.launch import Launch
+from scalebook.training.engine.net.channel import ProxyAddress
+from scalebook.training.engine.net.handshake import KEY_BYTES, Secret, serving
+from scalebook.training.engine.net.remote_end import RemoteEnd
+from scalebook.training.engine.net.wire import listening
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.lightning.processes.processes import run_workers
 
 HOST = "127.0.0.1"
 RUN = "benchmark"
@@ -49,7 +49,7 @@ def far_away(seconds: float, workers: int, settings: Settings, tls: bool = False
 
     def body(worker: int) -> Part:
         model, gradients = perceptron(), 0
-        reach = Reach(HOST, listeners[worker].getsockname()[1], secret, tls)
+        reach = ProxyAddress(HOST, listeners[worker].getsockname()[1], secret, tls)
         end = RemoteEnd(reach, RUN, settings, worker, workers, DEADLINE_S)
         joined = end.join([make_optimizer(model)])
         (client,) = joined.clients

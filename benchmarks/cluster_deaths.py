@@ -22,12 +22,12 @@ import psutil
 
 from benchmarks.machine import Others
 from benchmarks.search_drills import until
-from scalebook.training.jobs.executors.cluster.desk import Desk
-from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.waiting import waiting_reasons
-from scalebook.training.safe_path import environment, python
-from scalebook.training.trust import trust
-from scalebook.training.workspace import SETTINGS
+from scalebook.training.base.safe_path import environment, python
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import SETTINGS
+from scalebook.training.cluster.cluster_spool import ClusterSpool
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from tests.cluster.namespaces import Namespaces, namespaces, why_not
 from tests.training.benches import Bench, clear
 
@@ -214,7 +214,7 @@ def drill(kind: Kind) -> list[str]:
         try:
             one.perform()
         except AssertionError as error:
-            told = Desk(Bench((Path(root) / "notebooks").resolve()).workspace)
+            told = ClusterSpool(Bench((Path(root) / "notebooks").resolve()).workspace)
             one.wrong.append(f"{error}; {told.machines()}")
         finally:
             one.close()

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.machine import Others
-from scalebook.training.jobs.executors.cluster.ray_core import installed
-from scalebook.training.jobs.queue import all_jobs
-from scalebook.training.safe_path import environment, python
-from scalebook.training.workspace import SETTINGS, Workspace
+from scalebook.training.base.safe_path import environment, python
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.cluster.ray_core import installed
+from scalebook.training.jobs.job_requests import all_jobs
 from tests.cluster.namespaces import Namespaces, namespaces, why_not
 
 WAIT_S: Final = 400.0

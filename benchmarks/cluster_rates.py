@@ -10,7 +10,7 @@ gradient takes of one. `cores in use` is the CPU time of workers and stand-ins a
 a knee is that of the cores; slower links (`--gigabits 0.2`) show the one of the link.
 
     python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2] [--gigabits 1 0.2] [--only fp32]
-                                       [--reliability scalebook/training/planning/reliability.json]
+                                       [--reliability training/planner/reliability.json]
 """
 
 import argparse
@@ -30,27 +30,27 @@ from benchmarks.cluster import end_at_once
 from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.engine_task import make_optimizer, perceptron
 from benchmarks.machine import Others
-from scalebook.training.planning.answer import Point
-from scalebook.training.planning.answering import find_knee
-from scalebook.training.planning.links import PAYLOAD, Network
-from scalebook.training.planning.measuring import EVEN
-from scalebook.training.planning.play import play
-from scalebook.training.planning.profile import Profile
-from scalebook.training.planning.reliability import ComparedPlan, PlansCompared, compared, strategy_of, write
-from scalebook.training.ps.channel.channel import Reach
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Secret
-from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.wire import listening
-from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.clock import Distribution, Link, Seconds
-from scalebook.training.ps.policy.codecs import Bf16, Int8, TopK
-from scalebook.training.ps.policy.rules import Rule, Sync
-from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine.launch import Launch
+from scalebook.training.engine.net.channel import ProxyAddress
+from scalebook.training.engine.net.handshake import KEY_BYTES, Secret
+from scalebook.training.engine.net.remote_end import RemoteEnd
+from scalebook.training.engine.net.wire import listening
+from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
+from scalebook.training.engine.rules.codecs import Bf16, Int8, TopK
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.update_rules import Rule, Sync
+from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.planner.answer import Point
+from scalebook.training.planner.answering import find_knee
+from scalebook.training.planner.links import PAYLOAD, Network
+from scalebook.training.planner.measuring import EVEN
+from scalebook.training.planner.play import play
+from scalebook.training.planner.profile import Profile
+from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, compared, strategy_of, write
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Namespaces, namespaces, why_not
-from tests.training.strategies.machines import Machine
+from tests.training.lightning.async_ps.machines import Machine
 
 RUN: Final = "rates"
 LATENCY_S: Final = 50e-6
@@ -152,7 +152,7 @@ class Rated:
         self._machines.enter(worker + 1)
         torch.set_num_threads(1)
         wait(lambda: self._ports[worker] > 0, DEADLINE_S)
-        reach = Reach(self._machines.addresses[0], self._ports[worker], self._secret, False)
+        reach = ProxyAddress(self._machines.addresses[0], self._ports[worker], self._secret, False)
         model = perceptron()
         end = RemoteEnd(reach, RUN, self._settings, worker, self._workers, DEADLINE_S)
         joined = end.join([make_optimizer(model)])

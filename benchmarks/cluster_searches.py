@@ -18,16 +18,16 @@ from typing import Any, Final
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit, is_recorded
 from benchmarks.search_drills import BODY, records_of, until
-from scalebook.training.config.catalogue import describe
-from scalebook.training.jobs import queue, supervising
-from scalebook.training.jobs.executors.cluster import daemons
-from scalebook.training.jobs.executors.cluster.desk import Desk
+from scalebook.training.base.safe_path import environment, python
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.cluster import ray_daemons
+from scalebook.training.cluster.cluster_spool import ClusterSpool
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.process import alive, descendants, send
-from scalebook.training.safe_path import environment, python
-from scalebook.training.search import folder as searches
-from scalebook.training.search import launch
-from scalebook.training.trust import trust
-from scalebook.training.workspace import SETTINGS, Workspace
+from scalebook.training.search import search_folder as searches
+from scalebook.training.search import search_requests
 
 TRIALS: Final = 24
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
@@ -46,15 +46,15 @@ def main() -> int:
         os.environ["XDG_STATE_HOME"] = str(a)
         try:
             command(a, "start", "--host", HOSTS[0], "--port", "0", "--name", "a")
-            node, token = daemons.here(), a / "scalebook" / "cluster" / "token"
+            node, token = ray_daemons.here(), a / "scalebook" / "cluster" / "token"
             assert node is not None
             command(b, "start", "--join", node.address, "--host", HOSTS[1], "--name", "b", "--token", str(token))
             workspace.create()
             (workspace.root / SETTINGS).write_text('[cluster]\naddress = "auto"\nfiles = "copied"\n', encoding="utf-8")
             trust(workspace)
             wrong = drill(Workspace(workspace.root), b)
-            until(lambda: supervising.running(workspace) is None, "the supervisor to leave")
-            told = Desk(workspace).machines()
+            until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
+            told = ClusterSpool(workspace).machines()
             assert told is not None
             until(lambda: not alive(told.courier), "the courier to leave")
         finally:
@@ -71,12 +71,12 @@ def drill(workspace: Workspace, home: Path) -> list[str]:
     """What went wrong; the machine of `home` is killed after some trials have finished."""
     description = describe(workspace)
     body: dict[str, Any] = {**BODY, "trials": TRIALS}
-    folder = launch.start(workspace, body, None, name="over two machines", description=description)
+    folder = search_requests.start(workspace, body, None, name="over two machines", description=description)
     until(lambda: _finished(records_of(folder, description)) >= TRIALS // 4, "trials to finish")
     until(lambda: "b" in _running(workspace), "a trial on b")
     before = {one.number: one.values for one in records_of(folder, description) if one.state == "finished"}
     os.environ["XDG_STATE_HOME"], mine = str(home), os.environ["XDG_STATE_HOME"]
-    node = daemons.here()
+    node = ray_daemons.here()
     os.environ["XDG_STATE_HOME"] = mine
     assert node is not None
     for process in (node.process, *descendants(node.process)):
@@ -88,14 +88,18 @@ def drill(workspace: Workspace, home: Path) -> list[str]:
     until(lambda: folder.state() in searches.ENDED, "the search to end")
     until(lambda: is_recorded(workspace), "MLflow to be told of runs that died")
     records = records_of(folder, description)
-    where = Counter(started.machine for job in queue.all_jobs(workspace) if (started := job.started()) is not None)
-    ended = Counter(result.why for job in queue.all_jobs(workspace) if (result := job.result()) and result.failure)
+    where = Counter(
+        started.machine for job in job_requests.all_jobs(workspace) if (started := job.started()) is not None
+    )
+    ended = Counter(
+        result.why for job in job_requests.all_jobs(workspace) if (result := job.result()) and result.failure
+    )
     print(f"ended {time.monotonic() - killed:.1f} s later; runs by machine {dict(where)}; {dict(ended)}", flush=True)
     wrong = audit(folder, records)
     wrong += [f"trial {number} changed" for number, values in before.items() if records[number].values != values]
     by_trial = Counter(
         (request.trial.number, request.seed)
-        for job in queue.all_jobs(workspace)
+        for job in job_requests.all_jobs(workspace)
         if (request := job.request()).trial is not None and (result := job.result()) and result.status == "finished"
     )
     wrong += [f"trial {number} was run {times} times" for (number, _), times in by_trial.items() if times > 1]
@@ -111,7 +115,7 @@ def _running(workspace: Workspace) -> "Counter[str]":
     """Jobs that run, by machine."""
     return Counter(
         started.machine
-        for job in queue.open_jobs(workspace)
+        for job in job_requests.open_jobs(workspace)
         if job.state() in ("running", "stopping") and (started := job.started()) is not None
     )
 

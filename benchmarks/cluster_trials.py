@@ -25,19 +25,19 @@ from benchmarks.cluster_searches import HOSTS, command
 from benchmarks.machine import machine
 from benchmarks.search import config
 from benchmarks.search_audit import audit
-from scalebook.training.config.catalogue import describe
-from scalebook.training.jobs import queue, supervising
-from scalebook.training.jobs.executors.cluster import daemons
-from scalebook.training.jobs.executors.cluster.desk import Desk
-from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.owners import hold
+from scalebook.training.base.safe_path import environment, python
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.cluster import ray_daemons
+from scalebook.training.cluster.cluster_spool import ClusterSpool
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.jobs import job_requests, supervisor_handle
+from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.process import alive
-from scalebook.training.safe_path import environment, python
-from scalebook.training.search import folder as searches
-from scalebook.training.search import launch
-from scalebook.training.search.study.reading import read
-from scalebook.training.trust import trust
-from scalebook.training.workspace import SETTINGS, Workspace
+from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.search import search_folder as searches
+from scalebook.training.search import search_requests
+from scalebook.training.search.study.study_reader import read
 
 until = partial(waiting.until, deadline_s=1800.0)
 PARTS: Final = ("until it may begin", "building and ending", "from its result to the next process", "all")
@@ -74,14 +74,14 @@ def searched(workspace: Workspace, trials: int, epochs: int) -> tuple[Spans, lis
         "space": {"learning_rate": {"log_uniform": [0.001, 0.05]}},
     }  # fmt: skip
     with hold(workspace):
-        supervising.ensure(workspace)
-        folder = launch.start(workspace, body, None, name="short trials", description=description)
+        supervisor_handle.ensure(workspace)
+        folder = search_requests.start(workspace, body, None, name="short trials", description=description)
         until(lambda: folder.state() in searches.ENDED, "the search")
     asked = folder.request()
     wrong = audit(folder, read(asked.storage, asked.study, folder.spec(description)))
-    jobs = [job for job in queue.all_jobs(workspace) if job.request().trial is not None]
+    jobs = [job for job in job_requests.all_jobs(workspace) if job.request().trial is not None]
     wrong += [f"{len(jobs)} runs of {trials} trials"] if len(jobs) != trials else []
-    until(lambda: supervising.running(workspace) is None, "the supervisor to leave")
+    until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
     return spans(jobs), wrong
 
 
@@ -98,7 +98,7 @@ def on_cluster(root: Path, trials: int, epochs: int) -> list[str]:
     os.environ["XDG_STATE_HOME"] = str(a)
     try:
         command(a, "start", "--host", HOSTS[0], "--port", "0", "--name", "a", "--cores", "1")
-        node, token = daemons.here(), a / "scalebook" / "cluster" / "token"
+        node, token = ray_daemons.here(), a / "scalebook" / "cluster" / "token"
         assert node is not None
         joins = ("--join", node.address, "--host", HOSTS[1], "--name", "b", "--cores", "1", "--token", str(token))
         command(b, "start", *joins)
@@ -106,7 +106,7 @@ def on_cluster(root: Path, trials: int, epochs: int) -> list[str]:
         trust(workspace)
         told, wrong = searched(Workspace(workspace.root), trials, epochs)
         show("Ray", told)
-        courier = Desk(workspace).machines()
+        courier = ClusterSpool(workspace).machines()
         until(lambda: courier is None or not alive(courier.courier), "the courier to leave")
         return wrong
     finally:

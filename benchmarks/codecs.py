@@ -14,8 +14,8 @@ from torch import Tensor
 
 from benchmarks.engine_task import BATCH, perceptron, samples
 from benchmarks.machine import Others
-from scalebook.training.ps.codecs.coder import Coder, Spec
-from scalebook.training.ps.policy.codecs import Bf16, Codec, Fp16, Fp32, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
+from scalebook.training.engine.codecs.coder import Coder, Spec
+from scalebook.training.engine.rules.codecs import Bf16, Codec, Fp16, Fp32, Int8, PowerSgd, Qsgd, RandomK, Sign, TopK
 
 ROUNDS: Final = 60
 CODECS: Final[tuple[Codec, ...]] = (

@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.claims.choosing import Shown, best_of, by_others
-from scalebook.training.claims.intervals import Amount, Confidence, crossing, ratio_interval
-from scalebook.training.claims.judging import verdict
-from scalebook.training.config.search.space import Dimension
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.notebook.claims.intervals import Amount, Confidence, crossing, ratio_interval
+from scalebook.training.notebook.claims.judging import verdict
+from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of, by_others
 from scalebook.training.search.study.trials import TrialRecord
 
 RATIO: Final = 1.25
@@ -97,7 +97,7 @@ def _side(
     """By seed, what it took at the point that all choose, and at that which the others choose."""
     space = (Dimension("learning_rate", "grid", choices=tuple(range(len(recorded)))),)
     trials = [TrialRecord(rate, "finished", {"learning_rate": rate}) for rate in range(len(recorded))]
-    shown = {rate: [Shown(chance.choice(amounts)) for _ in range(seeds)] for rate, amounts in enumerate(recorded)}
+    shown = {rate: [SeedOutcome(chance.choice(amounts)) for _ in range(seeds)] for rate, amounts in enumerate(recorded)}
     chosen = best_of(trials, shown, True, space)
     amounts = {seed: one.amount for seed, one in enumerate(shown[chosen.number])}
     if len(trials) == 1:

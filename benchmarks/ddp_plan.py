@@ -1,7 +1,7 @@
 """A plan of `ddp` against DDP itself: two workers on two cores of this machine, predicted and measured.
 
     python -m benchmarks.ddp_plan [--rounds 2] [--width 8 16 32 64 128]
-                                  [--reliability scalebook/training/planning/reliability.json]
+                                  [--reliability training/planner/reliability.json]
 
 Each round measures a config's parts, as `scalebook plan -c` does, and then trains it under DDP; the ratio of updates/s
 is of this pair, so that what others do on the machine is in both. Predicted / measured, by round and their median.
@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.machine import Others
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
-from scalebook.training.jobs import queue
-from scalebook.training.jobs.owners import hold
-from scalebook.training.planning.answering import Setting
-from scalebook.training.planning.links import OWN
-from scalebook.training.planning.measuring import measure
-from scalebook.training.planning.question import Question
-from scalebook.training.planning.reliability import ComparedPlan, PlansCompared, write
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.planner.answering import Setting
+from scalebook.training.planner.links import OWN
+from scalebook.training.planner.measuring import measure
+from scalebook.training.planner.question import Question
+from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, write
+from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.tuning.following import follow
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader
 
 WORKERS: Final = 2
 BEGINNING: Final = 2
@@ -38,8 +38,8 @@ def config(width: int, epochs: int) -> dict[str, Any]:
     """The shipped classifier on digits, under DDP."""
     return {
         "trainer": {"max_epochs": epochs, "accelerator": "cpu", "devices": WORKERS, "strategy": "ddp"},
-        "model": {"class_path": "scalebook.training.models.ConvClassifier", "init_args": {"width": width}},
-        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
+        "model": {"class_path": "scalebook.training.zoo.models.ConvClassifier", "init_args": {"width": width}},
+        "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
     }
 
 
@@ -53,7 +53,7 @@ def predicted(workspace: Workspace, asked: dict[str, Any], description: Descript
 def measured(workspace: Workspace, asked: dict[str, Any], description: Description) -> float:
     """Updates a second of a whole run, the mean of what it has recorded, once it has begun."""
     with hold(workspace):
-        (job,) = queue.submit(workspace, asked, seeds=[1], description=description)
+        (job,) = job_requests.submit(workspace, asked, seeds=[1], description=description)
         result = follow(workspace, job, lambda *_: None)
     assert result.status == "finished", job.tail()
     values = RunReader(workspace.tracking_uri()).curve(job.id, names.UPDATES_PER_SECOND).values

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Linear, Module, ReLU, Sequential
 from torch.nn.functional import cross_entropy
 
-from scalebook.training.data.module import stratified_split
+from scalebook.training.zoo.data.module import stratified_split
 
 BATCH: Final = 32
 

@@ -24,21 +24,21 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import waiting
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
-from scalebook.training.config.search.definition import read_search
-from scalebook.training.errors import ConfigError
-from scalebook.training.files.room import NoRoom
-from scalebook.training.jobs import owners, queue, supervising
-from scalebook.training.jobs.folder import ENDED, MLFLOW_STATUS, JobFolder
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.machine_errors import NoRoom
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.definition import read_search
+from scalebook.training.jobs import job_requests, supervisor_handle, supervisor_owners
+from scalebook.training.jobs.job_folder import ENDED, MLFLOW_STATUS, JobFolder
 from scalebook.training.jobs.process import ProcessId, alive, send
-from scalebook.training.jobs.supervising import status
+from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.notebook import store
 from scalebook.training.notebook.edit import put_experiment
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import open_store
 
 SIZE_MB = 20
 DEADLINE_S = 120.0
@@ -46,8 +46,8 @@ until = partial(waiting.until, deadline_s=DEADLINE_S)
 CHECKPOINT = {"class_path": "lightning.pytorch.callbacks.ModelCheckpoint", "init_args": {"every_n_epochs": 1}}
 CONFIG: dict[str, Any] = {
     "trainer": {"devices": 1, "accelerator": "cpu", "max_epochs": 30, "callbacks": [CHECKPOINT]},
-    "model": {"class_path": "scalebook.training.models.MLPClassifier"},
-    "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
+    "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
+    "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
 }
 SPACE = {"learning_rate": {"log_uniform": [0.001, 1.0]}}
 
@@ -88,10 +88,10 @@ class Range:
 
     def __init__(self, disk: Disk, workspace: Workspace, description: Description) -> None:
         self.disk, self.workspace, self.description = disk, workspace, description
-        self.supervisor = supervising.running(workspace)
+        self.supervisor = supervisor_handle.running(workspace)
 
     def train(self) -> JobFolder:
-        (job,) = queue.submit(self.workspace, CONFIG, seeds=[1], description=self.description)
+        (job,) = job_requests.submit(self.workspace, CONFIG, seeds=[1], description=self.description)
         return job
 
     def settled(self, jobs: Sequence[JobFolder]) -> str:
@@ -106,14 +106,14 @@ class Range:
             run = open_store(self.workspace).get_run(job.id)
             assert run.info.status == MLFLOW_STATUS[result.status], (run.info.status, result)
             words.append(f"{result.status}{f': {result.cause}' if result.failure else ''}")
-        assert supervising.running(self.workspace) == self.supervisor, "another supervisor"
+        assert supervisor_handle.running(self.workspace) == self.supervisor, "another supervisor"
         after = self.train()
         until(lambda: after.state() in ENDED, "a later run")
         room = f"{shutil.disk_usage(self.workspace.root).free / 1e6:.1f} MB left"
         assert after.state() == "finished", f"a later run: {until(after.result, 'its result')}, {room}"
         left = [path for path in self.workspace.hidden.rglob("*") if _temporary(path)]
         assert left == [], left
-        known = {job.id for job in queue.all_jobs(self.workspace)}
+        known = {job.id for job in job_requests.all_jobs(self.workspace)}
         client = open_store(self.workspace)
         runs = client.search_runs(
             [experiment.experiment_id for experiment in client.search_experiments()], max_results=1000
@@ -132,7 +132,7 @@ def _temporary(path: Path) -> bool:
 
 def _gone(workspace: Workspace, job: JobFolder) -> bool:
     with suppress(ConfigError):
-        queue.delete(workspace, job)
+        job_requests.delete(workspace, job)
         return True
     return False
 
@@ -241,13 +241,13 @@ def workplace() -> Iterator[Range]:
         workspace = Workspace(disk.root).create()
         open_store(workspace)
         description = describe(workspace)
-        with owners.hold(workspace):
-            supervising.ensure(workspace)
+        with supervisor_owners.hold(workspace):
+            supervisor_handle.ensure(workspace)
             until(lambda: (now := status(workspace)) and now.warm == "ready", "the warm process")
             try:
                 yield Range(disk, workspace, description)
             finally:
-                _end(supervising.running(workspace))
+                _end(supervisor_handle.running(workspace))
 
 
 def _end(process: ProcessId | None) -> None:

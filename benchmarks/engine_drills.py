@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import torch
 
-from tests.training.ps.drilling import Outcome, drill
-from tests.training.ps.scenes import Kind, Row, rows, scene
+from tests.training.engine.drilling import Outcome, drill
+from tests.training.engine.scenes import Kind, Row, rows, scene
 
 SHARED_MEMORY = Path("/dev/shm")
 ONE_DRILL_S = 120.0  # the engine's own deadlines are shorter: past this the monitor itself hangs, and the drills end

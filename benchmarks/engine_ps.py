@@ -1,4 +1,4 @@
-"""The parameter server (training/ps), used without Lightning: any rule, host, number of shards, optimizer."""
+"""The parameter server (training/engine), used without Lightning: any rule, host, number of shards, optimizer."""
 
 import mmap
 import os
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from benchmarks.engine_baselines import cpu_seconds
 from benchmarks.engine_task import Measured, OptimizerName, Share, loop, make_optimizer, perceptron, together
-from scalebook.training.ps import Settings, SharedRun, join, serve
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun, join, serve
+from scalebook.training.lightning.processes.processes import run_workers
 
 DEADLINE_S = 60.0
 

@@ -12,9 +12,9 @@ from benchmarks.engine_lightning import unconnected as unconnected_trainers
 from benchmarks.engine_ps import parameter_server
 from benchmarks.engine_table import Goal
 from benchmarks.engine_task import Measured, OptimizerName
-from scalebook.training.ps import Settings
-from scalebook.training.ps.policy.local import Downpour
-from scalebook.training.ps.policy.rules import Bounded, Softsync, Sync
+from scalebook.training.engine import Settings
+from scalebook.training.engine.rules.local_steps import Downpour
+from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
 
 
 class System(NamedTuple):

@@ -24,11 +24,16 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from benchmarks.engine_task import perceptron
 from benchmarks.gpu_model import resnet50
-from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.applying.section import Section, allocate, make_sections, plan_sections
-from scalebook.training.ps.memory.layout import cut
-from scalebook.training.ps.trace import Origin
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.memory.layout import cut
+from scalebook.training.engine.store.optimizer_partition import (
+    OptimizerPartition,
+    allocate,
+    make_sections,
+    plan_sections,
+)
+from scalebook.training.engine.trace import Origin
+from scalebook.training.lightning.processes.processes import run_workers
 
 Make = Callable[[Sequence[Parameter]], Optimizer]
 OPTIMIZERS: Final[dict[str, tuple[Make, int]]] = {
@@ -48,7 +53,7 @@ LARGE: Final = [torch.Size(shape) for shape in ((25_000, 512), (3072, 2048), (20
 class Update(NamedTuple):
     """Updates of one section, one after the other."""
 
-    section: Section
+    section: OptimizerPartition
     in_blocks: bool
 
     def make(self) -> None:
@@ -65,7 +70,7 @@ class Update(NamedTuple):
                 assert shard.apply([origin], gradients, filled.groups), number
 
 
-def section_of(shapes: Sequence[torch.Size], make: Make) -> Section:
+def section_of(shapes: Sequence[torch.Size], make: Make) -> OptimizerPartition:
     """One worker's, with a gradient in its slot."""
     run = SharedRun(1, Settings(host="process"))
     optimizer = make([Parameter(torch.randn(shape)) for shape in shapes])

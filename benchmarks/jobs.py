@@ -15,25 +15,25 @@ from typing import Any
 
 import psutil
 
-from scalebook.training.config.catalogue import describe
-from scalebook.training.jobs import owners, queue, supervising
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.base.trust import JOB, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.jobs import job_requests, supervisor_handle, supervisor_owners
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId, alive, send
-from scalebook.training.jobs.supervising import status
-from scalebook.training.jobs.waiting import waiting_reasons
+from scalebook.training.jobs.supervisor_handle import status
+from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.trust import JOB, sign
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import open_store
 
 RUNS = 5
 MANY = 1000
 DEADLINE_S = 120.0
 CONFIG: dict[str, Any] = {
     "trainer": {"max_epochs": 3, "accelerator": "cpu"},
-    "model": {"class_path": "scalebook.training.models.ConvClassifier"},
-    "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
+    "model": {"class_path": "scalebook.training.zoo.models.ConvClassifier"},
+    "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
 }
 
 
@@ -60,8 +60,8 @@ def main() -> None:
             ("first use of the store, MLflow's import and tables included", seconds(lambda: open_store(workspace)))
         ]
         rows.append(("describe, not in the cache", seconds(lambda: describe(workspace))))
-        with owners.hold(workspace):
-            process = supervising.ensure(workspace)
+        with supervisor_owners.hold(workspace):
+            process = supervisor_handle.ensure(workspace)
             try:
                 rows += _processes(workspace, process)
                 rows += _starts(workspace)
@@ -95,7 +95,7 @@ def _starts(workspace: Workspace) -> list[tuple[str, Any]]:
 
     def once() -> None:
         began, loss = time.monotonic(), names.TRAIN_LOSS
-        (job,) = queue.submit(workspace, CONFIG, seeds=[1], description=description)
+        (job,) = job_requests.submit(workspace, CONFIG, seeds=[1], description=description)
         times.setdefault("submit of one run returns", []).append(time.monotonic() - began)
         for what, condition in (
             ("from submit to the first line of the log", lambda: job.log.exists() and job.log.stat().st_size),
@@ -124,7 +124,7 @@ def _questions(workspace: Workspace) -> list[tuple[str, Any]]:
         folder.config.touch()
         sign(folder.path, folder.id, JOB)
         if number >= 10:
-            folder.write(Started(LocalHandle(ProcessId(1, 0, "")), float(number)))
+            folder.write(JobStart(LocalHandle(ProcessId(1, 0, "")), float(number)))
             folder.write(Result("finished", float(number)))
     first, again = seconds(lambda: waiting_reasons(workspace)), seconds(lambda: waiting_reasons(workspace))
     return [(f"waiting_reasons, {MANY} jobs, first time", first), (f"waiting_reasons, {MANY} jobs, again", again)]

@@ -21,20 +21,20 @@ from typing import Any
 import psutil
 
 from benchmarks import waiting
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
-from scalebook.training.jobs import owners, queue, supervising
-from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs import job_requests, supervisor_handle, supervisor_owners
+from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
-from scalebook.training.jobs.supervising import status
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.jobs.supervisor_handle import status
+from scalebook.training.tracking.run_start import open_store
 
 DEADLINE_S = 90.0
 until = partial(waiting.until, deadline_s=DEADLINE_S)
-ASYNC = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async", "workers": 2}}
+ASYNC = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"rule": "async", "workers": 2}}
 SYNC_RESTARTED = {
-    "class_path": "scalebook.training.strategies.AsyncPS",
+    "class_path": "scalebook.training.lightning.AsyncPS",
     "init_args": {
         "rule": "sync",
         "workers": 2,
@@ -56,10 +56,10 @@ class Range:
         """A job of two workers in the middle of training, its end far away unless `epochs` says otherwise."""
         config = {
             "trainer": {"strategy": strategy, "devices": 2, "accelerator": "cpu", "max_epochs": epochs},
-            "model": {"class_path": "scalebook.training.models.MLPClassifier"},
-            "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
+            "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
+            "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
         }
-        (job,) = queue.submit(self.workspace, config, seeds=[1], description=self.description)
+        (job,) = job_requests.submit(self.workspace, config, seeds=[1], description=self.description)
         until(lambda: (at := job.progress()) is not None and at.updates > 20, f"{job.id} to train")
         return job
 
@@ -76,7 +76,7 @@ def kill(process: ProcessId) -> None:
 
 
 def current(range_: Range) -> ProcessId:
-    supervisor = supervising.running(range_.workspace)
+    supervisor = supervisor_handle.running(range_.workspace)
     assert supervisor is not None, "no supervisor is running"
     return supervisor
 
@@ -107,7 +107,7 @@ def the_supervisor(range_: Range, strategy: Any) -> str:
     before = current(range_)
     kill(before)
     assert job.state() == "running", job.state()
-    assert supervising.ensure(range_.workspace) != before
+    assert supervisor_handle.ensure(range_.workspace) != before
     return closed(range_, job, "finished", None)
 
 
@@ -116,7 +116,7 @@ def supervisor_and_main(range_: Range, strategy: Any) -> str:
     kill(current(range_))
     kill(main_of(job))
     assert job.state() == "failed", job.state()
-    supervising.ensure(range_.workspace)
+    supervisor_handle.ensure(range_.workspace)
     return closed(range_, job, "failed", "killed")
 
 
@@ -151,7 +151,7 @@ def the_app(range_: Range, strategy: Any) -> str:
 
 
 def is_warm(process: psutil.Process) -> bool:
-    return "scalebook.training.jobs.executors.local.warm" in process.cmdline()
+    return "scalebook.training.jobs.local.fork_server" in process.cmdline()
 
 
 def of_supervisor(range_: Range, process: ProcessId) -> bool:
@@ -180,13 +180,13 @@ def workplace() -> Iterator[Range]:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder).resolve()).create()
         open_store(workspace)
-        with owners.hold(workspace):
-            supervising.ensure(workspace)
+        with supervisor_owners.hold(workspace):
+            supervisor_handle.ensure(workspace)
             until(lambda: (now := status(workspace)) and now.warm == "ready", "the warm process")
             try:
                 yield Range(workspace, describe(workspace))
             finally:
-                if (last := supervising.running(workspace)) is not None:
+                if (last := supervisor_handle.running(workspace)) is not None:
                     send(last, signal.SIGTERM)
                     until(lambda: not alive(last), "the supervisor to leave")
 

@@ -31,10 +31,10 @@ from torch.optim import SGD
 from benchmarks.digits_task import accuracy, batch, batches_per_epoch, gradient, perceptron
 from benchmarks.largest import largest, most
 from benchmarks.machine import Others, machine
-from scalebook.training.ps import Settings, SharedRun, join
-from scalebook.training.ps.policy.damping import Damping, Inverse, NoDamping
-from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun, join
+from scalebook.training.engine.rules.damping import Damping, Inverse, NoDamping
+from scalebook.training.engine.worker.cursor import Cursor
+from scalebook.training.lightning.processes.processes import run_workers
 
 TARGET: Final = 0.9
 SEEDS: Final = 3
@@ -214,12 +214,12 @@ def free(workers: int, settings: Settings, rate: float, seed: int, epochs: int) 
     def body(worker: int) -> float:
         model = perceptron(seed)
         joined = join(run, run.member(worker, DEADLINE_S), [SGD(model.parameters(), lr=rate)])
-        cursor.begin(worker, 0, updates, turns=False)
+        cursor.enter_epoch(worker, 0, updates, turns=False)
         joined.begin()
-        while not hopeless[0] and (claim := cursor.claim(worker)) is not None:
+        while not hopeless[0] and (claim := cursor.claim_batch(worker)) is not None:
             gradient(model, batch(seed, *divmod(claim.batch, batches_per_epoch())))
             joined.clients[0].push()
-            cursor.done(worker)
+            cursor.mark_done(worker)
             if claim.batch == updates // 4:
                 hopeless[0] = accuracy(model) < HOPELESS
         joined.finish()

@@ -19,15 +19,15 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, images, perceptron
-from scalebook.training.claims.choosing import Shown, best_of, by_others
-from scalebook.training.claims.intervals import Amount, Confidence, crossing, ratio_interval
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.planning.play import Endless
-from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
-from scalebook.training.ps.policy.local import DiLoCo, Elastic, Local, LocalSGD, NoLocalSteps, Significance
-from scalebook.training.ps.policy.rules import Async, Rule, Sync
-from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
+from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
+from scalebook.training.engine.rules.local_steps import DiLoCo, Elastic, Local, LocalSGD, NoLocalSteps, Significance
+from scalebook.training.engine.rules.update_rules import Async, Rule, Sync
+from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.notebook.claims.intervals import Amount, Confidence, crossing, ratio_interval
+from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of, by_others
+from scalebook.training.planner.play import EndlessWork
 from scalebook.training.search.study.trials import TrialRecord
 
 WORKERS: Final = 8
@@ -69,11 +69,11 @@ class Reached(NamedTuple):
 def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reached:
     """Train until the target, or for `EPOCHS`, or until the loss is no number."""
     model, (_, held_out) = perceptron(seed), images()
-    one_model = OneModel([SGD(model.parameters(), lr=rate)])
+    one_model = ModelMultiplexer([SGD(model.parameters(), lr=rate)])
     clock = SimulatedClock(TIMING, WORKERS, seed=seed)
     shared = SharedRun(WORKERS, Settings(rule, local=local), clock)
-    players = SimulatedWorkers(shared, clock, one_model.make, Endless())
-    players.begin()
+    players = SimulatedWorkers(shared, clock, one_model.make, EndlessWork())
+    players.begin_all()
     looks: list[tuple[float, float, float]] = []
     losses: list[float] = []
     try:
@@ -83,7 +83,7 @@ def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reac
                 break
             worker = players.next()
             assert worker is not None, "there is always another batch"
-            one_model.show(worker)
+            one_model.switch_to(worker)
             gradient(model, batch(seed, epoch, place))
             one_model.hand_over(worker)
             players.push()
@@ -126,7 +126,7 @@ def search(rule: Rule, local: Local, seeds: int, target: float) -> Side:
     found = [[run(rule, local, seed, rate, target) for seed in range(seeds)] for rate in RATES]
     trials = [TrialRecord(i, "finished", {"rate": rate}) for i, rate in enumerate(RATES)]
     space = [Dimension("rate", "grid", choices=RATES)]
-    shown = {i: [Shown(reached.gradients) for reached in runs] for i, runs in enumerate(found)}
+    shown = {i: [SeedOutcome(reached.gradients) for reached in runs] for i, runs in enumerate(found)}
     best = best_of(trials, shown, lower=True, space=space).number
     gradients = by_others(trials, shown, lower=True, space=space)
     chosen = [next(runs[seed] for runs in found if runs[seed].gradients is gradients[seed]) for seed in range(seeds)]

@@ -25,7 +25,7 @@ def run(optimizer: str, parameters: int, workers: int, steps: int) -> None:
     from lightning.pytorch import LightningModule, Trainer
     from torch.utils.data import DataLoader, TensorDataset
 
-    from scalebook.training.strategies import AsyncPS
+    from scalebook.training.lightning import AsyncPS
 
     width = round((parameters / LAYERS) ** 0.5)
 
@@ -62,7 +62,7 @@ def measured(optimizer: str, parameters: int, workers: int, steps: int, imported
     imported everything: of what they share with it, their share counts.
     """
     context = multiprocessing.get_context("forkserver" if imported else "spawn")
-    context.set_forkserver_preload(["lightning.pytorch", "scalebook.training.strategies"])
+    context.set_forkserver_preload(["lightning.pytorch", "scalebook.training.lightning"])
     process = context.Process(target=run, args=(optimizer, parameters, workers, steps))  # type: ignore[attr-defined]
     process.start()
     assert process.pid is not None

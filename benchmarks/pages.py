@@ -24,11 +24,11 @@ from pathlib import Path
 import psutil
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
-from scalebook.training.config import catalogue
-from scalebook.training.config.identity import config_hash
-from scalebook.training.files import yaml
-from scalebook.training.search.folder import SearchFolder
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.files import yaml
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.search.search_folder import SearchFolder
 from tests.app import searches
 from tests.app.recorded import config, record
 from tests.e2e.conftest import CHROMIUMS, Served, end_supervisor, serve

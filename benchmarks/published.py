@@ -21,13 +21,13 @@ from typing import Final
 
 import torch
 
-from scalebook.training.planning.links import NETWORKS, Network
-from scalebook.training.planning.play import play
-from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile
-from scalebook.training.planning.reliability import compared
-from scalebook.training.ps.policy.clock import Distribution, Link
-from scalebook.training.ps.policy.rules import Async, Sync
-from scalebook.training.ps.sim.clock import DRAWS
+from scalebook.training.engine.rules.clock_settings import Distribution, Link
+from scalebook.training.engine.rules.update_rules import Async, Sync
+from scalebook.training.engine.sim.sim_clock import DRAWS
+from scalebook.training.planner.links import NETWORKS, Network
+from scalebook.training.planner.play import play
+from scalebook.training.planner.profile import COPY_BANDWIDTH, PASSES, Profile
+from scalebook.training.planner.reliability import compared
 
 FLOPS: Final = 4.29e12 / 3
 SERVERS: Final = 17

@@ -1,7 +1,7 @@
 """The planner's parts against synchronous systems whose one-device rate is published beside that of many.
 
     python -m benchmarks.published_systems [--json docs/figures/published-systems.json]
-                                           [--reliability scalebook/training/planning/reliability.json]
+                                           [--reliability training/planner/reliability.json]
 
 Nothing is fitted. A gradient is the published rate of one device. All-reduces are the planner's own closed form.
 Published parameter servers do what Scalebook's engine does not: they send gradients while the backward pass goes on. So
@@ -20,13 +20,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.planning.collective import AllReduce, buckets, largest
-from scalebook.training.planning.links import PAYLOAD, Network
-from scalebook.training.planning.play import play
-from scalebook.training.planning.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode, Software
-from scalebook.training.planning.reliability import ComparedPlan, PlansCompared, write
-from scalebook.training.ps.policy.clock import Distribution, Link
-from scalebook.training.ps.policy.rules import Sync
+from scalebook.training.engine.rules.clock_settings import Distribution, Link
+from scalebook.training.engine.rules.update_rules import Sync
+from scalebook.training.planner.all_reduce import AllReduce, buckets, largest
+from scalebook.training.planner.links import PAYLOAD, Network
+from scalebook.training.planner.play import play
+from scalebook.training.planner.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode, Software
+from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, write
 
 TENSORFLOW: Final = "tensorflow/docs_src/performance/benchmarks.md, May 2017"
 POSEIDON: Final = "Zhang et al. 2017 (Poseidon): the script that plots Caffe on VGG19-22K; sizes of its models' table"

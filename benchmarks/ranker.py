@@ -21,13 +21,13 @@ from torch.optim import Adam, Optimizer
 
 from benchmarks.machine import machine
 from benchmarks.plain_training import be_quiet, mean, plain_trainer
-from scalebook.training.data import Docstrings
-from scalebook.training.data.cache import cache_folder
-from scalebook.training.data.ngrams import words
-from scalebook.training.data.standard_library import corpus, described
-from scalebook.training.models import Ranker
-from scalebook.training.models.ranker import AMONG_FIRST, ranks
 from scalebook.training.tracking.names import VAL_MRR, VAL_RECALL_10
+from scalebook.training.zoo.data import Docstrings
+from scalebook.training.zoo.data.cache import cache_folder
+from scalebook.training.zoo.data.ngrams import words
+from scalebook.training.zoo.data.standard_library import corpus, described
+from scalebook.training.zoo.models import Ranker
+from scalebook.training.zoo.models.ranker import AMONG_FIRST, ranks
 
 BATCH: Final = 64
 LEARNING_RATE: Final = 0.01

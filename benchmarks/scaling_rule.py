@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.machine import machine
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
-from scalebook.training.jobs.owners import hold
-from scalebook.training.search import folder as searches
-from scalebook.training.search import launch
-from scalebook.training.search.study.reading import read
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.search import search_folder as searches
+from scalebook.training.search import search_requests
+from scalebook.training.search.study.study_reader import read
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.workspace import Workspace
 
 BATCHES: Final[list[int]] = [2**exponent for exponent in range(4, 11)]
 RATES: Final = [0.01 * 2**octave for octave in range(9)]
@@ -63,8 +63,8 @@ def config(epochs: int, rate: float, scaling: Mapping[str, Any] | None = None) -
     content: dict[str, Any] = {
         "seed_everything": 1,
         "trainer": {"max_epochs": epochs, "accelerator": "cpu"},
-        "model": {"class_path": "scalebook.training.models.MLPClassifier"},
-        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 16}},
+        "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
+        "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 16}},
         "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": rate}},
     }
     return content if scaling is None else {**content, "lr_scaling": dict(scaling)}
@@ -72,7 +72,7 @@ def config(epochs: int, rate: float, scaling: Mapping[str, Any] | None = None) -
 
 def searched(workspace: Workspace, description: Description, name: str, body: Mapping[str, Any]) -> list[TrialRecord]:
     """All trials of a search over the whole of its grid."""
-    folder = launch.start(workspace, body, None, name=name, description=description)
+    folder = search_requests.start(workspace, body, None, name=name, description=description)
     deadline = time.monotonic() + DEADLINE_S
     said = 0.0
     while folder.state() not in searches.ENDED:

@@ -18,16 +18,16 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from scalebook.training import drawing
-from scalebook.training.config import catalogue
-from scalebook.training.jobs import queue
-from scalebook.training.jobs.folder import ENDED, JobFolder
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.notebook import store
-from scalebook.training.search import folder as searches
-from scalebook.training.search import launch
-from scalebook.training.search.map.pictures import map_figure
-from scalebook.training.search.study.reading import read
-from scalebook.training.workspace import Workspace
+from scalebook.training.search import search_folder as searches
+from scalebook.training.search import search_requests
+from scalebook.training.search.map.map_pictures import map_figure
+from scalebook.training.search.study.study_reader import read
+from scalebook.training.tracking import drawing
 from tests.docs.blocks import DOCS, file_in
 from tests.e2e.conftest import CHROMIUMS, ROOT, Served, end_supervisor, serve
 from tests.e2e.test_journey import choose
@@ -74,7 +74,7 @@ def _searches(browser: Browser, served: Served, out: Path) -> None:
     description = catalogue.describe(workspace)
     notebook = store.read(workspace.root / "batch-size.md").notebook
     for cell in notebook.searches():
-        folder = launch.of_cell(workspace, "batch-size.md", cell.name) or launch.start(
+        folder = search_requests.of_cell(workspace, "batch-size.md", cell.name) or search_requests.start(
             workspace, cell.body, notebook.base(cell), name=cell.name, notebook="batch-size.md", cell=cell.name,
             description=description,
         )  # fmt: skip
@@ -83,7 +83,7 @@ def _searches(browser: Browser, served: Served, out: Path) -> None:
         drawn = map_figure(read(asked.storage, asked.study, spec), spec)
         assert drawn is not None
         drawing.save(drawn, out / "figures" / f"{cell.name}.png")
-    first = launch.find(workspace, notebook.searches()[0].name)
+    first = search_requests.find(workspace, notebook.searches()[0].name)
     _picture(browser, served, f"/search?search={first.id}", out / "screenshots" / "search.png")
     _picture(browser, served, f"/search?search={first.id}", out / "screenshots" / "search-dark.png", scheme="dark")
 
@@ -116,7 +116,7 @@ def _submit(workspace: Workspace) -> list[JobFolder]:
     description = catalogue.describe(workspace)
     made: list[JobFolder] = []
     for cell in notebook.experiments():
-        made += queue.submit(
+        made += job_requests.submit(
             workspace,
             cell.config,
             seeds=cell.seeds(),

@@ -17,17 +17,17 @@ from typing import Any
 from benchmarks import waiting
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
-from scalebook.training.jobs import queue, supervising
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.folder import ENDED
-from scalebook.training.jobs.owners import hold
-from scalebook.training.jobs.supervising import status
-from scalebook.training.search import folder as searches
-from scalebook.training.search import launch
-from scalebook.training.search.study.reading import read
-from scalebook.training.workspace import Workspace
+from scalebook.training.jobs.job_folder import ENDED
+from scalebook.training.jobs.supervisor_handle import status
+from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.search import search_folder as searches
+from scalebook.training.search import search_requests
+from scalebook.training.search.study.study_reader import read
 
 LOADED_S = 120.0
 LONGEST_S = 3600.0
@@ -39,15 +39,17 @@ def config(epochs: int) -> dict[str, Any]:
     return {
         "seed_everything": 1,
         "trainer": {"max_epochs": epochs, "accelerator": "cpu"},
-        "model": {"class_path": "scalebook.training.models.MLPClassifier"},
-        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 32}},
+        "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
+        "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 32}},
         "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.02}},
     }
 
 
 def calibrated(workspace: Workspace, description: Description, seconds: float) -> int:
     """Epochs that train for about `seconds` while every core is busy with the same."""
-    jobs = queue.submit(workspace, config(20), seeds=range(2 * len(this_machine().cores)), description=description)
+    jobs = job_requests.submit(
+        workspace, config(20), seeds=range(2 * len(this_machine().cores)), description=description
+    )
     until(lambda: all(job.state() in ENDED for job in jobs), "the calibration")
     times = [progress.seconds for job in jobs if (progress := job.progress()) is not None]
     return max(1, round(20 * seconds / statistics.median(times)))
@@ -56,7 +58,7 @@ def calibrated(workspace: Workspace, description: Description, seconds: float) -
 def measure(workspace: Workspace, trials: int, seconds: float) -> int:
     """Run the search and print what came of it; 1 where the records disagree."""
     description = describe(workspace)
-    supervising.ensure(workspace)
+    supervisor_handle.ensure(workspace)
     until(lambda: (now := status(workspace)) is not None and now.warm == "ready", "the warm process")
     epochs = calibrated(workspace, description, seconds)
     body = {
@@ -65,11 +67,11 @@ def measure(workspace: Workspace, trials: int, seconds: float) -> int:
         "space": {"learning_rate": {"log_uniform": [0.001, 0.05]}, "optimizer.momentum": {"uniform": [0.0, 0.9]}},
         "trials": trials,
     }
-    folder = launch.start(workspace, body, None, name="many short trials", description=description)
+    folder = search_requests.start(workspace, body, None, name="many short trials", description=description)
     until(lambda: folder.state() in searches.ENDED, "the search")
     asked = folder.request()
     records = read(asked.storage, asked.study, folder.spec(description))
-    jobs = [job for job in queue.all_jobs(workspace) if job.request().trial is not None]
+    jobs = [job for job in job_requests.all_jobs(workspace) if job.request().trial is not None]
     spans = [(start.started, result.ended) for job in jobs if (start := job.started()) and (result := job.result())]
     trained = [progress.seconds for job in jobs if (progress := job.progress()) is not None]
     whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
@@ -95,7 +97,7 @@ def main() -> int:
         workspace = Workspace(Path(root).resolve()).create()
         with hold(workspace):
             code = measure(workspace, options.trials, options.seconds)
-        until(lambda: supervising.running(workspace) is None, "the supervisor to leave")
+        until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
     return code
 
 

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from scalebook.training.jobs.queue import all_jobs
-from scalebook.training.search.driver.record import INTERRUPTED, SearchRecord
-from scalebook.training.search.folder import SearchFolder
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.job_requests import all_jobs
+from scalebook.training.search.driver.search_record import INTERRUPTED, SearchRecord
+from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
-from scalebook.training.workspace import Workspace
 
 
 def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: bool = True) -> list[str]:

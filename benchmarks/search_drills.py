@@ -21,17 +21,17 @@ import psutil
 from benchmarks import waiting
 from benchmarks.machine import machine
 from benchmarks.search_audit import audit, is_recorded
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
-from scalebook.training.jobs import queue, supervising
-from scalebook.training.jobs.folder import ENDED
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs import job_requests, supervisor_handle
+from scalebook.training.jobs.job_folder import ENDED
 from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
-from scalebook.training.search import folder as searches
-from scalebook.training.search import launch
-from scalebook.training.search.folder import SearchFolder
-from scalebook.training.search.study.reading import read
+from scalebook.training.search import search_folder as searches
+from scalebook.training.search import search_requests
+from scalebook.training.search.search_folder import SearchFolder
+from scalebook.training.search.study.study_reader import read
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.workspace import Workspace
 
 DEADLINE_S: Final = 240.0
 until = partial(waiting.until, deadline_s=DEADLINE_S)
@@ -41,8 +41,8 @@ BODY: Final[dict[str, Any]] = {
     "config": {
         "seed_everything": 1,
         "trainer": {"max_epochs": 4, "accelerator": "cpu"},
-        "model": {"class_path": "scalebook.training.models.MLPClassifier"},
-        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
+        "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
+        "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
         "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.02}},
     },
     "objective": "val/loss",
@@ -59,7 +59,7 @@ def records_of(folder: SearchFolder, description: Description) -> list[TrialReco
 
 def drill(workspace: Workspace, description: Description, victim: str, number: int) -> list[str]:
     """What went wrong, [] where nothing did. The moment is between the first trial's begin and the last one's."""
-    folder = launch.start(workspace, BODY, None, name=f"drill {number}", description=description)
+    folder = search_requests.start(workspace, BODY, None, name=f"drill {number}", description=description)
     begun = partial(_trials, folder, description)
     after = random.randrange(TRIALS - 2)
     until(lambda: begun() > after, f"trial {after} to begin")
@@ -69,7 +69,7 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     processes = kill(folder, victim)
     until(lambda: not any(map(alive, processes)), "the victims to be gone")
     killed = time.monotonic()
-    supervising.ensure(workspace)
+    supervisor_handle.ensure(workspace)
     until(lambda: folder.state() in searches.ENDED, f"the search to end: {folder.state()}")
     until(lambda: is_recorded(workspace), "MLflow to be told of runs that died")
     records = records_of(folder, description)
@@ -94,13 +94,13 @@ def _trials(folder: SearchFolder, description: Description) -> int:
 
 def kill(folder: SearchFolder, victim: str) -> list[ProcessId]:
     """SIGKILL; returns who was killed."""
-    driving, now = folder.driving(), supervising.running(folder.workspace)
+    driving, now = folder.driving(), supervisor_handle.running(folder.workspace)
     assert driving is not None
     assert now is not None
     victims = {"driver": [driving.process], "supervisor": [now]}.get(victim)
     if victims is None:
         victims = [now, driving.process, *descendants(now)]
-        for job in queue.all_jobs(folder.workspace):
+        for job in job_requests.all_jobs(folder.workspace):
             if job.state() not in ENDED and (started := job.started()) is not None:
                 victims += session(started.handle.process)
     for process in victims:
@@ -123,7 +123,7 @@ def main() -> int:
         for number in range(options.rounds):
             for victim in VICTIMS:
                 wrong += drill(workspace, description, victim, number * len(VICTIMS) + VICTIMS.index(victim))
-        until(lambda: supervising.running(workspace) is None, "the supervisor to leave")
+        until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
         until(lambda: not _left(root), "every process to be gone")
     print(f"{options.rounds * len(VICTIMS)} drills, {len(wrong)} faults")
     return 1 if wrong else 0

@@ -21,11 +21,11 @@ from playwright.sync_api import Page, sync_playwright
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.machine import Others
-from scalebook.training.config import catalogue
-from scalebook.training.search.folder import SearchFolder
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.study import Study
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.e2e.conftest import CHROMIUMS, end_supervisor, serve
 
@@ -41,7 +41,7 @@ from pathlib import Path
 from scalebook.app import resources
 from scalebook.app.search import live
 from benchmarks import search_page
-from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.search_folder import SearchFolder
 folder = SearchFolder(Path({path!r}))
 resources._search_records.clear()
 resources._search_importance.clear()

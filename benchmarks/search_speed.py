@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import Others
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.search.types import Objective, SearchSpec
-from scalebook.training.search.study import reading
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.experiments.search.types import Objective, SearchSpec
+from scalebook.training.search.study import study_reader
 from scalebook.training.search.study.study import AskedTrial, Study, read
 from scalebook.training.search.study.trials import TrialRecord
 
@@ -72,7 +72,7 @@ def _train(study: Study, asked: AskedTrial, clock: Clock, rng: random.Random) ->
         if clock.time("prune?", lambda: study.should_prune(asked.number)):
             clock.time("tell", lambda: study.prune(asked.number, "others were better"))
             return
-    study.note(asked.number, seconds=2.0, spread=0.01)
+    study.update_trial(asked.number, seconds=2.0, spread=0.01)
     if asked.number % 12 == 7:
         clock.time("tell", lambda: study.infeasible(asked.number, "diverged", "val/loss became nan"))
     elif asked.number % 30 == 11:
@@ -83,7 +83,7 @@ def _train(study: Study, asked: AskedTrial, clock: Clock, rng: random.Random) ->
 
 def _first_read(storage: str, spec: SearchSpec) -> float:
     """Seconds of the first read in a process that has Optuna imported."""
-    reading.forget()
+    study_reader.forget()
     began = time.perf_counter()
     read(storage, "study", spec)
     return time.perf_counter() - began
@@ -96,7 +96,7 @@ def measure(storage: str, spec: SearchSpec) -> None:
     print("| trials | ask | report | prune? | tell | records (driver) | read (page) |\n|---|---|---|---|---|---|---|")
     for number in range(1, max(SIZES) + 1):
         going.append(clock.time("ask", study.ask))
-        study.note(going[-1].number, runs={1: f"{number:032x}"})
+        study.update_trial(going[-1].number, runs={1: f"{number:032x}"})
         if len(going) == SIDE_BY_SIDE:
             _train(study, going.pop(0), clock, rng)
         clock.time("records", study.records)

@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
 from benchmarks.machine import machine
-from scalebook.training.ps import Settings, SharedRun, join
+from scalebook.training.engine import Settings, SharedRun, join
 
 ROUNDS: Final = 3
 DENSE_SHARE: Final = 50  # dense steps take so much longer that fewer do

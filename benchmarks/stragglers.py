@@ -29,10 +29,10 @@ from torch.optim import SGD
 
 from benchmarks.digits_task import BATCH, accuracy, batch, batches_per_epoch, gradient, perceptron
 from benchmarks.machine import Others, machine
-from scalebook.training.ps import Settings, SharedRun, join
-from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Sync
-from scalebook.training.ps.worker.cursor import Cursor
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun, join
+from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Sync
+from scalebook.training.engine.worker.cursor import Cursor
+from scalebook.training.lightning.processes.processes import run_workers
 
 WORKERS: Final = 4
 COMPUTE_S: Final = 0.020  # emulated time of one gradient
@@ -96,16 +96,16 @@ def under_rule(rule: Rule, averaged: int, seed: int, epochs: int) -> Trained:
         membership = run.member(worker, DEADLINE_S)
         joined = join(run, membership, [SGD(model.parameters(), lr=LEARNING_RATE * averaged)])
         (client,), validate, applied, dropped = joined.clients, Validation(model, worker), 0, 0
-        cursor.begin(worker, 0, epochs * batches_per_epoch(), turns=False)
+        cursor.enter_epoch(worker, 0, epochs * batches_per_epoch(), turns=False)
         joined.begin()
         began = time.monotonic()
-        while (claim := cursor.claim(worker)) is not None:
+        while (claim := cursor.claim_batch(worker)) is not None:
             compute(model, worker, seed, claim.batch)
             if client.push().applied:
                 applied += 1
             else:
                 dropped += 1
-            cursor.done(worker)
+            cursor.mark_done(worker)
             validate()
         ended = time.monotonic()
         joined.finish()

@@ -17,18 +17,18 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks import waiting
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
-from scalebook.training.jobs import queue, submitting, supervising
-from scalebook.training.jobs.folder import ENDED, JobFolder
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs import job_requests, pending_submission, supervisor_handle
+from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.jobs.process import send
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import open_store
 
 CONFIG = {
     "trainer": {"max_epochs": 1, "accelerator": "cpu"},
-    "model": {"class_path": "scalebook.training.models.MLPClassifier"},
-    "data": {"class_path": "scalebook.training.data.Digits"},
+    "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
+    "data": {"class_path": "scalebook.training.zoo.data.Digits"},
 }
 LONGEST_S = 1.0
 DEADLINE_S = 120.0
@@ -36,7 +36,7 @@ DEADLINE_S = 120.0
 
 def submit_for_ever(workspace: Workspace, description: Description) -> None:
     while True:
-        queue.submit(workspace, CONFIG, seeds=[1, 2], description=description, start=False)
+        job_requests.submit(workspace, CONFIG, seeds=[1, 2], description=description, start=False)
 
 
 def kill_submitters(workspace: Workspace, description: Description, kills: int, seed: int) -> int:
@@ -49,7 +49,7 @@ def kill_submitters(workspace: Workspace, description: Description, kills: int, 
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-        abandoned = len(submitting.abandoned(workspace))
+        abandoned = len(pending_submission.abandoned(workspace))
     return abandoned
 
 
@@ -63,7 +63,7 @@ def audit(workspace: Workspace) -> list[str]:
     client = open_store(workspace)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = {run.info.run_id: run.info.status for run in client.search_runs(experiments, max_results=50_000)}
-    jobs = {job.id for job in queue.all_jobs(workspace)}
+    jobs = {job.id for job in job_requests.all_jobs(workspace)}
     wrong = [f"run {name} has no job" for name in runs.keys() - jobs]
     wrong += [f"job {name} has no run" for name in jobs - runs.keys()]
     wrong += [f"run {name} says {status}" for name, status in runs.items() if status in ("SCHEDULED", "RUNNING")]
@@ -81,12 +81,14 @@ def main() -> int:
         open_store(workspace)
         left = kill_submitters(workspace, description, options.kills, options.seed)
         before = Counter(line.partition(" has ")[2] or "says" for line in audit(workspace))
-        for job in queue.all_jobs(workspace):
+        for job in job_requests.all_jobs(workspace):
             job.ask_to_stop("not to be run")
-        process = supervising.ensure(workspace)
+        process = supervisor_handle.ensure(workspace)
         try:
-            waiting.until(lambda: not submitting.abandoned(workspace), "submissions to be withdrawn", DEADLINE_S)
-            jobs = queue.all_jobs(workspace)
+            waiting.until(
+                lambda: not pending_submission.abandoned(workspace), "submissions to be withdrawn", DEADLINE_S
+            )
+            jobs = job_requests.all_jobs(workspace)
             waiting.until(lambda: all(map(told_of, jobs)), "MLflow to be told of the jobs", DEADLINE_S)
         finally:
             send(process, signal.SIGTERM)

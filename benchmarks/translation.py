@@ -19,11 +19,11 @@ from torchmetrics.functional.text import chrf_score
 
 from benchmarks.machine import machine
 from benchmarks.plain_training import be_quiet, mean, plain_trainer
-from scalebook.training.data import Messages
-from scalebook.training.data.parallel_text import TranslationBatch
-from scalebook.training.data.subwords import PADDING
-from scalebook.training.models import Translator
 from scalebook.training.tracking.names import VAL_CHRF, VAL_LOSS
+from scalebook.training.zoo.data import Messages
+from scalebook.training.zoo.data.parallel_text import TranslationBatch
+from scalebook.training.zoo.data.subwords import PADDING
+from scalebook.training.zoo.models import Translator
 
 LEARNING_RATE: Final = 0.002
 ALL: Final = 100_000

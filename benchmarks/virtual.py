@@ -25,13 +25,13 @@ from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from benchmarks.engine_task import BATCH, LEARNING_RATE, SAMPLES, make_optimizer, perceptron, samples
-from scalebook.training.planning.play import Endless
-from scalebook.training.ps import Settings, SharedRun
-from scalebook.training.ps.clock import Steps
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
-from scalebook.training.ps.policy.rules import RULES
-from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
-from scalebook.training.strategies.forked import keep_what_is_freed
+from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
+from scalebook.training.engine.rules.update_rules import RULES
+from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
+from scalebook.training.engine.worker_clock import Steps
+from scalebook.training.lightning.processes.forked import keep_what_is_freed
+from scalebook.training.planner.play import EndlessWork
 
 ROUNDS: Final = 5
 TIMING: Final = ClockSettings(
@@ -138,16 +138,16 @@ class CountingClock(SimulatedClock):
 def virtual(workers: int, rule: str) -> Iterator[Virtual]:
     """So many virtual workers under a rule."""
     model = perceptron()
-    one_model, gradient = OneModel([make_optimizer(model)]), gradient_of(model)
+    one_model, gradient = ModelMultiplexer([make_optimizer(model)]), gradient_of(model)
     clock, settings = CountingClock(TIMING, workers), Settings(RULES[rule]())
     run = SharedRun(workers, settings, clock)
-    all_of_them = SimulatedWorkers(run, clock, one_model.make, Endless())
-    all_of_them.begin()
+    all_of_them = SimulatedWorkers(run, clock, one_model.make, EndlessWork())
+    all_of_them.begin_all()
 
     def step() -> None:
         worker = all_of_them.next()
         assert worker is not None
-        one_model.show(worker)
+        one_model.switch_to(worker)
         gradient()
         one_model.hand_over(worker)
         all_of_them.push()

@@ -1,7 +1,7 @@
 """Virtual workers beside real ones of the same workload: do they predict updates, staleness and loss?
 
     python -m benchmarks.virtual_truth [--seconds 0.8] [--seeds 5] [--only async:4:inline ...] [--json FILE]
-                                       [--reliability scalebook/training/planning/reliability.json]
+                                       [--reliability training/planner/reliability.json]
 
 Workers are processes that compute the gradient of a small perceptron on digits and then sleep 20 ms, the last of them
 40 ms, so that 16 fit on few cores; 2 do not sleep, and share caches. For each rule and host a single worker calibrates
@@ -30,19 +30,19 @@ from benchmarks.apart import corrected, p_value, shortened
 from benchmarks.digits_task import perceptron
 from benchmarks.machine import Others, machine
 from benchmarks.worker_cost import DEADLINE_S, LEARNING_RATE, Cost, calibrate, computed, woken
-from scalebook.training.planning.answer import Point
-from scalebook.training.planning.answering import Setting
-from scalebook.training.planning.links import OWN
-from scalebook.training.planning.play import Endless
-from scalebook.training.planning.profile import Profile
-from scalebook.training.planning.reliability import ComparedPlan, PlansCompared, strategy_of, write
-from scalebook.training.ps import Settings, SharedRun, join, serve
-from scalebook.training.ps.memory.region import ROW, WAIT
-from scalebook.training.ps.policy.clock import Distribution
-from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
-from scalebook.training.ps.policy.settings import HostName
-from scalebook.training.ps.sim import OneModel, SimulatedClock, SimulatedWorkers
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun, join, serve
+from scalebook.training.engine.memory.region import ROW, WAIT
+from scalebook.training.engine.rules.clock_settings import Distribution
+from scalebook.training.engine.rules.settings import HostName
+from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
+from scalebook.training.engine.sim import ModelMultiplexer, SimulatedClock, SimulatedWorkers
+from scalebook.training.lightning.processes.processes import run_workers
+from scalebook.training.planner.answer import Point
+from scalebook.training.planner.answering import Setting
+from scalebook.training.planner.links import OWN
+from scalebook.training.planner.play import EndlessWork
+from scalebook.training.planner.profile import Profile
+from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, strategy_of, write
 
 NEAR: Final = 0.1
 """Of the measured updates/s and mean staleness, how far a prediction may be off."""
@@ -144,19 +144,19 @@ def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float
         return clock.gradient_s(worker) + (cost.woken_s if has_waited else 0.0)
 
     model = perceptron(seed)
-    one = OneModel([SGD(model.parameters(), lr=LEARNING_RATE)])
-    players = SimulatedWorkers(run, clock, one.make, Endless(), gradient_s=gradient_s)
+    one = ModelMultiplexer([SGD(model.parameters(), lr=LEARNING_RATE)])
+    players = SimulatedWorkers(run, clock, one.make, EndlessWork(), gradient_s=gradient_s)
     numbers, losses = {worker: worker for worker in range(workers)}, []
-    players.begin()
+    players.begin_all()
     while (worker := players.next()) is not None and clock.now() < seconds:
-        one.show(worker)
+        one.switch_to(worker)
         losses.append(computed(model, seed, numbers[worker]))
         numbers[worker] += workers
         one.hand_over(worker)
         players.push()
     updates = players.sections[0].shards[0].version / clock.now()
     found = _seen(run, updates, losses)
-    players.end()
+    players.end_all()
     players.detach()
     run.close()
     return found

@@ -34,12 +34,13 @@ from typing_extensions import override
 from benchmarks.cluster import HOST, RUN, end_at_once
 from benchmarks.engine_ps import DEADLINE_S
 from benchmarks.machine import Others
-from scalebook.training.ps.channel import post, remote_end
-from scalebook.training.ps.channel.channel import Channel, Reach
-from scalebook.training.ps.channel.door import Door, Gone
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Hello, Secret, Use, serving
-from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.wire import (
+from scalebook.training.engine.launch import Launch
+from scalebook.training.engine.net import remote_end, remote_worker_service
+from scalebook.training.engine.net.acceptor import ConnectionAcceptor, WorkerGone
+from scalebook.training.engine.net.channel import Channel, ProxyAddress
+from scalebook.training.engine.net.handshake import KEY_BYTES, Hello, Secret, Use, serving
+from scalebook.training.engine.net.remote_end import RemoteEnd
+from scalebook.training.engine.net.wire import (
     DEAD_S,
     HEAD,
     MAGIC,
@@ -51,9 +52,8 @@ from scalebook.training.ps.channel.wire import (
     WireHead,
     listening,
 )
-from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.lightning.processes.processes import run_workers
 
 zmq: Any = import_module("zmq") if find_spec("zmq") else None
 PART: Final = 1 << 20
@@ -289,7 +289,7 @@ class ZmqChannel(Channel):
         self._context_zmq.destroy(linger=0)
 
 
-class ZmqDoor(Door):
+class ZmqDoor(ConnectionAcceptor):
     """One ROUTER for all connections of a worker, at the port where ours listens."""
 
     design = ""
@@ -344,7 +344,7 @@ class ZmqDoor(Door):
                     self._watch.follow(parts[-1].get(zmq.SRCFD))
                     wire.send(Kind.WELCOME, hello.incarnation)
                     return wire
-        raise Gone(self._gone or "nobody came")
+        raise WorkerGone(self._gone or "nobody came")
 
 
 class Cost(NamedTuple):
@@ -373,7 +373,7 @@ def over(system: str) -> Iterator[None]:
         return
     with (
         patch.object(remote_end, "Channel", type("_Channel", (ZmqChannel,), {"design": system})),
-        patch.object(post, "Door", type("_Door", (ZmqDoor,), {"design": system})),
+        patch.object(remote_worker_service, "ConnectionAcceptor", type("_Door", (ZmqDoor,), {"design": system})),
     ):
         yield
 
@@ -393,7 +393,7 @@ def cost(system: str, megabytes: float, encrypts: bool, seconds: float, workers:
     def body(worker: int) -> tuple[float, float, int]:
         model = model_of(megabytes)
         gradients = [1e-3 * torch.randn_like(parameter) for parameter in model.parameters()]
-        reach = Reach(HOST, listeners[worker].getsockname()[1], secret, encrypts)
+        reach = ProxyAddress(HOST, listeners[worker].getsockname()[1], secret, encrypts)
         with over(system):
             end = RemoteEnd(reach, RUN, Settings(), worker, workers, DEADLINE_S)
         joined = end.join([optimizer_of(model)])

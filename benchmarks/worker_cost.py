@@ -14,12 +14,12 @@ import torch
 from torch.optim import SGD
 
 from benchmarks.digits_task import batch, batches_per_epoch, gradient, perceptron
-from scalebook.training.ps import Settings, SharedRun, join, serve
-from scalebook.training.ps.memory.region import WAIT, Event
-from scalebook.training.ps.policy.clock import ClockSettings, Distribution, Link
-from scalebook.training.ps.policy.rules import Rule, Sync
-from scalebook.training.ps.policy.settings import HostName
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun, join, serve
+from scalebook.training.engine.memory.region import WAIT, Event
+from scalebook.training.engine.rules.clock_settings import ClockSettings, Distribution, Link
+from scalebook.training.engine.rules.settings import HostName
+from scalebook.training.engine.rules.update_rules import Rule, Sync
+from scalebook.training.lightning.processes.processes import run_workers
 
 LEARNING_RATE: Final = 0.02
 DEADLINE_S: Final = 60.0

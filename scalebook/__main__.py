@@ -2,8 +2,8 @@
 
 import sys
 
-from scalebook.training.__main__ import main
-from scalebook.training.safe_path import leave_current_folder
+from scalebook.training.base.safe_path import leave_current_folder
+from scalebook.training.cli.main import main
 
 leave_current_folder()
 sys.exit(main())

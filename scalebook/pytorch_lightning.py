@@ -7,8 +7,8 @@ lightly are built on. To Python it is another one than that of `lightning`.
 Import it before `from scalebook import AsyncPS`: a process has the strategies of one package.
 """
 
-from scalebook.training.strategies import DDP, AsyncPS, register
-from scalebook.training.strategies.lightning import PACKAGE
+from scalebook.training.lightning import DDP, AsyncPS, register
+from scalebook.training.lightning.package import PACKAGE
 
 __all__ = ["DDP", "AsyncPS", "register"]
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from scalebook.training.config.description import Description
+from scalebook.training.experiments.description import Description
 from tests import examples as examples  # its profile is asked for on the command line
 from tests.covering import leave_others
 from tests.describing import forked_descriptions as forked_descriptions

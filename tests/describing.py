@@ -45,7 +45,7 @@ def forked(*words: str, timeout_s: float = 100.0) -> subprocess.CompletedProcess
 
 
 def _scalebook(words: Sequence[str], answer: Connection) -> None:
-    from scalebook.training.__main__ import main
+    from scalebook.training.cli.main import main
 
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         code = main([*words])

@@ -18,15 +18,15 @@ from typing import Any, Final
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from scalebook.training.config import catalogue
-from scalebook.training.files import records
-from scalebook.training.jobs import queue, supervising, usage
+from scalebook.training.base.files import records
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.jobs import job_requests, supervisor_handle, usage
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.folder import ENDED, JobFolder, Result
 from scalebook.training.jobs.gpus import VISIBLE, gpus_here
+from scalebook.training.jobs.job_folder import ENDED, JobFolder, Result
 from scalebook.training.notebook import store
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader
 from tests.e2e.conftest import ARGUMENTS, CHROMIUMS, ROOT, Served, end_supervisor, serve
 from tests.gpu.running import Check, Machine, Outcome, closing, run_check
 
@@ -106,7 +106,7 @@ def browser_page(served: Served) -> Iterator[Page]:
 
 
 def submitted(workspace: Workspace, config: dict[str, Any]) -> JobFolder:
-    (job,) = queue.submit(workspace, config, seeds=[1], description=catalogue.describe(workspace))
+    (job,) = job_requests.submit(workspace, config, seeds=[1], description=catalogue.describe(workspace))
     return job
 
 
@@ -164,9 +164,10 @@ def two_jobs_have_a_gpu_each(machine: Machine, folder: Path) -> str:
     workspace = Workspace(folder / "workspace").create()
     description = catalogue.describe(workspace)
     jobs = [
-        queue.submit(workspace, EXPERIMENT, seeds=[seed], description=description, start=False)[0] for seed in (1, 2)
+        job_requests.submit(workspace, EXPERIMENT, seeds=[seed], description=description, start=False)[0]
+        for seed in (1, 2)
     ]
-    supervising.ensure(workspace, ["--runner", "tests.gpu_app:note_gpus", "--preload", ""])
+    supervisor_handle.ensure(workspace, ["--runner", "tests.gpu_app:note_gpus", "--preload", ""])
     try:
         wait_for_end(jobs, JOB_S)
     finally:
@@ -222,7 +223,7 @@ def first_steps_in_a_browser(machine: Machine, folder: Path) -> str:
         page.get_by_role("button", name="Run all").click()
         expected = sum(len(cell.seeds()) for cell in cells)
         until = time.monotonic() + JOB_S
-        while len(jobs := queue.all_jobs(served.workspace)) < expected:
+        while len(jobs := job_requests.all_jobs(served.workspace)) < expected:
             assert time.monotonic() < until, f"{len(jobs)} of {expected} runs were submitted"
             time.sleep(0.2)
         wait_for_end(jobs, NOTEBOOK_S)

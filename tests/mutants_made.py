@@ -2,11 +2,11 @@
 
 from typing import Literal, NamedTuple
 
-PS = "tests/training/ps"
+PS = "tests/training/engine"
 SEARCH = "tests/training/search"
 JOBS = "tests/training/jobs"
 NOTEBOOK = "tests/training/notebook"
-SPEC = "tests/training/config"
+SPEC = "tests/training/experiments"
 
 Area = Literal[
     "engine", "search", "jobs", "notebook", "forms",
@@ -27,78 +27,78 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant(
-        "engine", "training/ps/policy/rules.py",
+        "engine", "training/engine/rules/update_rules.py",
         "min(view.clocks.values()) <= self.bound", "min(view.clocks.values()) <= self.bound + 1",
-        "a worker runs one push beyond the bound", (f"{PS}/policy/test_rules.py",),
+        "a worker runs one push beyond the bound", (f"{PS}/rules/test_update_rules.py",),
     ),
     Mutant(
-        "engine", "training/ps/policy/rules.py",
+        "engine", "training/engine/rules/update_rules.py",
         "or arrival.staleness == 0", "or arrival.staleness <= 1",
-        "sync takes gradients of the version before", (f"{PS}/policy/test_rules.py",),
+        "sync takes gradients of the version before", (f"{PS}/rules/test_update_rules.py",),
     ),
     Mutant(
-        "engine", "training/ps/policy/damping.py",
+        "engine", "training/engine/rules/damping.py",
         "sum(stalenesses) / len(stalenesses))", "max(stalenesses))",
-        "a round is damped by its stalest gradient", (f"{PS}/policy/test_damping.py",),
+        "a round is damped by its stalest gradient", (f"{PS}/rules/test_damping.py",),
     ),
     Mutant(
-        "engine", "training/ps/policy/damping.py",
+        "engine", "training/engine/rules/damping.py",
         "return staleness <= self.limit", "return staleness < self.limit",
-        "the limit itself is dropped", (f"{PS}/policy/test_damping.py",),
+        "the limit itself is dropped", (f"{PS}/rules/test_damping.py",),
     ),
     Mutant(
-        "engine", "training/ps/applying/shard.py",
+        "engine", "training/engine/store/shard.py",
         "origins[0].seq <= applied[row", "origins[0].seq < applied[row",
-        "a push that is sent again is applied twice", (f"{PS}/applying/test_shard.py",),
+        "a push that is sent again is applied twice", (f"{PS}/store/test_shard.py",),
     ),
     Mutant(
-        "engine", "training/ps/applying/shard.py",
+        "engine", "training/engine/store/shard.py",
         "if buffer not in used:", "if buffer != newest:",
-        "a version that a worker reads is written over", (f"{PS}/applying/test_shard.py",),
+        "a version that a worker reads is written over", (f"{PS}/store/test_shard.py",),
     ),
     Mutant(
-        "engine", "training/ps/applying/state.py",
+        "engine", "training/engine/store/optimizer_state.py",
         "since.get(key, base) <= base", "since.get(key, base) >= 0",
-        "a stale copy takes back what a step has made of its param groups", (f"{PS}/applying/test_shard.py",),
+        "a stale copy takes back what a step has made of its param groups", (f"{PS}/store/test_shard.py",),
     ),
     Mutant(
-        "engine", "training/ps/worker/shown_notes.py",
+        "engine", "training/engine/worker/group_view.py",
         "or value is not shown[key]", "or value is shown[key]",
-        "a push brings what nobody has written", (f"{PS}/worker/test_end.py",),
+        "a push brings what nobody has written", (f"{PS}/worker/test_worker_end.py",),
     ),
     Mutant(
-        "engine", "training/ps/applying/slots.py",
+        "engine", "training/engine/store/slots.py",
         "total.div_(count) if count > 1 else total", "total.div_(count - 1) if count > 1 else total",
         "the mean of a round is too large", (f"{PS}/test_concurrent.py::test_sync_applies_the_mean_of_all_workers",),
     ),
     Mutant(
-        "engine", "training/ps/applying/rounds.py",
+        "engine", "training/engine/store/rounds.py",
         "round_.gathered < min(", "round_.gathered + 1 < min(",
         "a round is closed one gradient early",
         (f"{PS}/test_concurrent.py::test_sync_applies_the_mean_of_all_workers",),
     ),
     Mutant(
-        "engine", "training/ps/worker/cursor.py",
+        "engine", "training/engine/worker/cursor.py",
         "self._commit([(row + _GONE, 1), (row + _HANDED, self._counters[row + _DONE])])",
         "self._commit([(row + _GONE, 1)])",
         "batches that a dead worker had claimed are lost",
         (f"{PS}/worker/test_cursor.py::test_what_the_dead_had_claimed_comes_first_then_its_share",),
     ),
     Mutant(
-        "engine", "training/ps/worker/cursor.py",
+        "engine", "training/engine/worker/cursor.py",
         "if self._listed[_COUNT]:", "if not self._listed[_COUNT]:",
         "a commit that a kill broke off stays half done",
         (f"{PS}/memory/test_redo_log.py::test_a_kill_at_any_write_leaves_the_state_before_or_after",),
     ),
     Mutant(
-        "engine", "training/ps/coordination/measures.py",
+        "engine", "training/engine/coordination/measures.py",
         "math.ceil(q * self.total)", "math.floor(q * self.total)",
         "quantiles of the staleness are one too low", (f"{PS}/coordination/test_measures.py",),
     ),
     Mutant(
-        "engine", "training/ps/optimizer/hyper.py",
+        "engine", "training/engine/hyper.py",
         "not isinstance(value, Tensor) and value == group.get(key)", "value == group.get(key)",
-        "a learning rate in a tensor that changes in place does not travel", (f"{PS}/optimizer/test_hyper.py",),
+        "a learning rate in a tensor that changes in place does not travel", (f"{PS}/test_hyper.py",),
     ),
     Mutant(
         "search", "training/search/study/pruners.py",
@@ -133,14 +133,14 @@ MUTANTS = (
         "a batch that ran out of memory is tried again", (f"{SEARCH}/driver/test_trial_source.py",),
     ),
     Mutant(
-        "search", "training/search/driver/outcome.py",
+        "search", "training/search/driver/trial_outcome.py",
         "reached <= spec.target if lower", "reached < spec.target if lower",
-        "who meets the target exactly has missed it", (f"{SEARCH}/driver/test_outcome.py",),
+        "who meets the target exactly has missed it", (f"{SEARCH}/driver/test_trial_outcome.py",),
     ),
     Mutant(
-        "search", "training/search/driver/outcome.py",
+        "search", "training/search/driver/trial_outcome.py",
         "return \"again\" if result.cause.endswith(UNWATCHED) else \"failed\"", "return \"failed\"",
-        "a run that died with the machine fails its trial", (f"{SEARCH}/driver/test_outcome.py",),
+        "a run that died with the machine fails its trial", (f"{SEARCH}/driver/test_trial_outcome.py",),
     ),
     Mutant(
         "jobs", "training/jobs/leases.py",
@@ -189,17 +189,17 @@ MUTANTS = (
         "small runs keep a GPU from a big one for ever", (f"{JOBS}/test_schedule.py",),
     ),
     Mutant(
-        "jobs", "training/config/workload.py",
+        "jobs", "training/experiments/workload.py",
         "devices=min(devices, processes) if name == \"AsyncPS\" else processes,", "devices=processes,",
         "leases count workers", (f"{JOBS}/test_gpu_problems.py",),
     ),
     Mutant(
-        "jobs", "training/jobs/folder.py",
+        "jobs", "training/jobs/job_folder.py",
         "return \"stopped\" if self.stop_file.exists() else \"waiting\"", "return \"waiting\"",
-        "a job that was stopped before its start waits for ever", (f"{JOBS}/test_folder.py",),
+        "a job that was stopped before its start waits for ever", (f"{JOBS}/test_job_folder.py",),
     ),
     Mutant(
-        "notebook", "training/config/complete.py",
+        "notebook", "training/experiments/completion.py",
         "return [first + offset for offset", "return [1 + offset for offset",
         "the seeds ignore the config's own", (f"{NOTEBOOK}/test_parse.py", f"{NOTEBOOK}/test_comparison.py"),
     ),
@@ -209,14 +209,14 @@ MUTANTS = (
         "a fence in a quotation is run", (f"{NOTEBOOK}/test_parse.py",),
     ),
     Mutant(
-        "notebook", "training/estimate.py",
+        "notebook", "training/base/estimate.py",
         "return T_975[degrees - 1]", "return T_975[min(degrees, 19)]",
-        "intervals are of one seed more", ("tests/training/test_estimate.py",),
+        "intervals are of one seed more", ("tests/training/base/test_estimate.py",),
     ),
     Mutant(
-        "notebook", "training/estimate.py",
+        "notebook", "training/base/estimate.py",
         "if amounts and count == len(amounts) else None", "if count else None",
-        "a target that one run missed has a mean all the same", ("tests/training/test_estimate.py",),
+        "a target that one run missed has a mean all the same", ("tests/training/base/test_estimate.py",),
     ),
     Mutant(
         "notebook", "training/notebook/store.py",
@@ -249,13 +249,13 @@ MUTANTS = (
         "a first range begins below what its field takes", ("tests/app/search_setup/test_data.py",),
     ),
     Mutant(
-        "forms", "training/config/search/space.py",
+        "forms", "training/experiments/search/space.py",
         "return int(value).bit_length() - 1\n        if self.kind == \"grid\"",
         "return int(value).bit_length()\n        if self.kind == \"grid\"",
         "a study stores another power of two", (f"{SPEC}/search/test_space.py",),
     ),
     Mutant(
-        "forms", "training/config/fields.py",
+        "forms", "training/experiments/fields.py",
         "(value == low and field.exclusive_minimum)", "(value == low and field.exclusive_maximum)",
         "a learning rate of 0 is taken", (f"{SPEC}/test_validate.py",),
     ),

@@ -2,9 +2,9 @@
 
 from tests.mutants_made import Mutant
 
-LATE = ("tests/training/ps/test_late_copies.py",)
-APPLYING = "training/ps/applying"
-WORKER = "training/ps/worker"
+LATE = ("tests/training/engine/test_late_copies.py",)
+APPLYING = "training/engine/store"
+WORKER = "training/engine/worker"
 
 MUTANTS_OF_COPIES = (
     Mutant(
@@ -32,23 +32,23 @@ MUTANTS_OF_COPIES = (
         "a gradient is part of a round before it has come", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/coded.py",
+        "engine", f"{APPLYING}/coded_traffic.py",
         "self._device.wait(self._marks[number])", "self._device.wait(self._marks[0])",
         "who waits for a shard waits for another", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/coded.py",
+        "engine", f"{APPLYING}/coded_traffic.py",
         "            self.arrive(number)\n        return self.landed", "            pass\n        return self.landed",
         "a gradient is encoded before it has come", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/coded.py",
+        "engine", f"{APPLYING}/coded_traffic.py",
         "                image.down(target)\n            self._marks[number] = self._device.record()\n",
         "                self._marks[number] = self._device.record()\n                image.down(target)\n",
         "an event is recorded before the copy that it is for", LATE,
     ),
     Mutant(
-        "engine", f"{APPLYING}/coded.py",
+        "engine", f"{APPLYING}/coded_traffic.py",
         "            self.arrive(number)\n        for number in order:\n            places",
         "            pass\n        for number in order:\n            places",
         "a slot is used again while a dropped gradient is on its way there", LATE,
@@ -86,7 +86,7 @@ MUTANTS_OF_COPIES = (
         "what a person writes goes into a version that is copied to the device", LATE,
     ),
     Mutant(
-        "engine", "training/ps/memory/device.py",
+        "engine", "training/engine/memory/device.py",
         "        for gpu in self._gpus:  #", "        for gpu in self._gpus[:1]:  #",
         "of a model over two GPUs one is waited for", LATE,
     ),

@@ -2,15 +2,15 @@
 
 from tests.mutants_made import Mutant
 
-PLANNING = "training/planning"
-PLANS = "tests/training/planning"
-CALLBACKS = "training/callbacks"
-CALLED = "tests/training/callbacks"
-CLAIMS = "training/claims"
-CLAIMED = "tests/training/claims"
+PLANNING = "training/planner"
+PLANS = "tests/training/planner"
+CALLBACKS = "training/lightning/callbacks"
+CALLED = "tests/training/lightning/callbacks"
+CLAIMS = "training/notebook/claims"
+CLAIMED = "tests/training/notebook/claims"
 TRACKING = "training/tracking"
 TRACKED = "tests/training/tracking"
-COLLECTIVE = f"{PLANS}/test_collective.py"
+COLLECTIVE = f"{PLANS}/test_all_reduce.py"
 REDUCED = (
     f"{COLLECTIVE}::test_a_ring_sends_all_but_a_share_twice_and_trees_take_fewer_messages",
     f"{COLLECTIVE}::test_workers_of_a_node_share_its_link_to_the_others",
@@ -19,82 +19,82 @@ HIDDEN = (
     f"{COLLECTIVE}::test_only_what_the_backward_pass_does_not_hide_is_waited_for",
     f"{COLLECTIVE}::test_fsdp_sends_half_as_much_again",
 )
-ONE = (f"{PLANS}/test_closed.py::test_one_worker_waits_for_nobody",)
+ONE = (f"{PLANS}/test_closed_forms.py::test_one_worker_waits_for_nobody",)
 LINKS = (f"{PLANS}/test_links.py",)
 UNITS = (f"{PLANS}/test_profile.py::test_units",)
-TARGET = (f"{PLANS}/test_target.py",)
+TARGET = (f"{PLANS}/test_time_to_target.py",)
 INTERVALS = (f"{CLAIMED}/test_intervals.py",)
 DIRECTIONS = (f"{TRACKED}/test_directions.py",)
 NAMES = (f"{TRACKED}/test_names.py",)
-FIGURES = (f"{CALLED}/test_figures.py",)
+FIGURES = (f"{CALLED}/test_computed_figures.py",)
 
 MUTANTS_OF_FIGURES = (
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "2 * (members - 1) / members * nbytes", "2 * nbytes",
         "a ring sends its own share, too", REDUCED,
     ),
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "2 * nbytes, 2 * math.ceil(math.log2(members))", "2 * nbytes, math.ceil(math.log2(members))",
         "a tree has no way back", REDUCED,
     ),
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "nodes = math.ceil(workers / node.workers)", "nodes = workers // node.workers",
         "a node that is not full sends nothing", REDUCED,
     ),
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "+ _flat_s(nbytes, nodes, link, profile)", "+ _flat_s(nbytes, workers, link, profile)",
         "each worker of a node is a node", REDUCED,
     ),
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "limit = 1e6 * min(FIRST_MB, cap_mb)", "limit = 1e6 * cap_mb",
         "the first bucket is as large as the others", (f"{COLLECTIVE}::test_buckets_are_those_of_torch",),
     ),
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "update_s *= workers if self.gathers else 1", "update_s *= 1",
         "frames of all workers are decoded in the time of one", HIDDEN,
     ),
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "network.link, profile) / 2  # a gather", "network.link, profile)  # a gather",
         "a gather costs an all-reduce", HIDDEN,
     ),
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "math.ceil(workers / slow.cores) if alone", "workers // slow.cores if alone",
         "three workers on two cores make one turn", (f"{COLLECTIVE}::test_cores_that_are_shared_make_turns",),
     ),
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "min(weights, 2e6 * self.bucket_mb)", "2e6 * self.bucket_mb",
         "a sharded model takes more memory than a whole one",
         (f"{COLLECTIVE}::test_a_worker_holds_weights_gradients_and_state_or_its_shares_of_them",),
     ),
     Mutant(
-        "planning", f"{PLANNING}/collective.py",
+        "planning", f"{PLANNING}/all_reduce.py",
         "half = math.sqrt(3) * spread", "half = math.sqrt(2) * spread",
         "evenly spread times are less spread than was said", (f"{COLLECTIVE}::test_the_last_of_several_gradients",),
     ),
     Mutant(
-        "planning", f"{PLANNING}/closed.py",
+        "planning", f"{PLANNING}/closed_forms.py",
         "latency_s = 2 * (mean", "latency_s = (mean",
         "a pull has no latency", ONE,
     ),
     Mutant(
-        "planning", f"{PLANNING}/closed.py",
+        "planning", f"{PLANNING}/closed_forms.py",
         "clock.stragglers.get(0, 1.0)", "clock.stragglers.get(1, 1.0)",
         "a single worker that is slow is not", ONE,
     ),
     Mutant(
-        "planning", f"{PLANNING}/closed.py",
+        "planning", f"{PLANNING}/closed_forms.py",
         "if not plain or (shards > 1 and isinstance(clock.server_s, Distribution)):", "if not plain:",
         "of several draws the mean is taken for the largest",
-        (f"{PLANS}/test_closed.py::test_one_worker_of_a_rule_with_other_pushes_is_played",),
+        (f"{PLANS}/test_closed_forms.py::test_one_worker_of_a_rule_with_other_pushes_is_played",),
     ),
     Mutant(
         "planning", f"{PLANNING}/links.py",
@@ -117,17 +117,17 @@ MUTANTS_OF_FIGURES = (
         "seconds are shown in microseconds", UNITS,
     ),
     Mutant(
-        "planning", f"{PLANNING}/target.py",
+        "planning", f"{PLANNING}/time_to_target.py",
         "self.updates / self.updates_per_s", "self.updates * self.updates_per_s",
         "more updates a second take longer", TARGET,
     ),
     Mutant(
-        "planning", f"{PLANNING}/target.py",
+        "planning", f"{PLANNING}/time_to_target.py",
         "best = min(there, key=", "best = max(there, key=",
         "the slowest is recommended", TARGET,
     ),
     Mutant(
-        "planning", f"{PLANNING}/reaching.py",
+        "planning", f"{PLANNING}/updates_to_target.py",
         "\"server_link\": _link(clock.server_link)", "\"server_link\": _link(clock.link)",
         "updates are counted on another clock than their seconds", TARGET,
     ),
@@ -142,23 +142,23 @@ MUTANTS_OF_FIGURES = (
         "a tensor of several losses is one", (f"{CALLED}/test_batches.py",),
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/counted.py",
+        "callbacks", f"{CALLBACKS}/step_counts.py",
         "communicate = min(exposed * self.trainer.global_step, share * self.compute)",
         "communicate = exposed * self.trainer.global_step",
-        "a worker's late start counts in every step", (f"{CALLED}/test_counted.py",),
+        "a worker's late start counts in every step", (f"{CALLED}/test_step_counts.py",),
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/counted.py",
+        "callbacks", f"{CALLBACKS}/step_counts.py",
         "measured[\"backward_comm_time\"] - measured.get(", "measured[\"backward_comm_time\"] + measured.get(",
-        "what computing hides is waited for", (f"{CALLED}/test_counted.py",),
+        "what computing hides is waited for", (f"{CALLED}/test_step_counts.py",),
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/figures.py",
+        "callbacks", f"{CALLBACKS}/computed_figures.py",
         "        self.begin(time, counts, workers)\n        return rates\n", "        return rates\n",
         "rates are those of the whole run", FIGURES,
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/figures.py",
+        "callbacks", f"{CALLBACKS}/computed_figures.py",
         "if computed - updates > len(times) else {}", "if computed > updates else {}",
         "a gradient that is under way counts as averaged", FIGURES,
     ),
@@ -180,15 +180,15 @@ MUTANTS_OF_FIGURES = (
         (f"{CALLED}/test_ends.py::test_a_loss_that_is_no_number_raises_with_the_count_of_updates",),
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/agree.py",
+        "callbacks", f"{CALLBACKS}/agreement.py",
         "return max(1, min(MOST_STEPS,", "return max(2, min(MOST_STEPS,",
         "workers whose steps are long are asked too rarely",
         (f"{CALLED}/test_ends.py::test_the_pace_of_workers_in_step_follows_their_speed",),
     ),
     Mutant(
-        "callbacks", f"{CALLBACKS}/limits.py",
+        "callbacks", f"{CALLBACKS}/resource_limits.py",
         "self.share / workers", "self.share",
-        "workers on one GPU take the memory of others", (f"{CALLED}/test_limits.py",),
+        "workers on one GPU take the memory of others", (f"{CALLED}/test_resource_limits.py",),
     ),
     Mutant(
         "callbacks", f"{CALLBACKS}/noise_scale.py",
@@ -232,14 +232,14 @@ MUTANTS_OF_FIGURES = (
         "who was there at the first validation took exactly that", (f"{CLAIMED}/test_intervals.py",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/choosing.py",
+        "claims", f"{CLAIMS}/point_choice.py",
         "* (1 if lower else -1) if there", "if there",
-        "of what should be large the smallest is chosen", (f"{CLAIMED}/test_choosing.py",),
+        "of what should be large the smallest is chosen", (f"{CLAIMED}/test_point_choice.py",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/choosing.py",
+        "claims", f"{CLAIMS}/point_choice.py",
         "return len(seeds) - len(there), figure,", "return 0, figure,",
-        "whoever misses a seed may have been fast", (f"{CLAIMED}/test_choosing.py",),
+        "whoever misses a seed may have been fast", (f"{CLAIMED}/test_point_choice.py",),
     ),
     Mutant(
         "claims", f"{CLAIMS}/power.py",
@@ -248,10 +248,10 @@ MUTANTS_OF_FIGURES = (
         (f"{CLAIMED}/test_power.py::test_the_spread_is_pooled_over_sides_with_two_runs_or_more",),
     ),
     Mutant(
-        "claims", f"{CLAIMS}/written.py",
+        "claims", f"{CLAIMS}/written_tables.py",
         "if BEGIN.fullmatch(text) or END.fullmatch(text):", "if BEGIN.fullmatch(text):",
         "readers see a comment of ours",
-        (f"{CLAIMED}/test_written.py::test_readers_do_not_see_the_comments",),
+        (f"{CLAIMED}/test_written_tables.py::test_readers_do_not_see_the_comments",),
     ),
     Mutant(
         "tracking", f"{TRACKING}/directions.py",
@@ -309,9 +309,9 @@ MUTANTS_OF_FIGURES = (
         "a machine writes into another run's record", (f"{TRACKED}/test_spool.py",),
     ),
     Mutant(
-        "tracking", f"{TRACKING}/writer.py",
+        "tracking", f"{TRACKING}/metric_writer.py",
         "                for _ in batch:\n                    self._points.popleft()\n",
         "                self._points.clear()\n",
-        "points that come while others are written are lost", (f"{TRACKED}/test_writer.py",),
+        "points that come while others are written are lost", (f"{TRACKED}/test_metric_writer.py",),
     ),
 )  # fmt: skip

@@ -2,11 +2,11 @@
 
 from tests.mutants_made import PS, Mutant
 
-CHANNEL = "training/ps/channel"
-FAR = f"{PS}/channel"
+CHANNEL = "training/engine/net"
+FAR = f"{PS}/net"
 ELSEWHERE = (f"{FAR}/test_incarnations.py::test_who_belongs_elsewhere_is_told_so",)
-CLUSTER = "training/jobs/executors/cluster"
-ON_CLUSTER = "tests/training/jobs/executors/cluster"
+CLUSTER = "training/cluster"
+ON_CLUSTER = "tests/training/cluster"
 
 MUTANTS_OF_MACHINES = (
     Mutant(
@@ -25,57 +25,57 @@ MUTANTS_OF_MACHINES = (
         "a body larger than its room is read", (f"{FAR}/test_wire.py::test_a_body_that_is_not_of_the_plan_is_refused",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/greeting.py",
+        "channel", f"{CHANNEL}/handshake.py",
         "secret.proof(b\"worker\", theirs, mine, shown)", "secret.proof(b\"server\", theirs, mine, shown)",
-        "who throws the server's own proof back is let in", (f"{FAR}/test_greeting.py",),
+        "who throws the server's own proof back is let in", (f"{FAR}/test_handshake.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/greeting.py",
+        "channel", f"{CHANNEL}/handshake.py",
         "stat.S_IMODE(found.st_mode) & 0o077", "stat.S_IMODE(found.st_mode) & 0o007",
-        "a key that a group can read is used", (f"{FAR}/test_greeting.py",),
+        "a key that a group can read is used", (f"{FAR}/test_handshake.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/greeting.py",
+        "channel", f"{CHANNEL}/handshake.py",
         "raise Refused(str(found[\"why\"]), bool(found[\"later\"]))", "raise Refused(str(found[\"why\"]))",
-        "who may come later does not", (f"{FAR}/test_greeting.py",),
+        "who may come later does not", (f"{FAR}/test_handshake.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/greeting.py",
+        "channel", f"{CHANNEL}/handshake.py",
         "certificate.public_bytes(serialization.Encoding.DER)", "certificate.public_bytes(pem)",
-        "the proof is of another fingerprint than the one that is seen", (f"{FAR}/test_greeting.py",),
+        "the proof is of another fingerprint than the one that is seen", (f"{FAR}/test_handshake.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/door.py",
+        "channel", f"{CHANNEL}/acceptor.py",
         "return self.newest < incarnation <=", "return self.newest <= incarnation <=",
-        "one life of a worker begins twice", (f"{FAR}/test_door.py",),
+        "one life of a worker begins twice", (f"{FAR}/test_acceptor.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/door.py",
+        "channel", f"{CHANNEL}/acceptor.py",
         "return os.lseek(self._file, 1, os.SEEK_CUR)", "return os.lseek(self._file, 0, os.SEEK_CUR)",
-        "two processes are the same worker", (f"{FAR}/test_door.py",),
+        "two processes are the same worker", (f"{FAR}/test_acceptor.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/gate.py",
+        "channel", f"{CHANNEL}/connection_handoff.py",
         "magic == _MAGIC and number < gates else None", "magic == _MAGIC and number <= gates else None",
-        "an address behind the last gate ends who listens for all", (f"{FAR}/test_gate.py",),
+        "an address behind the last gate ends who listens for all", (f"{FAR}/test_connection_handoff.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/raw.py",
+        "channel", f"{CHANNEL}/raw_tensors.py",
         "lent.tensor = tensor", "lent.tensor = None",
-        "bytes that are on their way are freed", (f"{FAR}/test_raw.py",),
+        "bytes that are on their way are freed", (f"{FAR}/test_raw_tensors.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/door.py",
+        "channel", f"{CHANNEL}/acceptor.py",
         "if hello.digest != expected.digest:", "if not hello.digest:",
         "machines with other settings take part", ELSEWHERE,
     ),
     Mutant(
-        "channel", f"{CHANNEL}/door.py",
+        "channel", f"{CHANNEL}/acceptor.py",
         "if (hello.run, hello.worker) != (expected.run, expected.worker):", "if hello.worker != expected.worker:",
         "a worker of another run takes part", ELSEWHERE,
     ),
     Mutant(
-        "channel", f"{CHANNEL}/remote_beside.py",
+        "channel", f"{CHANNEL}/remote_shared_state.py",
         "        if len(letter) > LETTER:", "        if len(letter) >= LETTER:",
         "the longest letter is refused",
         (f"{FAR}/test_remote_end.py::test_a_letter_that_is_too_long_is_refused_by_name",),
@@ -101,89 +101,89 @@ MUTANTS_OF_MACHINES = (
         "a first monitor that waits ends the run on all others", (f"{FAR}/test_mailbox.py",),
     ),
     Mutant(
-        "channel", f"{CHANNEL}/mirror.py",
+        "channel", f"{CHANNEL}/version_mirror.py",
         "hashlib.blake2b(repr(replace(settings, trace=None))", "hashlib.blake2b(repr(settings)",
         "machines that trace into folders of their own refuse each other", (f"{FAR}/test_mailbox.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/token.py",
+        "cluster", f"{CLUSTER}/cluster_token.py",
         "if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:", "if stat.S_IMODE(path.stat().st_mode) & 0o007:",
-        "a token that a group can read lets machines in", (f"{ON_CLUSTER}/test_token.py",),
+        "a token that a group can read lets machines in", (f"{ON_CLUSTER}/test_cluster_token.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/token.py",
+        "cluster", f"{CLUSTER}/cluster_token.py",
         "or len(word) < BYTES:", "or not word:",
-        "any word is a token", (f"{ON_CLUSTER}/test_token.py",),
+        "any word is a token", (f"{ON_CLUSTER}/test_cluster_token.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/token.py",
+        "cluster", f"{CLUSTER}/cluster_token.py",
         "    if not path.exists():\n        put_secret", "    if path.name:\n        put_secret",
-        "a head that starts again shuts its machines out", (f"{ON_CLUSTER}/test_token.py",),
+        "a head that starts again shuts its machines out", (f"{ON_CLUSTER}/test_cluster_token.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/daemons.py",
+        "cluster", f"{CLUSTER}/ray_daemons.py",
         "environ.get(\"RAY_AUTH_MODE\") != \"token\"", "environ.get(\"RAY_AUTH_MODE\", \"token\") != \"token\"",
         "a cluster without a token is met", (f"{ON_CLUSTER}/test_reaching.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/daemons.py",
+        "cluster", f"{CLUSTER}/ray_daemons.py",
         "if environ.get(\"RAY_AUTH_TOKEN\"):", "if environ.get(\"RAY_AUTH_TOKEN_PATH\"):",
         "a token in the environment does not count", (f"{ON_CLUSTER}/test_reaching.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/executor.py",
+        "cluster", f"{CLUSTER}/ray_executor.py",
         "return state if state is not None and state.handle == handle else None", "return state",
-        "an earlier start of a job answers for the present one", (f"{ON_CLUSTER}/test_desk.py",),
+        "an earlier start of a job answers for the present one", (f"{ON_CLUSTER}/test_cluster_spool.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/executor.py",
+        "cluster", f"{CLUSTER}/ray_executor.py",
         "return told.ready if told is not None and alive(told.courier) else []",
         "return told.ready if told is not None else []",
-        "machines that a dead courier has named get jobs", (f"{ON_CLUSTER}/test_desk.py",),
+        "machines that a dead courier has named get jobs", (f"{ON_CLUSTER}/test_cluster_spool.py",),
     ),
     Mutant(
-        "cluster", "training/jobs/executors/beginning.py",
+        "cluster", "training/jobs/begin_request.py",
         "\"\\n\".join([*machines, *", "\"\\n\".join([*machines[1:], *",
-        "a part of an earlier attempt is taken for one of this", (f"{ON_CLUSTER}/test_desk.py",),
+        "a part of an earlier attempt is taken for one of this", (f"{ON_CLUSTER}/test_cluster_spool.py",),
     ),
     Mutant(
         "cluster", f"{CLUSTER}/rendezvous.py",
         "\"NODE_RANK\": str(node)", "\"NODE_RANK\": str(node - 1)",
-        "a machine takes the place of the one before it", (f"{ON_CLUSTER}/test_desk.py",),
+        "a machine takes the place of the one before it", (f"{ON_CLUSTER}/test_cluster_spool.py",),
     ),
     Mutant(
-        "cluster", "training/jobs/parts.py",
+        "cluster", "training/jobs/job_nodes.py",
         "BACK_S * 2 ** (len(ended) - 1)", "BACK_S * (len(ended) - 1)",
         "a machine where a part has ended has another at once", ("tests/training/jobs/test_schedule.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/carrying.py",
+        "cluster", f"{CLUSTER}/incoming_files.py",
         "if now != stamp or offset > facts.st_size:", "if offset > facts.st_size:",
-        "half of one state of a file is joined to half of another", (f"{ON_CLUSTER}/test_carrying.py",),
+        "half of one state of a file is joined to half of another", (f"{ON_CLUSTER}/test_incoming_files.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/carrying.py",
+        "cluster", f"{CLUSTER}/incoming_files.py",
         "        if piece.offset > size_of(target):\n            return\n", "",
-        "a log that lacks a piece goes on behind the gap", (f"{ON_CLUSTER}/test_carrying.py",),
+        "a log that lacks a piece goes on behind the gap", (f"{ON_CLUSTER}/test_incoming_files.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/carrying.py",
+        "cluster", f"{CLUSTER}/incoming_files.py",
         "or path in HERE or any(", "or any(",
-        "a machine writes into a job's own record", (f"{ON_CLUSTER}/test_carrying.py",),
+        "a machine writes into a job's own record", (f"{ON_CLUSTER}/test_incoming_files.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/sending.py",
+        "cluster", f"{CLUSTER}/outgoing_files.py",
         "self.trusted, sorted(self.stays.items())]", "self.trusted]",
-        "a job runs beside other data than its own", (f"{ON_CLUSTER}/test_sending.py",),
+        "a job runs beside other data than its own", (f"{ON_CLUSTER}/test_outgoing_files.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/link.py",
+        "cluster", f"{CLUSTER}/node_connection.py",
         "    for one in (*parts, name):\n        folder", "    for one in (name,):\n        folder",
         "parts of a start that was given up begin all the same", (f"{ON_CLUSTER}/test_comes_to_nothing.py",),
     ),
     Mutant(
-        "cluster", f"{CLUSTER}/link.py",
-        "    Brought(folder.path).finish()\n    tell(folder.path, replace(state, alive=False",
+        "cluster", f"{CLUSTER}/node_connection.py",
+        "    IncomingFiles(folder.path).finish()\n    tell(folder.path, replace(state, alive=False",
         "    tell(folder.path, replace(state, alive=False",
         "an end that has come with its machine's last words is lost", (f"{ON_CLUSTER}/test_comes_to_nothing.py",),
     ),

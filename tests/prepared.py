@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from scalebook.training.config import catalogue
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
 
 
 class Prepared(NamedTuple):
@@ -63,7 +63,7 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None
 
 
 def _store(path: Path) -> None:
-    from scalebook.training.tracking.starting import open_store  # with MLflow
+    from scalebook.training.tracking.run_start import open_store  # with MLflow
 
     workspace = Workspace(path.with_name("store-of"))
     with pytest.MonkeyPatch.context() as patch:
@@ -76,7 +76,7 @@ def _store(path: Path) -> None:
 
 
 def _description(path: Path) -> None:
-    from scalebook.training.describe import describe  # with torch and Lightning
+    from scalebook.training.cli.describe import describe  # with torch and Lightning
 
     path.write_text(describe(Workspace(path.with_name("described"))).to_json(), encoding="utf-8")
     path.chmod(0o600)  # as a process of ours writes it

@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,28 +18,31 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
-        "config", "curves", "durations", "errors", "estimate", "export", "failures", "files", "jobs",
-        "modules", "own_modules", "claims", "notebook", "planning.answer", "planning.asked",
-        "planning.links", "planning.profile", "planning.quantities", "planning.question", "planning.reliability",
-        "planning.target", "planning.words", "ps.coordination.measures", "ps.policy", "safe_path", "search",
-        "tracking.directions", "tracking.names", "tracking.notes", "tracking.own_metrics", "tracking.reading",
-        "tracking.schema", "tracking.worker_figures", "trust", "workspace",
+        "base", "cluster.ray_executor", "engine.coordination.measures", "engine.rules", "experiments", "jobs",
+        "notebook", "planner.answer", "planner.question_folder", "planner.links", "planner.profile",
+        "planner.quantities", "planner.question", "planner.reliability", "planner.time_to_target",
+        "planner.answer_words", "search", "tracking.curves", "tracking.directions", "tracking.names",
+        "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
+        "tracking.worker_figures",
     )
 )  # fmt: skip
+NEED_TORCH = ("scalebook.training.experiments.injected", "scalebook.training.experiments.introspect")
+"""What reads signatures: in rooms that the browser side uses, and not for it."""
 LAYERS = {
     "training": [
-        "errors", "nodes", "system", "durations", "files", "estimate", "failures", "safe_path",
-        "workspace", "trust", "modules", "own_code", "own_modules", "tracking", "curves", "drawing", "ps", "config",
-        "injected", "introspect", "logged", "jobs", "notebook", "search", "claims", "export", "supervisor",
-        "memory_limit", "checkpoints", "tee", "optimizers", "shuffle", "data", "models", "strategies", "callbacks",
-        "tuning", "planning", "model_making", "cli", "dry_run", "describe", "runner", "commands", "__main__",
+        "old_paths", "base", "tracking", "engine", "zoo", "experiments", "jobs", "search", "lightning", "cluster",
+        "notebook", "supervisor", "planner", "cli",
     ],
-    "training/ps": [
-        "policy", "codecs", "clock", "memory", "optimizer", "trace", "coordination", "applying", "worker", "sim",
-        "channel", "replay", "launch", "far",
+    "training/engine": [
+        "rules", "codecs", "hyper", "worker_clock", "memory", "trace", "coordination", "store", "worker", "sim", "net",
+        "replay", "launch", "served_run",
     ],
-    "training/jobs/executors": ["executor", "launcher", "beginning", "local", "cluster", "known", "launchers"],
-    "training/search": ["study", "folder", "launch", "map", "driver"],
+    "training/lightning": [
+        "package", "steps", "worker_role", "portable_checkpoint", "buffer_rows", "buffers", "arguments", "run_figures",
+        "processes", "tuners", "data", "async_ps", "ddp", "callbacks",
+    ],
+    "training/zoo": ["shuffle", "data", "optimizers", "models"],
+    "training/search": ["study", "search_folder", "search_requests", "map", "driver"],
     "app": [
         "navigation", "state", "serving", "shared", "help", "runs", "one_run", "compose", "search", "search_setup",
         "compare", "plan", "notebook",
@@ -54,16 +59,16 @@ FIGURES = ("answer_charts", "looks", "learning_curves", "trial_charts", "trial_m
 PARTS = (*DATA, *FIGURES, "widgets", "fields", "table", "workers", "shared.html", "shared.charts", "shared.style")
 """What is drawn from what it is given, and returns what the person wants; besides, it knows `state`, for clicks."""
 TRAINERS_MAY_USE = tuple(
-    f"scalebook.training.ps.{name}"
+    f"scalebook.training.engine.{name}"
     for name in (
-        "policy", "codecs.coder", "coordination.measures", "far", "launch", "memory.device", "memory.uncopied",
-        "worker.end",
+        "rules", "codecs.coder", "coordination.measures", "served_run", "launch", "memory.device", "memory.uncopied",
+        "worker.worker_end",
     )
 )  # fmt: skip
 """Of the parameter server: its policy, codecs and measures, the worker's end, who gives one, who waits for a GPU, and
 what cannot be copied."""
 OTHER_WORDS = 53
-"""Names with `virtual` or `played` in them, and the host's name where it is written, outside of `ps/sim`."""
+"""Names with `virtual` or `played` in them, and the host's name where it is written, outside of `engine/sim`."""
 HEAVY = ("torch", "lightning", "jsonargparse")
 
 
@@ -105,33 +110,33 @@ def test_the_browser_side_uses_only_the_light_parts_of_training() -> None:
         names = list(imports(path))
         assert [name for name in names if within(name, HEAVY)] == [], path
         ours = [name for name in names if within(name, ("scalebook.training",))]
-        assert [name for name in ours if not within(name, BROWSER_MAY_USE)] == [], path
+        assert [name for name in ours if not within(name, BROWSER_MAY_USE) or within(name, NEED_TORCH)] == [], path
 
 
 def test_the_parameter_server_stands_alone() -> None:
-    for path in sources("training/ps"):
+    for path in sources("training/engine"):
         names = list(imports(path))
         ours = [name for name in names if within(name, ("scalebook",))]
-        assert [name for name in ours if not within(name, ("scalebook.training.ps",))] == [], path
+        assert [name for name in ours if not within(name, ("scalebook.training.engine",))] == [], path
         assert [name for name in names if within(name, ("lightning", "mlflow", "optuna"))] == [], path
 
 
-@pytest.mark.parametrize("room", ["strategies", "callbacks", "tuning"])
+@pytest.mark.parametrize("room", ["lightning", "planner/tuning"])
 def test_who_trains_knows_the_worker_s_end_and_nothing_behind_it(room: str) -> None:
     """So that an end over something else than shared memory can take its place. (Its types hide the rest: mypy.)"""
     for path in sources(f"training/{room}"):
-        names = [name for name in imports(path) if within(name, ("scalebook.training.ps",))]
+        names = [name for name in imports(path) if within(name, ("scalebook.training.engine",))]
         assert [name for name in names if not within(name, TRAINERS_MAY_USE)] == [], path
 
 
 def test_the_engine_does_not_know_that_workers_are_simulated() -> None:
     """`launch` decides it; whoever plans without training simulates too. All of them by the public face."""
     for path in sources("training"):
-        names = [name for name in imports(path) if within(name, ("scalebook.training.ps.sim",))]
+        names = [name for name in imports(path) if within(name, ("scalebook.training.engine.sim",))]
         own = path.relative_to(ROOT / "training")
-        if own.parts[:2] == ("ps", "sim") or not names:
+        if own.parts[:2] == ("engine", "sim") or not names:
             continue
-        assert str(own) == "ps/launch.py" or own.parts[0] == "planning", path
+        assert str(own) == "engine/launch.py" or own.parts[0] == "planner", path
         assert [name for name in names if name.count(".") > 4] == [], path
 
 
@@ -140,12 +145,12 @@ def test_simulated_workers_are_called_so() -> None:
     strategy's own names. Of what a person reads, and of docstrings, nothing is counted."""
     left = [
         f"{path}:{token.start[0]} {token.string}"
-        for path in sources("scalebook")
+        for path in sources("training", "app", "pages", "scalebook")
         for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
         if (token.type == tokenize.NAME and re.search("virtual|played", token.string, re.IGNORECASE))
         or (token.type == tokenize.STRING and token.string == '"virtual"')
     ]
-    assert len([place for place in left if "/ps/sim/" not in place]) <= OTHER_WORDS, left
+    assert len([place for place in left if "/engine/sim/" not in place]) <= OTHER_WORDS, left
 
 
 @pytest.mark.parametrize("house", LAYERS)
@@ -158,10 +163,24 @@ def test_a_room_knows_only_the_rooms_below_it(house: str) -> None:
             if own == "__init__" or not within(name, (package,)) or name == package:
                 continue
             known = name.removeprefix(f"{package}.").split(".")[0]
+            if known in getattr(import_module(package), "__all__", ()):
+                continue
             if known in above and own in above:
                 assert above.index(known) <= above.index(own), f"{path} imports {name}"
             elif house != "app":
                 pytest.fail(f"{path} imports {name}: write where {own} and {known} stand in LAYERS")
+
+
+def test_no_file_name_occurs_twice_within_training() -> None:
+    names = Counter(path.name for path in sources("training") if not path.name.startswith("__"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_package_says_what_is_in_it_and_where_to_begin() -> None:
+    packages = [path for path in sources("training") if path.name == "__init__.py"]
+    assert len(packages) > 30
+    without = [path for path in packages if "Begin with" not in (ast.get_docstring(ast.parse(path.read_text())) or "")]
+    assert [str(path.relative_to(ROOT)) for path in without] == []
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -223,7 +242,7 @@ def test_ours_is_imported_by_its_full_name() -> None:
 def test_no_two_public_classes_share_a_name() -> None:
     """Whoever reads or searches for a name finds one thing."""
     places: dict[str, list[str]] = {}
-    for path in sources("scalebook"):
+    for path in sources("training", "app", "pages", "scalebook"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
@@ -261,7 +280,9 @@ def test_the_light_parts_load_no_torch() -> None:
     modules = [
         name.removesuffix(".__init__")
         for name in names
-        if within(name, (*BROWSER_MAY_USE, "scalebook.app")) and name.rpartition(".")[2] not in {"main", "__main__"}
+        if within(name, (*BROWSER_MAY_USE, "scalebook.app"))
+        and not within(name, NEED_TORCH)
+        and name.rpartition(".")[2] not in {"main", "__main__"}
     ]
     assert len(modules) > 100
     program = (

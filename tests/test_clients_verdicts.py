@@ -78,15 +78,15 @@ def test_a_run_without_an_outcome_has_died(tmp_path: Path) -> None:
 def test_a_hang_says_where_each_worker_waits() -> None:
     stacks = """process 1
   File "/x/selectors.py", line 415 in select
-  File "/x/scalebook/training/strategies/process_watch.py", line 124 in _ready
+  File "/x/training/lightning/processes/process_watch.py", line 124 in _ready
 process 2
-  File "/x/scalebook/training/ps/memory/event.py", line 58 in _sleep
-  File "/x/scalebook/training/strategies/applied_step.py", line 174 in _push
+  File "/x/training/ps/memory/event.py", line 58 in _sleep
+  File "/x/training/lightning/async_ps/applied_step.py", line 174 in _push
 process 3
   File "/x/python3.11/threading.py", line 3 in wait
 process 4
 """
-    assert where(stacks) == "strategies/applied_step.py:174 _push; python3.11/threading.py:3 wait"
+    assert where(stacks) == "lightning/async_ps/applied_step.py:174 _push; python3.11/threading.py:3 wait"
 
 
 def test_every_case_has_a_program() -> None:

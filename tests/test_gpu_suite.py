@@ -13,10 +13,10 @@ import torch
 
 from benchmarks import gpu as figures
 from benchmarks.gpu_page import PAGE, keep, page, read
-from scalebook.training.ps.applying import coded as carrier
-from scalebook.training.ps.applying.hosts import InlineHost
-from scalebook.training.ps.memory.device import landing
-from scalebook.training.strategies.process_watch import descendants
+from scalebook.training.engine.memory.device import landing
+from scalebook.training.engine.store import coded_traffic as carrier
+from scalebook.training.engine.store.hosts import InlineHost
+from scalebook.training.lightning.processes.process_watch import descendants
 from tests.bare import ROOT, make_bare, run_bare
 from tests.gpu import POINTS, costs, forks, torn, ways
 from tests.gpu.__main__ import ALL, FIGURES, driver_version, figures_check, found, judged, main
@@ -24,7 +24,7 @@ from tests.gpu.models import Dyadic, Pictures
 from tests.gpu.running import Check, Machine, Outcome, closing, run_check
 
 pytestmark = [pytest.mark.xdist_group("tests/gpu"), pytest.mark.long]
-FOLDERS = ("training/ps", "training/strategies", "tests/gpu")
+FOLDERS = ("training/engine", "training/lightning/async_ps", "tests/gpu")
 STRANGERS = ("mlflow", "streamlit", "optuna", "plotly", "sklearn", "jsonargparse", "ruamel", "psutil", "pytest")
 CUDA_ONLY = {check.name: check.cuda for check in ALL if check.cuda}
 CPU = Machine("cpu", 0, "CPU")
@@ -40,7 +40,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_strategies_and_suite_need_torch_and_lightning_alone(bare: Path) -> None:
-    modules = ["benchmarks.gpu", "scalebook.training.failures"]
+    modules = ["benchmarks.gpu", "scalebook.training.base.failures"]
     for folder in FOLDERS:
         package = f"scalebook.{folder}" if folder.startswith("training") else folder
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -150,7 +150,7 @@ WRONG: dict[str, tuple[Any, str, Any, str]] = {
     ),
     "times: computing is computing": (InlineHost, "push", _slow_push, "computing is 0."),
     "times: steps of one process, by events": (
-        "scalebook.training.ps.memory.device.Cpu",
+        "scalebook.training.engine.memory.device.Cpu",
         "seconds",
         lambda self, begin, end: 0.0,
         "0.00 s of",

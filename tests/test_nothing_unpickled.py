@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted(path for folder in ("training", "app", "pages") for path in (ROOT / folder).rglob("*.py"))
-OWN_PIPES = {"training/strategies/forked.py": 2}
+OWN_PIPES = {"training/lightning/processes/forked.py": 2}
 """Where processes that one fork has made speak over a pipe of their own: so many reads."""
 
 UNPICKLING = ("pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "pandas")

@@ -10,10 +10,10 @@ import pytorch_lightning
 from lightning.pytorch import Trainer
 
 from scalebook import AsyncPS
-from scalebook.training.strategies import lightning
+from scalebook.training.lightning import package
 
 pytestmark = pytest.mark.long
-HERE = Path(lightning.__file__)
+HERE = Path(package.__file__)
 FIT = """
 import lightning.pytorch  # beside it
 import pytorch_lightning as pl

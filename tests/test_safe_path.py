@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.jobs import supervising
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.process import send
-from scalebook.training.workspace import Workspace
 from tests.poison import poison, ran
 from tests.prepared import Prepared
 
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iter
     prepared.into(Workspace(made))
     (made / "page.md").write_text(PAGE, encoding="utf-8")
     yield made
-    if found := supervising.running(Workspace(made)):
+    if found := supervisor_handle.running(Workspace(made)):
         send(found, signal.SIGTERM)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import streamlit
 
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
 from tests.app.serving.asking import ask, new_session, opened
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
 from tests.wheel import own_are_found, own_packages

@@ -22,14 +22,14 @@ INSTALL_S: Final = 1200.0
 OWN: Final = "WHOSE = 'mine'\n"
 NET: Final = '''"""A model of a person's own, in a package that is called like one of our folders."""
 
-from scalebook.training.models import MLPClassifier
+from scalebook.training.zoo.models import MLPClassifier
 
 
 class Net(MLPClassifier):
     """Nothing new."""
 '''
 CONFIG: Final = """\
-trainer: {max_epochs: 1, accelerator: cpu, devices: 2, strategy: {class_path: scalebook.training.strategies.AsyncPS}}
+trainer: {max_epochs: 1, accelerator: cpu, devices: 2, strategy: {class_path: scalebook.training.lightning.AsyncPS}}
 model: {class_path: training.nets.Net, init_args: {hidden: 8}}
 data: {class_path: Digits, init_args: {batch_size: 32, limit: 128}}
 """

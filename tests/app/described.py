@@ -1,13 +1,17 @@
 """A description small enough to reason about, with one of everything a form must cope with."""
 
-from scalebook.training.config.description import ClassInfo, Description, Field
-from scalebook.training.ps.policy.rules import Async, Bounded
+from scalebook.training.engine.rules.update_rules import Async, Bounded
+from scalebook.training.experiments.description import ClassInfo, Description, Field
 
 ASYNC = ClassInfo(
-    "scalebook.training.ps.policy.rules.Async", "Async", "Nobody waits.", config_value="async", rule=Async.facts()
+    "scalebook.training.engine.rules.update_rules.Async",
+    "Async",
+    "Nobody waits.",
+    config_value="async",
+    rule=Async.facts(),
 )
 BOUNDED = ClassInfo(
-    "scalebook.training.ps.policy.rules.Bounded",
+    "scalebook.training.engine.rules.update_rules.Bounded",
     "Bounded",
     "Nobody runs ahead.",
     fields=[Field("bound", "int", "How far.", default=4, minimum=1)],
@@ -22,7 +26,7 @@ def description() -> Description:
     return Description(
         models=[
             ClassInfo(
-                "scalebook.training.models.PixelCNN",
+                "scalebook.training.zoo.models.PixelCNN",
                 "PixelCNN",
                 "Draws images.",
                 fields=[
@@ -37,7 +41,7 @@ def description() -> Description:
         ],
         data=[
             ClassInfo(
-                "scalebook.training.data.Digits",
+                "scalebook.training.zoo.data.Digits",
                 "Digits",
                 fields=[Field("batch_size", "int", "Samples a worker takes at a time.", default=64, minimum=1)],
             )
@@ -46,7 +50,7 @@ def description() -> Description:
             ClassInfo("auto", "single", "One process.", config_value="auto"),
             ClassInfo("ddp", "ddp", "All average.", config_value="ddp"),
             ClassInfo(
-                "scalebook.training.strategies.AsyncPS",
+                "scalebook.training.lightning.AsyncPS",
                 "AsyncPS",
                 "Nobody waits.",
                 fields=[

@@ -10,16 +10,16 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric
 
-from scalebook.training.files import records, yaml
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.base.files import records, yaml
+from scalebook.training.base.trust import JOB, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import experiment_id, open_store
-from scalebook.training.trust import JOB, sign
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import experiment_id, open_store
 
-ASYNC = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async"}}
+ASYNC = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"rule": "async"}}
 
 
 def config(workers: int = 2, strategy: Any = ASYNC, lr: float = 0.001) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def config(workers: int = 2, strategy: Any = ASYNC, lr: float = 0.001) -> dict[s
     return {
         "seed_everything": 1,
         "trainer": {"strategy": strategy, "devices": workers, "max_epochs": 5},
-        "model": {"class_path": "scalebook.training.models.PixelCNN"},
-        "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 32}},
+        "model": {"class_path": "scalebook.training.zoo.models.PixelCNN"},
+        "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 32}},
         "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": lr}},
     }
 
@@ -74,7 +74,7 @@ def record(
         return job
     client.log_batch(run, metrics=_metrics(points, level, workers, metric))
     if state == "running":
-        job.write(Started(LocalHandle.own(), time.time()))
+        job.write(JobStart(LocalHandle.of_this_process(), time.time()))
         write_pushes(job.path, points, workers)
     else:
         _end(client, run, job, state)
@@ -109,7 +109,7 @@ def _end(client: MlflowClient, run: str, job: JobFolder, state: str) -> None:
     status = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}[state]
     failed = state == "failed"
     if state != "stopped":  # that one never began; the others' process is gone
-        job.write(Started(LocalHandle(replace(ProcessId.of(), start=0)), time.time() - 20))
+        job.write(JobStart(LocalHandle(replace(ProcessId.of(), start=0)), time.time() - 20))
     client.set_tag(run, names.TAG_STATUS, state)
     client.log_text(run, job.config.read_text(encoding="utf-8"), names.CONFIG_ARTIFACT)
     write_pushes(job.path, 30, job.request().workers)

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scalebook.training.config.search.definition import body_of
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.search.types import Objective, SearchSpec
-from scalebook.training.failures import FailureClass
-from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchRequest, SearchResult
+from scalebook.training.base.failures import FailureClass
+from scalebook.training.base.trust import SEARCH, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.search.definition import body_of
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.experiments.search.types import Objective, SearchSpec
+from scalebook.training.search.search_folder import SearchFolder, SearchProgress, SearchRequest, SearchResult
 from scalebook.training.search.study.study import Study
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.trust import SEARCH, sign
-from scalebook.training.workspace import Workspace
 from tests.app.recorded import config
 
 BATCH = Dimension("batch_size", "powers_of_two", 16, 1024)
@@ -130,7 +130,7 @@ def tell(study: Study, told: Sequence[TrialRecord]) -> None:
     for record in told:
         study.give(record.point)
         asked = study.ask()
-        study.note(asked.number, runs=record.runs, seconds=record.seconds, spread=record.spread)
+        study.update_trial(asked.number, runs=record.runs, seconds=record.seconds, spread=record.spread)
         for samples, value in record.curve:
             study.report(asked.number, samples, value)
         if record.state == "finished":

@@ -1,9 +1,9 @@
 import re
-from pathlib import Path
 
 import pytest
 
-from scalebook.app.help import DOCS, FENCE, MOST, SECTIONS, START, Document, documents, rows
+from scalebook.app.help import ADDRESS, DOCS, FENCE, MOST, SECTIONS, START, HelpPage, documents, rows
+from scalebook.app.navigation import HELP
 from tests.docs.blocks import DOCS as WRITTEN
 
 
@@ -16,7 +16,7 @@ def test_a_document_has_neither_pictures_nor_links_that_lead_nowhere(name: str) 
     text = outside_code(documents()[name].shown())
     assert "![" not in text
     assert set(re.findall(r"\]\(([a-z]*)", text)) <= {"https", "http", ""}
-    assert set(re.findall(r"\?document=([^\"#]*)", text)) <= {other.replace("/", "%2F") for other in documents()}
+    assert set(re.findall(r"\?document=([^\"#]*)", text)) <= documents().keys()
 
 
 def test_every_document_has_a_title_and_its_place() -> None:
@@ -28,14 +28,14 @@ def test_every_document_has_a_title_and_its_place() -> None:
 
 
 def test_links_stay_in_this_tab_and_code_is_left_alone() -> None:
-    document = Document(
+    document = HelpPage(
         "how-to/gpus",
         "# GPUs\n\n![A picture](../screenshots/run.png)\n\n[Rules](../concepts/staleness.md#the-rule), "
         "[a notebook](../../notebooks/first-steps.md), [Ray](https://www.ray.io), [here](#part)\n"
         "\n````md\n[Rules](x.md)\n```\n![y](y.png)\n```\n````\n\n## Part\n",
     )
     shown = document.shown()
-    assert '<a href="/help?document=concepts%2Fstaleness#the-rule" target="_self">Rules</a>' in shown
+    assert '<a href="/help?document=concepts/staleness#the-rule" target="_self">Rules</a>' in shown
     assert "a notebook (`notebooks/first-steps.md`), [Ray](https://www.ray.io), [here](#part)" in shown
     assert "\n````md\n[Rules](x.md)\n```\n![y](y.png)\n```\n````\n" in shown
     assert "A picture" not in shown
@@ -55,7 +55,7 @@ def test_pages_of_a_section_stand_in_the_order_of_its_index() -> None:
     assert all(len(row) <= MOST for document in every.values() for row in rows(document))
 
 
-def test_it_is_read_where_the_package_is() -> None:
+def test_it_is_read_where_the_package_is_and_shown_by_its_page() -> None:
     """In a checkout by a link, in an installation as files of the package (tests/test_wheel.py)."""
     assert DOCS.parent.name == "scalebook"
-    assert isinstance(DOCS, Path)
+    assert HELP.url() == ADDRESS

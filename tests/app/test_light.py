@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
 from tests.app.recorded import record
 from tests.prepared import Prepared
 

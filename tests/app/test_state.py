@@ -11,7 +11,7 @@ def test_a_click_waits_until_it_is_settled_and_counts_once() -> None:
     assert not clicks.waits("run", "v1")
     clicks.note("run", "v1")
     assert [clicks.waits("run", "v1") for _ in range(3)] == [True] * 3  # however often the page is begun anew
-    clicks.settle("run")
+    clicks.mark_handled("run")
     assert not clicks.waits("run", "v1")
     clicks.note("run", "v1")  # the second of a double click
     assert not clicks.waits("run", "v1")
@@ -29,13 +29,13 @@ def test_a_click_on_what_is_not_there_any_more_does_nothing_later_either() -> No
 def test_what_could_not_be_done_can_be_clicked_again_and_so_can_what_says_nothing_of_its_state() -> None:
     clicks = Clicks()
     clicks.note("run", "v1")
-    clicks.settle("run", done=False)
+    clicks.mark_handled("run", done=False)
     clicks.note("run", "v1")
     assert clicks.waits("run", "v1")
     for _ in range(2):
         clicks.note("edit", "")
         assert clicks.waits("edit", "")
-        clicks.settle("edit")
+        clicks.mark_handled("edit")
 
 
 def test_an_old_click_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

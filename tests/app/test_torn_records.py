@@ -18,42 +18,42 @@ from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import SavedDraft
-from scalebook.training.commands import jobs
-from scalebook.training.commands import search as search_command
-from scalebook.training.config import catalogue
-from scalebook.training.config.description import Description
-from scalebook.training.config.search.definition import body_of
-from scalebook.training.errors import ConfigError
-from scalebook.training.files import records
-from scalebook.training.files.record_folder import forget
-from scalebook.training.files.records import VERSION
-from scalebook.training.jobs import queue, waiting
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.base.files.record_folder import forget
+from scalebook.training.base.files.records import VERSION
+from scalebook.training.base.trust import JOB as SIGNED
+from scalebook.training.base.trust import sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli import jobs
+from scalebook.training.cli import search as search_command
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.definition import body_of
+from scalebook.training.jobs import job_requests, waiting_jobs
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress, Result
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.jobs.supervising import Status, SupervisorLock, status
-from scalebook.training.search import launch
+from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, status
+from scalebook.training.search import search_requests
 from scalebook.training.search.driver.trial_jobs import CurveTail
-from scalebook.training.search.folder import (
-    Driving,
+from scalebook.training.search.search_folder import (
+    DriverProcess,
     SearchFolder,
     SearchProgress,
     SearchRequest,
     SearchResult,
     all_searches,
 )
-from scalebook.training.search.study import reading
+from scalebook.training.search.study import study_reader
 from scalebook.training.search.study.study import Study
-from scalebook.training.supervisor.closing import Recorder
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.search_drivers import Drivers
+from scalebook.training.supervisor.lost_jobs import LostJobRecorder
+from scalebook.training.supervisor.search_drivers import SearchDrivers
 from scalebook.training.supervisor.starter import Starter
-from scalebook.training.supervisor.turns import Turns
+from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunRecord
-from scalebook.training.trust import JOB as SIGNED
-from scalebook.training.trust import sign
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunRecord
 from tests.app.described import description
 from tests.app.searches import spec
 from tests.training.jobs.machines import Cores
@@ -73,11 +73,11 @@ SPEC = replace(spec(), trials=3)
 def job(workspace: Workspace, name: str, ended: bool, process: ProcessId | None = None) -> JobFolder:
     made = JobFolder(workspace.jobs / name)
     made.path.mkdir()
-    records.put(made.config, b"model: {class_path: scalebook.training.models.PixelCNN}\n")
+    records.put(made.config, b"model: {class_path: scalebook.training.zoo.models.PixelCNN}\n")
     made.write(JobRequest(name, 1.5, "e", workspace.tracking_uri(), 3, 2, cell="cell", name=f"run {name[0]}"))
     sign(made.path, name, SIGNED)
     if process is not None:
-        made.write(Started(LocalHandle(process), 2.0, [0]))
+        made.write(JobStart(LocalHandle(process), 2.0, [0]))
     made.write(Progress(3.0, "training", 10, 640, 1.0, 1, 0.5, 4.0, {"val/loss": 0.25}))
     point = {"updates": 1, "samples": 32, "seconds": 0.5, "metrics": {"val/loss": 1.0}}
     made.curve.write_text(f"{json.dumps(point)}\n", encoding="utf-8")
@@ -95,10 +95,10 @@ def search(workspace: Workspace, name: str) -> SearchFolder:
     storage = f"journal:{made.path / 'study.journal'}"
     made.write(SearchRequest(name, 1.0, f"search {name[0]}", "e", workspace.tracking_uri(), "same", storage))
     made.write_body(body_of(SPEC))
-    made.write(Driving(ProcessId(2**22 - 1, 1, "gone"), 1.0))
+    made.write(DriverProcess(ProcessId(2**22 - 1, 1, "gone"), 1.0))
     made.write(SearchProgress(1.0, 1, 0, 3, 0.5, 0))
     made.write(SearchResult("finished", 2.0, "3 trials"))
-    launch.give(made, [{"batch_size": 64}])
+    search_requests.give(made, [{"batch_size": 64}])
     study = Study.open(storage, made.request().study, SPEC)
     study.finish(study.ask().number, [0.5])
     study.close()
@@ -167,8 +167,8 @@ def workspace(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A copy, whose one job that runs is this process's; nothing is started in it."""
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(tmp_path))
     monkeypatch.setattr(Starter, "prepare", lambda self, fresh: False)
-    monkeypatch.setattr(Drivers, "_drive", lambda self, folder: None)
-    monkeypatch.setattr(Recorder, "turn", lambda self: None)
+    monkeypatch.setattr(SearchDrivers, "_drive", lambda self, folder: None)
+    monkeypatch.setattr(LostJobRecorder, "poll", lambda self: None)
     monkeypatch.setattr(catalogue, "content_hash", lambda workspace: "0" * 16)
     done = subprocess.CompletedProcess([], 0, description().to_json(), "")
     monkeypatch.setattr(subprocess, "run", lambda *told, **more: done)
@@ -189,7 +189,7 @@ def restored(workspace: Workspace, pattern: str) -> None:
     for name in ("supervisor.json", "ui.json"):
         shutil.copy(workspace.root / "kept" / name, workspace.hidden / name)
     (workspace.hidden / "supervisor.lock").unlink(missing_ok=True)
-    reading.forget()
+    study_reader.forget()
     forget()
 
 
@@ -245,25 +245,25 @@ def listed(workspace: Workspace, broken: Path | None, capsys: pytest.CaptureFixt
 def everything_else(workspace: Workspace) -> None:
     """All that reads records goes on, and what is not hurt is as it was."""
     assert isinstance(catalogue.describe(workspace), Description)
-    states = {one.id: one.state() for one in queue.all_jobs(workspace)}
+    states = {one.id: one.state() for one in job_requests.all_jobs(workspace)}
     assert (states[WELL], states[ALIVE]) == ("waiting", "running")
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
-    turns.turn()
-    turns.turn()
+    turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
+    turns.run_once()
+    turns.run_once()
     assert WELL in turns.open
     assert ALIVE in turns.watches
     found = status(workspace)
     assert found is not None
     assert found.process == ProcessId.of()
-    assert waiting.waiting_reasons(workspace)[WELL]
+    assert waiting_jobs.waiting_reasons(workspace)[WELL]
     _pages(workspace)
     hurt = JobFolder(workspace.jobs / HURT)
     with suppress(ConfigError):
         hurt.content()
     with pytest.raises(ConfigError):  # it has no checkpoint, or is no job any more
-        queue.resume(workspace, hurt, description())
+        job_requests.resume(workspace, hurt, description())
     assert len(CurveTail(hurt).news()) <= 1
-    assert len(launch.waiting_points(SearchFolder(workspace.studies / HURT))) <= 1
+    assert len(search_requests.waiting_points(SearchFolder(workspace.studies / HURT))) <= 1
 
 
 def _pages(workspace: Workspace) -> None:
@@ -277,9 +277,9 @@ def _pages(workspace: Workspace) -> None:
     for one in shown.values():
         assert isinstance(one.trouble + one.best, str)
         with suppress(ConfigError):
-            reading.read(one.request.storage, one.request.study, SPEC)
+            study_reader.read(one.request.storage, one.request.study, SPEC)
     well = shown[WELL].request
-    assert [one.state for one in reading.read(well.storage, well.study, SPEC)] == ["finished"]
+    assert [one.state for one in study_reader.read(well.storage, well.study, SPEC)] == ["finished"]
     searches.find(workspace, HURT)
     Addresses.read(workspace)
     drafts.load(workspace, SavedDraft, "n", "c")
@@ -306,8 +306,8 @@ def test_a_record_of_a_newer_version_is_said_to_be_newer_and_left_alone(workspac
     assert error.newer
     why = "was written by a newer Scalebook (records of version 9; this one reads 1)"
     assert str(error) == f"{path}: {why}. Use that version here."
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
-    turns.turn()
+    turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
+    turns.run_once()
     assert hurt.state() == "failed"
     assert not (hurt.path / "result.json").exists()
     assert path.read_text(encoding="utf-8") == newer
@@ -317,8 +317,8 @@ def test_a_job_whose_owner_cannot_be_read_is_closed_for_it(workspace: Workspace)
     hurt = JobFolder(workspace.jobs / HURT)
     (hurt.path / "result.json").unlink()
     (hurt.path / "process.json").write_bytes(b"\0" * 200)
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
-    turns.turn()
+    turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
+    turns.run_once()
     result = records.load(hurt.path / "result.json", Result)
     assert result is not None
     assert "process.json is broken (no JSON" in result.cause
@@ -331,10 +331,10 @@ def test_a_job_is_met_once_its_request_is_mended(workspace: Workspace) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:50])
     forget()
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
-    turns.turn()
+    turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
+    turns.run_once()
     assert WELL not in turns.open
     path.write_bytes(content)
     turns._looked_around -= 10
-    turns.turn()
+    turns.run_once()
     assert WELL in turns.open

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import calibration
 from benchmarks.calibration import PAGE, PARTS, Row, Task, late_ones_finish, limit, machine_repairman, play, table
-from scalebook.training.ps.policy.clock import ClockSettings
-from scalebook.training.ps.policy.rules import Async, Sync
+from scalebook.training.engine.rules.clock_settings import ClockSettings
+from scalebook.training.engine.rules.update_rules import Async, Sync
 
 pytestmark = pytest.mark.long
 

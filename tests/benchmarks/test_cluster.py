@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.cluster import far_away
-from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.engine.rules.settings import Settings
 
 
 @pytest.mark.thorough

@@ -3,11 +3,11 @@
 import pytest
 
 from benchmarks.cluster_rates import Rate, cells, measured, planned, profile_of, row
-from scalebook.training.planning.links import NETWORKS
-from scalebook.training.planning.play import play
-from scalebook.training.ps.policy.clock import Distribution
-from scalebook.training.ps.policy.rules import Async
-from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.engine.rules.clock_settings import Distribution
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.update_rules import Async
+from scalebook.training.planner.links import NETWORKS
+from scalebook.training.planner.play import play
 from tests.cluster.namespaces import why_not
 
 BYTES = 2_678_824.0

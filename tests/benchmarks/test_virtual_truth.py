@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.virtual_truth import RULES, cells, failures, linear, planned, verdicts, virtual
 from benchmarks.worker_cost import Cost, calibrate
-from scalebook.training.planning.reliability import ComparedPlan
-from scalebook.training.ps.policy.rules import Softsync
+from scalebook.training.engine.rules.update_rules import Softsync
+from scalebook.training.planner.reliability import ComparedPlan
 
 COST = Cost(gradient_s=0.022, cv=0.02, server_s=0.0005)
 

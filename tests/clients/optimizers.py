@@ -28,10 +28,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from scalebook.training.ps.policy.limits import Limits
-from scalebook.training.strategies import AsyncPS
-from tests.training.strategies.contract.models import Plain
-from tests.training.strategies.small import loader, trainer
+from scalebook.training.engine.rules.run_limits import Limits
+from scalebook.training.lightning import AsyncPS
+from tests.training.lightning.async_ps.contract.models import Plain
+from tests.training.lightning.async_ps.small import loader, trainer
 
 Make = Callable[[list[torch.nn.Parameter]], Optimizer]
 NAMED: Final = {

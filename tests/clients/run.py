@@ -115,7 +115,7 @@ def where(stacks: str) -> str:
     for one in stacks.split("process ")[1:]:
         frames = re.findall(r'File ".*?([^/"]+/[^/"]+)", line (\d+) in (\w+)', one)
         at = next((frame for frame in frames if frame[0].startswith("strategies/")), frames[0] if frames else None)
-        if at is not None and at[0] != "strategies/process_watch.py":
+        if at is not None and at[0] != "lightning/processes/process_watch.py":
             places.append(f"{at[0]}:{at[1]} {at[2]}")
     return "; ".join(places)
 

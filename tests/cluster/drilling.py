@@ -11,12 +11,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from scalebook.training.ps import HostName
-from scalebook.training.ps.policy.rules import Async, Bounded, Rule, Softsync, Sync
-from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.engine import HostName
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync
 from tests.cluster.far_run import FarRun, kill, wait
 from tests.cluster.namespaces import Machines, Namespaces, Way, namespaces
-from tests.training.ps.accounts import Account
+from tests.training.engine.accounts import Account
 
 RULES: Final[tuple[Rule, ...]] = (Async(), Sync(), Bounded(2), Softsync(2))
 TOLD_S: Final = 6.0

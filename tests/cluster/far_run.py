@@ -19,23 +19,23 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.channel import ChannelLost, Reach
-from scalebook.training.ps.channel.door import Gone
-from scalebook.training.ps.channel.greeting import KEY_BYTES, Refused, Secret, Serving, serving
-from scalebook.training.ps.channel.lane import has_lane
-from scalebook.training.ps.channel.remote_end import RemoteEnd
-from scalebook.training.ps.channel.wire import listening
-from scalebook.training.ps.launch import Launch, anonymous_file
-from scalebook.training.ps.policy.settings import Settings
-from scalebook.training.ps.worker.joined import Joined
-from scalebook.training.strategies.processes import Lost, Reaction, run_workers
+from scalebook.training.engine.launch import Launch, anonymous_file
+from scalebook.training.engine.net.acceptor import WorkerGone
+from scalebook.training.engine.net.channel import ChannelLost, ProxyAddress
+from scalebook.training.engine.net.handshake import KEY_BYTES, Refused, Secret, ServerTls, serving
+from scalebook.training.engine.net.push_stream import has_lane
+from scalebook.training.engine.net.remote_end import RemoteEnd
+from scalebook.training.engine.net.wire import listening
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.worker.joined_worker import Joined
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 from tests.cluster.joins import Joins, Numbers
 from tests.cluster.namespaces import Machines
 from tests.cluster.wide import Wide, WideTables, fetch
-from tests.training.ps.accounts import Account, settle
-from tests.training.ps.accounts import Final as FinalState
-from tests.training.ps.trained import Trained
-from tests.training.strategies.machines import Machine
+from tests.training.engine.accounts import Account, settle
+from tests.training.engine.accounts import Final as FinalState
+from tests.training.engine.trained import Trained
+from tests.training.lightning.async_ps.machines import Machine
 
 RUN: Final = "a run"
 DEADLINE_S: Final = 20.0
@@ -77,7 +77,7 @@ class FarRun:
         self._trained: Trained = WideTables(workers) if tables else Wide(workers)
         self._secret = Secret(os.urandom(KEY_BYTES))
         self._late = int(has_lane(settings) and not tables)  # pushes under way when one returns, of who is away
-        self._tls: Serving | None = serving() if tls else None
+        self._tls: ServerTls | None = serving() if tls else None
         self._reach = reach or (lambda _worker, port: (machines.addresses[0], port))
         self.pushes, self.ports, self.lives = (Numbers(workers, "q") for _ in range(3))
         self._admitted, self._over = Numbers(workers, "q"), Numbers(1, "q")
@@ -118,7 +118,7 @@ class FarRun:
                 assert isinstance(joined, Joined)
                 return self._train(0, joined, model)
             self.stand_ins[worker] = os.getpid()
-            with contextlib.suppress(Gone):
+            with contextlib.suppress(WorkerGone):
                 model, optimizer = self._made()
                 posts[worker].serve([optimizer], DEADLINE_S, DEADLINE_S, model, lost=_end_at_once)
                 return None
@@ -130,7 +130,7 @@ class FarRun:
             model, optimizer = self._made()
             launch.server(server, DEADLINE_S).serve([optimizer], model)
 
-        def lost(one: Lost) -> Reaction:
+        def lost(one: LostProcess) -> Reaction:
             if one.role == "server":
                 self.told_here[0] = time.monotonic()
                 return Reaction.RESTART
@@ -154,7 +154,7 @@ class FarRun:
         signal.signal(signal.SIGTERM, _leave)
         self.pids[worker] = os.getpid()
         wait(lambda: self.ports[worker] > 0)
-        reach = Reach(*self._reach(worker, self.ports[worker]), self._secret, self._tls is not None)
+        reach = ProxyAddress(*self._reach(worker, self.ports[worker]), self._secret, self._tls is not None)
         end = None
         try:
             end = RemoteEnd(reach, RUN, self._settings, worker, self._machines.count, DEADLINE_S)

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from scalebook.training.ps.launch import Launch
-from scalebook.training.strategies.peer_monitor import PeerMonitor
+from scalebook.training.engine.launch import Launch
+from scalebook.training.lightning.processes.peer_monitor import PeerMonitor
 
 
 class Numbers:

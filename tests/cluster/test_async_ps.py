@@ -13,15 +13,15 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from scalebook.training.failures import NodeLost
-from scalebook.training.ps.policy.limits import Limits
-from scalebook.training.strategies import AsyncPS
+from scalebook.training.base.failures import NodeLost
+from scalebook.training.engine.rules.run_limits import Limits
+from scalebook.training.lightning import AsyncPS
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Listening, Machines, Namespaces
-from tests.training.strategies.machines import Machine, by_hand, together
-from tests.training.strategies.small import diaries, fit, trainer
-from tests.training.strategies.test_async_nodes import trained
+from tests.training.lightning.async_ps.machines import Machine, by_hand, together
+from tests.training.lightning.async_ps.small import diaries, fit, trainer
+from tests.training.lightning.async_ps.test_async_nodes import trained
 
 pytestmark = pytest.mark.long
 TOLD_S = 6.0

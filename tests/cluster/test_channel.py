@@ -8,17 +8,17 @@ import torch
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from scalebook.training.ps.channel.greeting import serving
-from scalebook.training.ps.channel.wire import listening
-from scalebook.training.ps.launch import Launch
-from scalebook.training.ps.policy.rules import Async
-from scalebook.training.ps.policy.settings import Settings
+from scalebook.training.engine.launch import Launch
+from scalebook.training.engine.net.handshake import serving
+from scalebook.training.engine.net.wire import listening
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.update_rules import Async
 from tests.cluster.drilling import Kind, drill, scene
 from tests.cluster.far_run import FarRun
 from tests.cluster.namespaces import Listening, Machines, Namespaces
-from tests.training.ps.accounts import Account
-from tests.training.ps.channel.far import DEADLINE_S, Far
-from tests.training.ps.channel.test_exact import SHAPES, adam, assert_same, fresh, in_one_process, momentum, train
+from tests.training.engine.accounts import Account
+from tests.training.engine.net.far import DEADLINE_S, Far
+from tests.training.engine.net.test_exact import SHAPES, adam, assert_same, fresh, in_one_process, momentum, train
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Sparse invariant checks")]
 

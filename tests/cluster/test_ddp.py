@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from lightning.pytorch import Callback
 
-from scalebook.training.failures import NodeLost
-from scalebook.training.ps.channel import mailbox
-from scalebook.training.ps.channel.wire import DEAD_S
-from scalebook.training.strategies import DDP, node_monitors
+from scalebook.training.base.failures import NodeLost
+from scalebook.training.engine.net import mailbox
+from scalebook.training.engine.net.wire import DEAD_S
+from scalebook.training.lightning import DDP
+from scalebook.training.lightning.processes import node_monitors
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Machines, Namespaces
-from tests.training.strategies.machines import Machine, by_hand, together
-from tests.training.strategies.small import fit, trainer
-from tests.training.strategies.test_ddp_nodes import agree, trained
+from tests.training.lightning.async_ps.machines import Machine, by_hand, together
+from tests.training.lightning.async_ps.small import fit, trainer
+from tests.training.lightning.ddp.test_ddp_nodes import agree, trained
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Using `DistributedSampler`")]
 ENDED_S = 6.0

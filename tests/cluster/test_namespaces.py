@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from scalebook.training.ps.channel import wire
-from scalebook.training.ps.channel.wire import connected, listening, set_up
+from scalebook.training.engine.net import wire
+from scalebook.training.engine.net.wire import connected, listening, set_up
 from tests.cluster.namespaces import NAMES, PREFIX, Listening, Namespaces, Way, clear_stale, namespaces
 
 PATIENCE_S = 0.6

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from typing_extensions import override
 
-from tests.training.ps.trained import SHARED_ROW, Model, Tables, Trained
+from tests.training.engine.trained import SHARED_ROW, Model, Tables, Trained
 
 WIDE = 2000
 """Of float64: 16 kB for each worker."""

@@ -17,8 +17,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from scalebook.app.serving.access import Access
 from scalebook.app.serving.addresses import Addresses
-from scalebook.training.jobs import supervising
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import supervisor_handle
 from tests.poison import poison, ran
 from tests.ports import kernels_choice
 from tests.prepared import Prepared
@@ -126,7 +126,7 @@ def serve(
 
 def end_supervisor(workspace: Workspace) -> None:
     """Nothing of a test may outlive it: the supervisor with all its runs."""
-    if found := supervising.running(workspace):
+    if found := supervisor_handle.running(workspace):
         main = psutil.Process(found.pid)
         family = [main, *main.children(recursive=True)]
         for one in family:

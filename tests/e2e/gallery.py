@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scalebook.training.config import catalogue
-from scalebook.training.config.identity import config_hash
-from scalebook.training.config.search.types import RateRule
-from scalebook.training.export.gather import gather
-from scalebook.training.export.html_file import as_html
-from scalebook.training.files import yaml
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, Progress
+from scalebook.training.base.files import yaml
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.search.types import RateRule
+from scalebook.training.jobs.job_folder import JobFolder, Progress
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.notebook import edit, store
-from scalebook.training.search.folder import SearchFolder
+from scalebook.training.notebook.export.gather import gather
+from scalebook.training.notebook.export.html_file import as_html
+from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import SETTINGS, Workspace
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import open_store
 from tests.app import searches
 from tests.app.plan.planned import keep
 from tests.app.recorded import config, record
@@ -68,7 +68,7 @@ trials: 200
 BROKEN = "---\ntitle: Half written\n---\nA cell that cannot be read.\n\n```yaml experiment=torn\nconfig: [1\n```\n"
 CROWD = "---\ntitle: Too many\n---\n# A thousand workers\n\n```yaml experiment=thousand\n{}```\n"
 PLAYED = {
-    "class_path": "scalebook.training.strategies.AsyncPS",
+    "class_path": "scalebook.training.lightning.AsyncPS",
     "init_args": {"rule": "async", "host": "virtual", "clock": {"gradient_s": 0.1}},
 }
 CELLS: dict[str, dict[str, Any]] = {

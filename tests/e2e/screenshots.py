@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
 from tests.e2e.audit import SERIOUS, findings
 from tests.e2e.conftest import ARGUMENTS, Served, chromium, end_supervisor, serve
 from tests.e2e.gallery import OPENED, Gallery, ask_for_trust, exported, filled

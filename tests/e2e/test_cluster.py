@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from scalebook.training.jobs.queue import all_jobs
-from scalebook.training.trust import trust
-from scalebook.training.workspace import SETTINGS, Workspace
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.jobs.job_requests import all_jobs
 from tests.e2e.conftest import Served, end_supervisor, serve
 from tests.e2e.test_journey import wait_until_finished
 from tests.prepared import Prepared
-from tests.training.jobs.executors.cluster.conftest import NO_RAY, Place
-from tests.training.jobs.executors.cluster.test_executor import leave
+from tests.training.cluster.conftest import NO_RAY, Place
+from tests.training.cluster.test_ray_executor import leave
 
 pytestmark = [
     pytest.mark.cluster,

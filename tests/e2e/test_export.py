@@ -4,8 +4,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from scalebook.training.export.document import CellHead, DataTable, Document, Written
-from scalebook.training.export.html_file import as_html
+from scalebook.training.notebook.export.document import CellHead, DataTable, Document, UserMarkdown
+from scalebook.training.notebook.export.html_file import as_html
 
 HEAD = [
     "experiment", "strategy", "workers x batch", "learning rate", "best", "to 0.97: updates", "samples", "seconds",
@@ -19,7 +19,7 @@ CLIPPED = "[...document.querySelectorAll('.wide')].map(one => one.scrollWidth - 
 
 
 def test_the_widest_table_is_in_sight_and_formulas_have_a_size(page: Page, tmp_path: Path) -> None:
-    note = Written("# Formulas\n\nPrices $<1$ and\n\n$$\n\\sum_i x_i\n$$\n")
+    note = UserMarkdown("# Formulas\n\nPrices $<1$ and\n\n$$\n\\sum_i x_i\n$$\n")
     table = DataTable(HEAD, [ROW] * 3, range(2, len(HEAD)), 0)
     document = Document("Formulas", "a.md", note.source, "today", [note, CellHead("comparison", "c"), table])
     path = tmp_path / "exported.html"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from scalebook.training.workspace import SETTINGS, Workspace
+from scalebook.training.base.workspace import SETTINGS, Workspace
 from tests.e2e.conftest import Served, end_supervisor, serve
 from tests.e2e.steps import fill
 from tests.e2e.test_journey import choose, wait_until_finished

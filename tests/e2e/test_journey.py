@@ -10,10 +10,10 @@ from playwright.sync_api import Page, expect
 
 from scalebook.app.runs import records as run_records
 from scalebook.app.serving.child import answers
-from scalebook.training.jobs.queue import all_jobs
+from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.run_reader import RunReader
 from tests.e2e.conftest import Served
 from tests.e2e.steps import fill
 
@@ -61,7 +61,7 @@ def wait_until_finished(page: Page) -> None:
 
 def test_a_blank_form_becomes_a_run_with_progress_curves_and_what_each_worker_does(page: Page, served: Served) -> None:
     run = runs["async"] = compose_and_run(
-        page, served, "Parameter server", "class_path: scalebook.training.ps.policy.rules.Bounded", bound=3
+        page, served, "Parameter server", "class_path: scalebook.training.engine.rules.update_rules.Bounded", bound=3
     )
     expect(page.locator(".sb-chip").first).to_have_text(re.compile("waiting|running"))
     expect(page.locator("[data-testid=stProgress]")).to_contain_text(

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect
 
 from scalebook.app.navigation import PLACES
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import open_store
 from tests.e2e.audit import SERIOUS, findings
 from tests.e2e.conftest import Served, end_supervisor, serve
 from tests.e2e.gallery import Gallery, ask_for_trust, ask_no_more, filled

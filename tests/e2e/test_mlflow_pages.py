@@ -9,10 +9,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from scalebook.app.shared import links
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.trust import trust
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
 from tests.odd_lab import FILES, NOTEBOOK
 

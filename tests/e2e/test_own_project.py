@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from scalebook.training.trust import trusted
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.trust import trusted
+from scalebook.training.base.workspace import Workspace
 from tests.e2e.conftest import Served, end_supervisor, serve
 from tests.e2e.steps import fill
 from tests.e2e.test_journey import choose, wait_until_finished

@@ -8,9 +8,9 @@ from playwright.sync_api import Locator, Page, expect
 
 from scalebook.app.search import data as searches
 from scalebook.training.notebook import store
-from scalebook.training.search import launch
+from scalebook.training.search import search_requests
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.run_reader import RunReader
 from tests.e2e.conftest import Served
 from tests.e2e.steps import TINY, fill
 
@@ -55,7 +55,7 @@ def test_a_search_is_set_up_watched_and_its_best_point_used(page: Page, served: 
     best = notebook.experiment("tiny-batch-size-best")
     assert best is not None
     assert best.config["lr_scaling"]["rule"] == "linear"
-    assert launch.of_cell(served.workspace, "searching.md", "tiny-batch-size") == found.folder
+    assert search_requests.of_cell(served.workspace, "searching.md", "tiny-batch-size") == found.folder
 
 
 def _set_up(page: Page) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.child import LOOPBACK, answers
-from scalebook.training.jobs import supervising
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.process import alive
-from scalebook.training.workspace import Workspace
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
 from tests.ports import kernels_choice
 from tests.prepared import Prepared
@@ -103,12 +103,12 @@ def _tells_its_address(workspace: Workspace, served: Served) -> None:
 
 
 def _replaces_its_supervisor(workspace: Workspace, served: Served) -> None:
-    before = supervising.running(workspace)
+    before = supervisor_handle.running(workspace)
     assert before is not None
     os.kill(before.pid, signal.SIGKILL)
     deadline = time.monotonic() + END_DEADLINE_S
     while time.monotonic() < deadline:
-        now = supervising.running(workspace)
+        now = supervisor_handle.running(workspace)
         if now is not None and now != before and REPLACED in served.printed():
             return
         time.sleep(0.05)

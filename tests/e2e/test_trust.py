@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from scalebook.app.serving.child import LOOPBACK
-from scalebook.training.trust import trusted, withdraw
+from scalebook.training.base.trust import trusted, withdraw
 from tests.e2e.conftest import Served
 from tests.training.benches import wait_for
 

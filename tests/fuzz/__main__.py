@@ -8,9 +8,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from scalebook.training.config.catalogue import describe
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.tracking.run_start import open_store
 from tests.fuzz.targets import TARGETS, Finding, tried
 
 

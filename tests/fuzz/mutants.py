@@ -6,15 +6,15 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from scalebook.training.errors import ConfigError
-from scalebook.training.files import yaml
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
 
 VALUES: Final[tuple[Any, ...]] = (
     None, True, False, 0, -1, 1, 2, 10**17, -(10**17), 2**31, 2**63 - 1, 0.0, -0.0, 0.5, 1e-300, 1e299, 1e308,
     float("inf"), float("-inf"), float("nan"), "", " ", "x", "nan", "null", "true", "1e-3", "²", "१२", "a.b.c", "..", ".",
     "/", "~", "http://127.0.0.1:9/x", "both ' and \"", "`tick`", "line\nline", "\x07\x1b[31m", "x" * 3000, "日本", "\u2028",
     [], {}, [[]], [{}], {"a": 1}, [1, "a", None], {"class_path": "x"}, {"class_path": 1}, {"class_path": None},
-    {"init_args": {}}, {"class_path": "scalebook.training.models.MLPClassifier", "init_args": []}, {"values": []}, {"int": [1, 2]},
+    {"init_args": {}}, {"class_path": "scalebook.training.zoo.models.MLPClassifier", "init_args": []}, {"values": []}, {"int": [1, 2]},
     {"int": [2, 1]}, {"uniform": [0, float("inf")]}, {"log_uniform": [0, 1]}, {"grid": [1, 1]}, {"powers_of_two": [3, 5]},
     {"values": [{}, [], None, True]}, [[1, 2], [3]], {1: 2}, {None: None}, {True: False}, {1.5: "x"}, {"": ""},
     "AsyncPS", "ddp", "auto", "tpe", "grid", "gp", "val/loss", [0.9, 0.999], "00:00:10:00", "99:99:99:99",

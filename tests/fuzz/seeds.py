@@ -1,13 +1,12 @@
 """What the mutants are made from: texts with all that configs, searches and notebooks may say."""
-# ruff: noqa: E501 - tables
 
 from typing import Final
 
 CONFIG: Final = """seed_everything: 3
 threads: 2
 trainer:
-  strategy: {class_path: scalebook.training.strategies.AsyncPS, init_args: {workers: 2, rule: {class_path: Bounded, init_args: {bound: 3}}}}
-  devices: 2
+  strategy: {class_path: scalebook.training.lightning.AsyncPS, init_args: {workers: 2, rule: {class_path: Bounded,
+  init_args: {bound: 3}}}} devices: 2
   max_epochs: 3
   max_time: 00:00:10:00
   callbacks: []
@@ -15,7 +14,7 @@ trainer:
   gradient_clip_val: 0.5
   val_check_interval: 0.5
   accelerator: cpu
-model: {class_path: scalebook.training.models.MLPClassifier, init_args: {hidden: 16}}
+model: {class_path: scalebook.training.zoo.models.MLPClassifier, init_args: {hidden: 16}}
 data: {class_path: Digits, init_args: {batch_size: 32}}
 optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.001, betas: [0.9, 0.999]}}
 lr_scheduler: {class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 3}}

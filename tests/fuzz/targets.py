@@ -14,21 +14,21 @@ from typing import Any, Final
 
 from scalebook.app.navigation import PLACES
 from scalebook.app.runs import data as runs
-from scalebook.app.runs.records import KeptReader
+from scalebook.app.runs.records import CachingReader
 from scalebook.app.runs.run_query import RunQuery, groups, shown
 from scalebook.app.search import data as searches
 from scalebook.app.shared import notebooks
-from scalebook.training.__main__ import main
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
-from scalebook.training.config.search.definition import read_search
-from scalebook.training.config.search.point import resolve, summary
-from scalebook.training.config.search.types import SearchSpec
-from scalebook.training.errors import ConfigError
-from scalebook.training.files import yaml
-from scalebook.training.jobs import queue
-from scalebook.training.search import launch
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.main import main
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.definition import read_search
+from scalebook.training.experiments.search.point import resolve, summary
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.jobs import job_requests
+from scalebook.training.search import search_requests
 from tests.fuzz import seeds
 from tests.fuzz.mutants import PIECES, VALUES, bent, mutant
 
@@ -120,9 +120,9 @@ def address(workspace: Workspace, rng: random.Random) -> bytes:
     with contextlib.suppress(KeyError):
         reader.run(told)
     with contextlib.suppress(ConfigError):
-        queue.find(workspace, told)
+        job_requests.find(workspace, told)
     with contextlib.suppress(ConfigError):
-        launch.find(workspace, told)
+        search_requests.find(workspace, told)
     searches.find(workspace, told)
     return told.encode("utf-8", "replace")
 
@@ -166,8 +166,8 @@ def _spec(description: Description, kept: list[SearchSpec] = []) -> SearchSpec: 
 
 
 @cache
-def _reader(address: str) -> KeptReader:
-    return KeptReader(address)
+def _reader(address: str) -> CachingReader:
+    return CachingReader(address)
 
 
 def _command(*argv: str) -> None:

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from scalebook.training.__main__ import main
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.main import main
 from tests.fuzz import seeds
 from tests.fuzz.targets import TARGETS, tried
 

@@ -14,11 +14,11 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from torch.nn import Linear, Parameter, ReLU, Sequential
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from scalebook.training.ps import Settings, SharedRun, join
-from scalebook.training.ps.policy.local import Downpour
-from scalebook.training.ps.policy.rules import Bounded, Softsync, Sync
-from scalebook.training.strategies import DDP, AsyncPS
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.engine import Settings, SharedRun, join
+from scalebook.training.engine.rules.local_steps import Downpour
+from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
+from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.lightning.processes.processes import run_workers
 from tests.gpu.models import Dyadic, Pictures, exact_weights, flat, make_trainer, numbers, pictures
 from tests.gpu.running import Check, Machine
 

@@ -12,17 +12,17 @@ from torch.nn import Parameter
 from torch.optim import SGD
 from typing_extensions import override
 
-from scalebook.training.callbacks.device_steps import DeviceSteps
-from scalebook.training.failures import FailureClass, classify
-from scalebook.training.ps import Settings, SharedRun, join
-from scalebook.training.ps.memory.device import Device, Mark, Registered, device_of
-from scalebook.training.ps.worker.end import Need
-from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.base.failures import FailureClass, classify
+from scalebook.training.engine import Settings, SharedRun, join
+from scalebook.training.engine.memory.device import Device, Mark, Registered, device_of
+from scalebook.training.engine.worker.worker_end import MemoryNeed
+from scalebook.training.lightning import AsyncPS
+from scalebook.training.lightning.callbacks.device_steps import DeviceSteps
+from scalebook.training.lightning.processes.processes import run_workers
 from tests.gpu.kills import await_free, free_share
 from tests.gpu.models import Dyadic, make_trainer, numbers
 from tests.gpu.running import Check, Machine
-from tests.training.ps.late_device import LateDevice
+from tests.training.engine.late_device import LateDevice
 
 SLEEP_S: Final = 0.05
 BATCHES: Final = 12
@@ -99,15 +99,15 @@ class Stepping(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self.steps is None:
             self.steps = DeviceSteps(device_of([*pl_module.parameters()]))
-        self.steps.begin(0.0)
+        self.steps.begin_step(0.0)
 
     def on_train_batch_end(self, *_: Any) -> None:
         assert self.steps is not None
-        self.steps.end()
+        self.steps.end_step()
 
     def on_train_end(self, *_: Any) -> None:
         assert self.steps is not None
-        self.seconds = self.steps.taken(wait=True).computing
+        self.seconds = self.steps.pop_seconds(wait=True).computing
 
 
 def steps_of_one_process_are_timed_so(machine: Machine, folder: Path) -> str:
@@ -198,9 +198,9 @@ class Counted(Device):
 
 def pinned_bytes_are_planned(machine: Machine, folder: Path) -> str:
     """Two workers page-lock no more than 1.05 of what is said before the start, torch's own cache included."""
-    run, needs = SharedRun(2, Settings()), list[Need]()
+    run, needs = SharedRun(2, Settings()), list[MemoryNeed]()
 
-    def body(worker: int) -> tuple[int, int, Need | None]:
+    def body(worker: int) -> tuple[int, int, MemoryNeed | None]:
         parameter = Parameter(torch.zeros(FLOATS[machine.device], device=machine.device))
         device = Counted(device_of([parameter]) if machine.device == "cuda" else LateDevice(worker))
         joined = join(run, run.member(worker, DEADLINE_S), [SGD([parameter], lr=1.0)], needs.append, device=device)

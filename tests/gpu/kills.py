@@ -12,11 +12,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import Strategy
 from torch import Tensor
 
-from scalebook.training.failures import FailureClass, WorkerLost, classify
-from scalebook.training.ps.policy.limits import Limits
-from scalebook.training.strategies import DDP, AsyncPS
-from scalebook.training.strategies.process_watch import descendants
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.base.failures import FailureClass, WorkerLost, classify
+from scalebook.training.engine.rules.run_limits import Limits
+from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.lightning.processes.process_watch import descendants
+from scalebook.training.lightning.processes.processes import run_workers
 from tests.gpu.models import Dyadic, exact_weights, flat, make_trainer, numbers
 from tests.gpu.running import Check, Machine
 

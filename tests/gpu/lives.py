@@ -12,10 +12,10 @@ from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from scalebook.training.failures import WorkerLost
-from scalebook.training.ps.policy.limits import Limits
-from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.process_watch import descendants
+from scalebook.training.base.failures import WorkerLost
+from scalebook.training.engine.rules.run_limits import Limits
+from scalebook.training.lightning import AsyncPS
+from scalebook.training.lightning.processes.process_watch import descendants
 from tests.gpu.kills import NEVER, KillOnce, await_free, free_share, kill_this
 from tests.gpu.models import (
     BATCH,

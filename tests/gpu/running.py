@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
-from scalebook.training.failures import WorkerLost
-from scalebook.training.strategies.process_watch import descendants
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.base.failures import WorkerLost
+from scalebook.training.lightning.processes.process_watch import descendants
+from scalebook.training.lightning.processes.processes import run_workers
 
 TAIL = 30  # lines of a failed check's log
 

@@ -10,8 +10,8 @@ from typing import Final
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from scalebook.training.strategies import DDP, AsyncPS
-from scalebook.training.strategies.process_watch import descendants
+from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.lightning.processes.process_watch import descendants
 from tests.gpu.costs import typed
 from tests.gpu.kills import Greedy, KillOnce, await_free, free_share
 from tests.gpu.models import Dyadic, exact_weights, flat, make_trainer, numbers

@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.nn import Parameter, ParameterList
 
-from scalebook.training.strategies import AsyncPS
+from scalebook.training.lightning import AsyncPS
 from tests.gpu.models import RATE, Dyadic, integers, make_trainer, numbers
 from tests.gpu.running import Check, Machine
 

@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy, dropout
 from torch.optim import SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
-from scalebook.training.ps.policy.clock import ClockSettings
-from scalebook.training.ps.policy.codecs import Bf16, Int8
-from scalebook.training.ps.policy.local import DiLoCo, Elastic, LocalSGD
-from scalebook.training.strategies import AsyncPS
+from scalebook.training.engine.rules.clock_settings import ClockSettings
+from scalebook.training.engine.rules.codecs import Bf16, Int8
+from scalebook.training.engine.rules.local_steps import DiLoCo, Elastic, LocalSGD
+from scalebook.training.lightning import AsyncPS
 from tests.gpu.models import (
     BATCH,
     RATE,

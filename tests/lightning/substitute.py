@@ -14,10 +14,10 @@ from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer.states import TrainerStatus
 from typing_extensions import override
 
-from scalebook.training.ps.policy.limits import Limits
-from scalebook.training.strategies.async_ps import AsyncPS
-from scalebook.training.strategies.launcher import AroundFork
-from scalebook.training.strategies.tuners import is_finder
+from scalebook.training.engine.rules.run_limits import Limits
+from scalebook.training.lightning.async_ps.async_ps import AsyncPS
+from scalebook.training.lightning.processes.strategy_launcher import AroundFork
+from scalebook.training.lightning.tuners import is_finder
 
 Way = Literal["one", "two", "sync", "plain", "fork"]
 BASELINES: dict[Way, Way] = {"one": "plain", "two": "fork", "sync": "fork"}
@@ -89,7 +89,7 @@ class OneWorker(AsyncPS):
 
 def _is_ours(callback: Callback) -> bool:
     """Whether the strategy has put it among the worker's callbacks."""
-    return type(callback).__module__.startswith("scalebook.training.strategies.")
+    return type(callback).__module__.startswith("scalebook.training.lightning.async_ps.")
 
 
 def strategy(way: Way) -> dict[str, Any]:

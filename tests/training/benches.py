@@ -13,13 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
-from scalebook.training.jobs import supervising
-from scalebook.training.jobs.executors.local.warming import RUNNER
-from scalebook.training.jobs.folder import JobFolder, JobRequest
+from scalebook.training.base.trust import JOB, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import supervisor_handle
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest
+from scalebook.training.jobs.local.fork_server_client import RUNNER
 from scalebook.training.jobs.process import ProcessId, alive, send, session
 from scalebook.training.supervisor.search_drivers import DRIVER
-from scalebook.training.trust import JOB, sign
-from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
 
 DEADLINE_S = 60.0
@@ -88,19 +88,19 @@ class Bench:
         options += ["--driver", driver]
         for key, value in told.items():
             options += [f"--{key.replace('_', '-')}", str(value)]
-        found = supervising.ensure(self.workspace, options)
+        found = supervisor_handle.ensure(self.workspace, options)
         if found not in self.supervisors:
             self.supervisors.append(found)
         return found
 
     def warm(self) -> ProcessId:
         """The warm process of the living supervisor."""
-        now = supervising.running(self.workspace)
+        now = supervisor_handle.running(self.workspace)
         assert now is not None
         children = [
             child
             for child in psutil.Process(now.pid).children()
-            if "scalebook.training.jobs.executors.local.warm" in child.cmdline()
+            if "scalebook.training.jobs.local.fork_server" in child.cmdline()
         ]
         assert len(children) == 1, children
         return ProcessId.of(children[0].pid)
@@ -115,7 +115,7 @@ class Bench:
 
 def clear(workspace: Workspace, supervisors: Iterable[ProcessId] = ()) -> None:
     """End the supervisor, then every job that it left; fails if it does not go when asked."""
-    now = supervising.running(workspace)
+    now = supervisor_handle.running(workspace)
     leaving = {*supervisors, *([now] if now is not None else [])}
     for process in leaving:
         send(process, signal.SIGTERM)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
 from tests.prepared import Prepared
 from tests.training.benches import bench as bench
 from tests.training.searching import driver as driver

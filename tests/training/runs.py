@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from scalebook.training.config.catalogue import describe
-from scalebook.training.jobs.folder import JobFolder
-from scalebook.training.jobs.queue import submit
-from scalebook.training.runner import run_job
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.runner import run_job
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.job_requests import submit
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 
 ASYNC: dict[str, Any] = {"class_path": "AsyncPS", "init_args": {"workers": 2}}
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.config.description import Description
-from scalebook.training.safe_path import HOME, environment, python
-from scalebook.training.search import launch
-from scalebook.training.search.folder import ENDED, SearchFolder
-from scalebook.training.search.study.reading import read
+from scalebook.training.base.safe_path import HOME, environment, python
+from scalebook.training.experiments.description import Description
+from scalebook.training.search import search_requests
+from scalebook.training.search.search_folder import ENDED, SearchFolder
+from scalebook.training.search.study.study_reader import read
 from scalebook.training.search.study.trials import TrialRecord
 from tests.training.benches import Bench, bench, wait_for
 from tests.training.search.forked_driver import SOCKET
@@ -25,8 +25,8 @@ FORKED = "tests.training.search.forked_driver"
 BASE: dict[str, Any] = {
     "seed_everything": 1,
     "trainer": {"max_epochs": 4, "accelerator": "cpu"},
-    "model": {"class_path": "scalebook.training.models.MLPClassifier"},
-    "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
+    "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
+    "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
     "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
 }
 SPACE = {"batch_size": {"powers_of_two": [16, 256]}, "learning_rate": {"log_uniform": [0.001, 1.0]}}
@@ -40,7 +40,7 @@ class Range:
 
     def start(self, name: str = "a search", **body: Any) -> SearchFolder:
         told = {"config": BASE, "space": SPACE, "objective": "val/loss", "trials": 6, "sampler": "random", **body}
-        return launch.start(self.bench.workspace, told, None, name=name, description=self.description)
+        return search_requests.start(self.bench.workspace, told, None, name=name, description=self.description)
 
     def until_ended(self, folder: SearchFolder) -> str:
         wait_for(lambda: folder.state() in ENDED, f"{folder.request().name} to end: {_log(folder)}")

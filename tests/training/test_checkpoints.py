@@ -12,16 +12,16 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from scalebook.training.__main__ import main
-from scalebook.training.cli import TrainingCLI
-from scalebook.training.config.description import Description
-from scalebook.training.errors import ConfigError
-from scalebook.training.files import yaml
-from scalebook.training.jobs.queue import submit
-from scalebook.training.runner import run_job
-from scalebook.training.strategies import AsyncPS
-from scalebook.training.strategies.ddp import DDP
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.lightning_cli import TrainingCLI
+from scalebook.training.cli.main import main
+from scalebook.training.cli.runner import run_job
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs.job_requests import submit
+from scalebook.training.lightning import AsyncPS
+from scalebook.training.lightning.ddp.ddp import DDP
 from tests.training.runs import ASYNC, config
 
 pytestmark = pytest.mark.long

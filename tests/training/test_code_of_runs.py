@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.claims.evidence import Witness
-from scalebook.training.claims.judging import judge_all
-from scalebook.training.claims.table import text
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
 from scalebook.training.notebook import store
+from scalebook.training.notebook.claims.claim_table import text
+from scalebook.training.notebook.claims.evidence import EvidenceReader
+from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.comparison import compare
 from scalebook.training.notebook.results import SeedResult, results
 from scalebook.training.notebook.store import Stored
-from scalebook.training.search import launch
-from scalebook.training.search.folder import SearchFolder, all_searches
+from scalebook.training.search import search_requests
+from scalebook.training.search.search_folder import SearchFolder, all_searches
 from scalebook.training.tracking import names, notes
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.trust import trust
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from tests.describing import fork_descriptions, forked
 from tests.odd_lab import FILES, NOTEBOOK
 from tests.prepared import Prepared
@@ -65,7 +65,7 @@ class Lab:
         nb = self.stored.notebook
         (cell,) = nb.searches()
         asked = self.search().request()
-        return launch.stale(asked.identity, asked.modules, cell.body, nb.base(cell), self.description)
+        return search_requests.stale(asked.identity, asked.modules, cell.body, nb.base(cell), self.description)
 
     def artifacts(self, run_id: str) -> list[str]:
         folder = self.workspace.artifacts / run_id / "artifacts" / names.MODULES
@@ -73,7 +73,7 @@ class Lab:
 
     def verdict(self, claim: str) -> str:
         nb = self.stored.notebook
-        witness = Witness(self.workspace, self.reader, NOTEBOOK, nb, self.description)
+        witness = EvidenceReader(self.workspace, self.reader, NOTEBOOK, nb, self.description)
         return text(judge_all(witness)[claim])
 
 
@@ -178,15 +178,15 @@ def test_what_is_stale_runs_again_and_a_search_of_other_code_begins_anew(lab: La
     first, study = lab.run().id, lab.search().id
     done = forked("notebook", "run", "--stale", str(lab.root / NOTEBOOK), timeout_s=DEADLINE_S)
     assert "Nothing is stale" in done.stdout
-    assert launch.start(*_asked(lab), name="raten", **_where(lab)).id == study, "it goes on"  # type: ignore[arg-type]
+    assert search_requests.start(*_asked(lab), name="raten", **_where(lab)).id == study, "it goes on"  # type: ignore[arg-type]
     lab.write("mein_paket/werkzeug.py", "\n# other code\n")
     done = forked("notebook", "run", "--stale", str(lab.root / NOTEBOOK), timeout_s=DEADLINE_S)
     assert (done.returncode, "1 of 1 runs finished" in done.stdout) == (0, True), done.stderr
     assert lab.run().id != first
     assert lab.result().changed == ""
-    made = launch.start(*_asked(lab), name="raten", **_where(lab))  # type: ignore[arg-type]
+    made = search_requests.start(*_asked(lab), name="raten", **_where(lab))  # type: ignore[arg-type]
     assert made.id != study
-    launch.stop(made)
+    search_requests.stop(made)
     lab.write("mein_paket/werkzeug.py")
     assert lab.run().id == first, "what was undone has its results again"
 

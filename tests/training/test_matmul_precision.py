@@ -8,22 +8,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from scalebook.training.cli import TrainingCLI
-from scalebook.training.config.complete import complete
-from scalebook.training.config.description import Description
-from scalebook.training.config.identity import config_hash
-from scalebook.training.config.validate import validate
-from scalebook.training.files import yaml
-from scalebook.training.models import MLPClassifier
+from scalebook.training.base.files import yaml
+from scalebook.training.cli.lightning_cli import TrainingCLI
+from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.validate import validate
+from scalebook.training.zoo.models import MLPClassifier
 from tests.training.runs import config
 
 KEY = "float32_matmul_precision"
 STRATEGIES: dict[str, Any] = {
     "auto": "auto",
-    "ddp": "scalebook.training.strategies.DDP",
-    "async": {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"workers": 2}},
+    "ddp": "scalebook.training.lightning.DDP",
+    "async": {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"workers": 2}},
     "virtual": {
-        "class_path": "scalebook.training.strategies.AsyncPS",
+        "class_path": "scalebook.training.lightning.AsyncPS",
         "init_args": {"workers": 2, "host": "virtual", "clock": {"gradient_s": 0.1}},
     },
 }

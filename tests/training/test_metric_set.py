@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.trust import trust
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from tests.describing import fork_descriptions, forked
 from tests.prepared import Prepared
 from tests.training.benches import clear

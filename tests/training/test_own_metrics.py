@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.runs.remarks import turn
-from scalebook.training.claims.evidence import Witness
-from scalebook.training.claims.judging import judge_all
-from scalebook.training.claims.table import text
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.description import Description
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import Description
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import ClaimCell, ComparisonCell
+from scalebook.training.notebook.claims.claim_table import text
+from scalebook.training.notebook.claims.evidence import EvidenceReader
+from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.comparison import compare, compare_runs
-from scalebook.training.notebook.offered import offered
+from scalebook.training.notebook.offered_metrics import offered
 from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import Direction
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.trust import trust
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from tests.describing import fork_descriptions, forked
 from tests.prepared import Prepared
 from tests.training.benches import clear
@@ -219,13 +219,13 @@ def test_a_guess_is_said_and_a_persons_word_stands_in_the_cell(lab: Lab, name: s
 def test_a_claim_takes_the_best_value_in_the_direction_that_it_says(lab: Lab) -> None:
     nb = lab.stored.notebook
     (cell,) = nb.claims()
-    guessed = judge_all(Witness(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
+    guessed = judge_all(EvidenceReader(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
     assert guessed.directions == {"val_odd": Direction(True, "guess")}
     assert "Lower is better of val_odd: a guess, nothing says so. If not, write metric: {val_odd: max}." in text(
         guessed
     )
     nb = edit.say_better(nb, cell, "val_odd", "max")
-    said = judge_all(Witness(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
+    said = judge_all(EvidenceReader(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
     amounts = [[one.value for one in rows.rows[0].evidence.amounts.values()] for rows in (guessed, said)]
     curves = [lab.reader.curve(run, "val_odd").values for run in said.rows[0].evidence.run_ids]
     assert amounts == [[min(curve) for curve in curves], [max(curve) for curve in curves]]

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.classes import short
-from scalebook.training.config.complete import complete
-from scalebook.training.config.description import ClassInfo, Description, Field
-from scalebook.training.config.validate import validate
-from scalebook.training.config.workload import workload
-from scalebook.training.files import yaml
-from scalebook.training.jobs.queue import all_jobs
-from scalebook.training.ps.policy.facts import DampingFacts, RuleFacts
-from scalebook.training.ps.trace import read_head
+from scalebook.training.base.files import yaml
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.engine.rules.facts import DampingFacts, RuleFacts
+from scalebook.training.engine.trace import read_head
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.classes import short
+from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.workload import workload
+from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.tracking import names
-from scalebook.training.trust import trust
-from scalebook.training.workspace import Workspace
 from tests.describing import fork_descriptions, forked
 from tests.prepared import Prepared
 from tests.training.runs import config, reader
@@ -30,9 +30,9 @@ pytestmark = pytest.mark.long
 MODULE = '''
 from typing import Annotated
 
-from scalebook.training.ps.policy.bounds import Above, AtLeast, Below
-from scalebook.training.ps.policy.damping import Damping
-from scalebook.training.ps.policy.rules import Rule
+from scalebook.training.engine.rules.bounds import Above, AtLeast, Below
+from scalebook.training.engine.rules.damping import Damping
+from scalebook.training.engine.rules.update_rules import Rule
 
 
 class Picky(Rule):

@@ -9,17 +9,17 @@ from typing import Any, Final
 import pytest
 import torch
 
-from scalebook.training.config.catalogue import describe
-from scalebook.training.jobs.folder import Progress, TrialOf
-from scalebook.training.jobs.queue import newest_checkpoint, submit
-from scalebook.training.runner import run_job
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.runner import run_job
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.jobs.job_folder import Progress, TrialOf
+from scalebook.training.jobs.job_requests import newest_checkpoint, submit
 from scalebook.training.search.driver.trial_jobs import CurveTail
 from scalebook.training.search.study.study import Study
 from scalebook.training.tracking import names
-from scalebook.training.workspace import Workspace
+from tests.training.cli.test_runner import run_while
 from tests.training.runs import config, reader, submitted
 from tests.training.search.studies import RATE, journal, search
-from tests.training.test_runner import run_while
 
 pytestmark = [pytest.mark.long, pytest.mark.alike]
 

@@ -1,8 +1,8 @@
 from scalebook.app.compare.widgets import rate, resolution, shown, to_target, winner
-from scalebook.training.estimate import Estimate, Reached
+from scalebook.training.base.estimate import Estimate, Reached
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.comparison import Comparison
-from scalebook.training.notebook.rows import AXES, ExperimentRow
+from scalebook.training.notebook.result_row import AXES, ExperimentRow
 from scalebook.training.tracking.directions import direction
 
 

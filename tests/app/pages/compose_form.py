@@ -6,7 +6,7 @@ from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
-from scalebook.training.files import yaml
+from scalebook.training.base.files import yaml
 from tests.app.pages.conftest import codes
 
 

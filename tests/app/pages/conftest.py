@@ -17,10 +17,10 @@ from streamlit.testing.v1 import AppTest
 from scalebook.app import resources
 from scalebook.app.navigation import NOTEBOOK, PLACES
 from scalebook.app.shared.widgets import number_text, read_number
-from scalebook.training.config import model_parameters
-from scalebook.training.config.model_parameters import ModelParameter, ModelParameters
-from scalebook.training.files.records import save
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.files.records import save
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import model_parameters
+from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
 from tests.prepared import Prepared
 
 MAIN = str(Path(__file__).resolve().parents[3] / "app" / "main.py")
@@ -36,8 +36,8 @@ repeats: 2   # seeds 1 and 2
 config:
   seed_everything: 1
   trainer: {strategy: {class_path: AsyncPS, init_args: {rule: async}}, devices: 2, max_epochs: 5}
-  model: {class_path: scalebook.training.models.PixelCNN}
-  data: {class_path: scalebook.training.data.Digits, init_args: {batch_size: 32}}
+  model: {class_path: scalebook.training.zoo.models.PixelCNN}
+  data: {class_path: scalebook.training.zoo.data.Digits, init_args: {batch_size: 32}}
   optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.001}}
 ```
 """

@@ -4,12 +4,12 @@ from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
-from scalebook.training.config import catalogue
-from scalebook.training.config.identity import config_hash
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import open_store
 from tests.app.pages.conftest import TEXT, Open, html
 from tests.app.recorded import record
 

@@ -1,8 +1,8 @@
 import json
 
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import open_store
 from tests.app.pages.conftest import Open, html, number, words
 from tests.app.recorded import config, record
 

@@ -9,10 +9,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.shared.words import interval
-from scalebook.training.config import catalogue
-from scalebook.training.config.identity import config_hash
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
-from scalebook.training.workspace import Workspace
 from tests.app.pages.conftest import TEXT, Open, html, number, words
 from tests.app.pages.test_notebook_page import press
 from tests.app.recorded import config, record
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.long
 OTHER = """
 ```yaml experiment=alone
 config:
-  model: {class_path: scalebook.training.models.PixelCNN}
-  data: {class_path: scalebook.training.data.Digits}
+  model: {class_path: scalebook.training.zoo.models.PixelCNN}
+  data: {class_path: scalebook.training.zoo.data.Digits}
 ```
 """
 BOTH = """

@@ -38,7 +38,7 @@ def test_a_codec_of_ddp_says_what_is_handed_in_and_taken_out(open_page: Open) ->
     run_until(app, lambda: any(said in one for one in captions(app)))
     pick(app, "Codec", "bf16")
     assert config(app)["trainer"]["strategy"] == {
-        "class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": "bf16"},
+        "class_path": "scalebook.training.lightning.DDP", "init_args": {"codec": "bf16"},
     }  # fmt: skip
     pick(app, "Codec", "fp32")
     assert config(app)["trainer"]["strategy"] == "ddp"

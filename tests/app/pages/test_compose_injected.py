@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.trust import trust
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
 from tests.app.pages.compose_form import as_yaml, choice, config, off, pick
 from tests.app.pages.conftest import Open, number
 from tests.training.injections import MODULE, NAME, path

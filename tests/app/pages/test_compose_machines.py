@@ -1,6 +1,6 @@
 import pytest
 
-from scalebook.training.files import yaml
+from scalebook.training.base.files import yaml
 from tests.app.pages.compose_form import as_yaml, config, pick
 from tests.app.pages.conftest import Open, has_number, number
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
 from tests.app.pages.compose_form import as_yaml, choice, config, off
 from tests.app.pages.conftest import Open, html, number
 

@@ -4,14 +4,14 @@ from typing import Any
 import pytest
 
 from scalebook.app.plan.data import from_fields
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.identity import config_hash
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import store
-from scalebook.training.planning.asked import Asked, PlanRequest
-from scalebook.training.planning.profile import as_mapping
+from scalebook.training.planner.profile import as_mapping
+from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
 from scalebook.training.tracking import names
-from scalebook.training.trust import trust
-from scalebook.training.workspace import Workspace
 from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, strategy_args
 from tests.app.pages.conftest import Open, codes, has_number, html, number
 from tests.app.recorded import record
@@ -41,7 +41,7 @@ class Mine(LightningModule):
 
 def test_the_blank_form_makes_a_complete_config(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
-    assert config(app)["model"] == {"class_path": "scalebook.training.models.PixelCNN"}
+    assert config(app)["model"] == {"class_path": "scalebook.training.zoo.models.PixelCNN"}
     assert not app.button(key="compose-run").disabled
     assert [one.value for one in app.error] == []
     assert "scalebook notebook run" in codes(app)[1]
@@ -198,14 +198,17 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
     assert strategy_args(app) == {"rule": "bounded"}
     number(app, "Bound").set_value(3).run()
     assert strategy_args(app) == {
-        "rule": {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 3}}
+        "rule": {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 3}}
     }
     assert "--cell pixelcnn-bounded-x2" in codes(app)[1]
     number(app, "Bound").set_value(4).run()
     assert strategy_args(app) == {"rule": "bounded"}
     pick(app, "Damping", "delay")
     number(app, "Strength").set_value(1.0).run()
-    damping = {"class_path": "scalebook.training.ps.policy.damping.DelayCompensation", "init_args": {"strength": 1.0}}
+    damping = {
+        "class_path": "scalebook.training.engine.rules.damping.DelayCompensation",
+        "init_args": {"strength": 1.0},
+    }
     assert strategy_args(app) == {"rule": "bounded", "damping": damping}
     pick(app, "Damping", "none")
     assert strategy_args(app) == {"rule": "bounded"}
@@ -285,7 +288,7 @@ def test_virtual_workers_take_the_times_that_plan_measured_or_a_run_recorded(
     profile = from_fields({"gradient": "20 ms", "spread": "0.5", "batch": "32", "parameters": "1 MB",
                            "copying": "1 GB/s", "bandwidth": "", "latency": ""})  # fmt: skip
     hashed = config_hash(cell.config, describe(workspace))
-    Asked(workspace, PlanRequest(None, hashed, [], [], [], [])).keep_profile(profile)
+    QuestionFolder(workspace, PlanRequest(None, hashed, [], [], [], [])).keep_profile(profile)
     timed, untimed = record(workspace, seed=1), record(workspace, seed=2)
     (workspace.jobs / timed.id / names.TIMINGS_JSON).write_text("{}", encoding="utf-8")
     app = open_page("compose", notebook="first-steps", cell=cell.name)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scalebook.training.search.folder import all_searches
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.search.search_folder import all_searches
 from tests.app.pages.conftest import Open, html
 from tests.describing import forked
 from tests.training.benches import clear

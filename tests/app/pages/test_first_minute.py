@@ -6,10 +6,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.notebook.managing import SUGGESTED
-from scalebook.training.jobs import supervising
+from scalebook.training.base.trust import trusted
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.jobs import supervisor_handle
 from scalebook.training.notebook.examples import EXAMPLES
-from scalebook.training.trust import trusted
-from scalebook.training.workspace import SETTINGS, Workspace
 from tests.app.pages.conftest import Open, codes, html, words
 
 OWN = """
@@ -23,7 +23,7 @@ class Points(L.LightningDataModule): pass
 @pytest.fixture(autouse=True)
 def _empty(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     (workspace.root / "first-steps.md").unlink()
-    monkeypatch.setattr(supervising, "ensure", lambda _: None)
+    monkeypatch.setattr(supervisor_handle, "ensure", lambda _: None)
 
 
 def press(app: AppTest, label: str) -> AppTest:
@@ -75,7 +75,7 @@ def test_a_template_is_written_and_a_taken_name_refused_in_the_dialog(open_page:
 
 def test_help_is_a_page_of_the_frame_and_opens_the_documents(open_page: Open) -> None:
     shown = words(open_page("help"))
-    assert '<a href="/help?document=tutorial%2Findex" target="_self">Tutorial</a>' in shown
+    assert '<a href="/help?document=tutorial/index" target="_self">Tutorial</a>' in shown
     assert "](tutorial/" not in shown
 
 

@@ -12,15 +12,15 @@ import pytest
 from scalebook.app.one_run.data import files, found_in
 from scalebook.app.runs import data as runs
 from scalebook.app.shared import notebooks
-from scalebook.training.errors import ConfigError
-from scalebook.training.files import records
-from scalebook.training.files.reading import written
-from scalebook.training.jobs import queue
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.base.files.safe_reading import written
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import history, store
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.trust import trust
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import open_store
 from tests.app.pages.conftest import Open, codes, words
 from tests.app.recorded import record
 
@@ -85,7 +85,7 @@ def test_nor_a_folder_of_a_run_or_its_artifacts(workspace: Workspace, outside: P
     job.path.rename(outside / "job")
     job.path.symlink_to(outside / "job")
     assert runs.view(workspace, reader.run(job.id)).job is None
-    assert queue.all_jobs(workspace) == []
+    assert job_requests.all_jobs(workspace) == []
     trust(workspace)
     assert {"secret.md", "x.ckpt"} <= {found.name for found in files(reader, job.id, job)}
     assert runs.view(workspace, reader.run(job.id)).job == job

@@ -2,13 +2,13 @@
 
 import pytest
 
-from scalebook.training.config import catalogue
-from scalebook.training.config.identity import config_hash
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook import edit, store
 from scalebook.training.notebook.cells import Notebook
 from scalebook.training.notebook.results import results
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader
 from tests.app.pages.conftest import TEXT, Open, html
 from tests.app.pages.test_notebook_page import press
 from tests.app.recorded import record

@@ -8,15 +8,15 @@ import pytest
 from scalebook.app.search.data import of_cell
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import SavedDraft
-from scalebook.training.config import catalogue
-from scalebook.training.config.identity import config_hash
-from scalebook.training.files import record_folder
-from scalebook.training.jobs import queue
+from scalebook.training.base.files import record_folder
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names, notes
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.tracking.starting import experiment_id
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import experiment_id
 from tests.app import searches
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.pages.test_notebook_page import press
@@ -32,7 +32,7 @@ def cells(path: Path) -> list[str]:
 def test_a_renamed_notebook_keeps_all_that_refers_to_it(
     open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "ensure", lambda _: None)
+    monkeypatch.setattr(job_requests, "ensure", lambda _: None)
     path = workspace.root / "first-steps.md"
     cell = store.read(path).notebook.experiments()[0]
     job = record(workspace, seed=1, config_hash=config_hash(cell.config, catalogue.describe(workspace)))
@@ -65,7 +65,7 @@ def test_a_renamed_notebook_keeps_all_that_refers_to_it(
     reader = RunReader(workspace.tracking_uri())
     assert reader.client.get_experiment_by_name("thoughts") is not None
     assert reader.runs(notebook="first-steps.md") == []
-    again = queue.again(workspace, job, catalogue.describe(workspace))
+    again = job_requests.again(workspace, job, catalogue.describe(workspace))
     assert reader.run(again.id).tags[names.TAG_NOTEBOOK] == "thoughts.md"
 
 

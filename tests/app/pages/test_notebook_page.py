@@ -3,11 +3,11 @@ from streamlit.testing.v1 import AppTest
 
 from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.app.notebook import page as notebook_page
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.identity import config_hash
-from scalebook.training.jobs import queue
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
-from scalebook.training.workspace import SETTINGS, Workspace
 from tests.app.pages.compose_form import pick, strategy_args
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
@@ -128,7 +128,7 @@ def test_a_new_notebook_begins_with_an_open_editor_and_no_words_of_ours(open_pag
 
 
 def test_two_clicks_on_run_submit_once(open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "ensure", lambda workspace: None)  # nobody begins to run it
+    monkeypatch.setattr(job_requests, "ensure", lambda workspace: None)  # nobody begins to run it
     app, other = open_page(), open_page()
     app.button(key="run-pixelcnn-async-2").click().run()
     assert len(list(workspace.jobs.iterdir())) == 2  # one for each seed
@@ -240,7 +240,7 @@ def second(text: str) -> str:
 def test_all_are_run_or_what_is_stale_and_all_are_stopped(
     open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "ensure", lambda workspace: None)  # nobody begins to run it
+    monkeypatch.setattr(job_requests, "ensure", lambda workspace: None)  # nobody begins to run it
     path = workspace.root / "first-steps.md"
     path.write_text(second(TEXT), encoding="utf-8")
     cell, description = store.read(path).notebook.experiments()[0], describe(workspace)
@@ -249,25 +249,25 @@ def test_all_are_run_or_what_is_stale_and_all_are_stopped(
     app = open_page()
     assert [app.button(key=key).disabled for key in ("run-all", "run-stale", "stop-all")] == [False, False, True]
     app.button(key="run-stale").click().run()
-    made = [job.request() for job in queue.all_jobs(workspace) if job.state() == "waiting"]
+    made = [job.request() for job in job_requests.all_jobs(workspace) if job.state() == "waiting"]
     assert {(one.cell, one.seed) for one in made} == {("pixelcnn-async-2", 2), ("other", 1)}
     assert [app.button(key=key).disabled for key in ("run-all", "run-stale", "stop-all")] == [True, True, False]
     app.button(key="stop-all").click().run()
-    assert {job.state() for job in queue.all_jobs(workspace) if job.id != done.id} == {"stopped", "finished"}
+    assert {job.state() for job in job_requests.all_jobs(workspace) if job.id != done.id} == {"stopped", "finished"}
     app.button(key="run-all").click().run()
-    waiting = [job.request() for job in queue.all_jobs(workspace) if job.state() == "waiting"]
+    waiting = [job.request() for job in job_requests.all_jobs(workspace) if job.state() == "waiting"]
     assert {(one.cell, one.seed) for one in waiting} == {("pixelcnn-async-2", 1), ("pixelcnn-async-2", 2), ("other", 1)}
 
 
 def test_run_all_leaves_out_what_has_a_mistake_and_says_so(
     open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "ensure", lambda workspace: None)
+    monkeypatch.setattr(job_requests, "ensure", lambda workspace: None)
     text = second(TEXT).replace("batch_size: 32", "batch_size: many", 1)
     (workspace.root / "first-steps.md").write_text(text, encoding="utf-8")
     app = open_page()
     app.button(key="run-all").click().run()
-    assert [job.request().cell for job in queue.all_jobs(workspace)] == ["other"]
+    assert [job.request().cell for job in job_requests.all_jobs(workspace)] == ["other"]
     assert app.toast[0].value.startswith("Submitted 1 run.  \npixelcnn-async-2 did not start: data.init_args.batch")
 
 

@@ -6,14 +6,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
-from scalebook.training.config.search.types import Objective
-from scalebook.training.export.gather import gather
-from scalebook.training.export.html_file import as_html
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.search.types import Objective
 from scalebook.training.notebook import store
+from scalebook.training.notebook.export.gather import gather
+from scalebook.training.notebook.export.html_file import as_html
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import open_store
 from tests.app import searches
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 from scalebook.app.shared import notebooks
 from scalebook.app.shared.words import figure
-from scalebook.training.config import catalogue
-from scalebook.training.config.identity import config_hash
-from scalebook.training.planning.asked import Asked
-from scalebook.training.planning.words import expectation
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.planner.answer_words import expectation
+from scalebook.training.planner.question_folder import QuestionFolder
 from tests.app.pages.conftest import Open, html, number, words
 from tests.app.plan.planned import MEASURED, answer, keep, reached, request
 
@@ -96,10 +96,10 @@ def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace
     target = replace(
         request(), profile=None, config_hash=hashed, rules=[], shards=[], metric="val/bits_per_dim", target=0.9
     )
-    Asked(workspace, target).keep_answer(MEASURED, answer())
+    QuestionFolder(workspace, target).keep_answer(MEASURED, answer())
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", target="0.9")
     assert [one.label for one in app.button if one.label == "Train to the target"] == ["Train to the target"]
-    Asked(workspace, target).keep_target(MEASURED, reached())
+    QuestionFolder(workspace, target).keep_target(MEASURED, reached())
     app.run()
     assert "2 workers are there first" in words(app)
     assert "Against 1: 1.9 times the updates a second (1.7 to 2.1), and 1.2 times as many of them." in words(app)

@@ -16,10 +16,10 @@ from scalebook.app.runs import data as runs
 from scalebook.app.runs import run_query
 from scalebook.app.runs.remarks import write_remarks
 from scalebook.app.runs.table import as_csv
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names, notes
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import open_store
 from tests.app import searches
 from tests.app.pages.conftest import MAIN, Open, html, run_names, words
 from tests.app.recorded import record

@@ -11,22 +11,22 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
-from scalebook.training.config import catalogue
-from scalebook.training.config.catalogue import describe
-from scalebook.training.config.identity import config_hash
-from scalebook.training.jobs import queue, usage
-from scalebook.training.jobs.devices import Lent
-from scalebook.training.jobs.executors.beginning import RayHandle, part_names
-from scalebook.training.jobs.folder import Result, Started
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.jobs import job_requests, usage
+from scalebook.training.jobs.begin_request import RayHandle, part_names
+from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.gpus import GpuReading
-from scalebook.training.jobs.parts import part_folders
+from scalebook.training.jobs.job_folder import JobStart, Result
+from scalebook.training.jobs.job_nodes import part_folders
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, Usage
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import open_store
+from scalebook.training.tracking.run_start import open_store
 from scalebook.training.tracking.worker_figures import WorkerFile
-from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.app.pages.conftest import Open, codes, html, number, words
 from tests.app.recorded import config, record, write_pushes
@@ -75,13 +75,13 @@ def test_an_ended_run_can_be_run_again(open_page: Open, workspace: Workspace, st
 def test_run_again_leads_to_a_new_run_with_the_same_config(
     open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "ensure", lambda _: None)
+    monkeypatch.setattr(job_requests, "ensure", lambda _: None)
     job = record(workspace, seed=3, state="stopped", config_hash="abcdefabcdef")
     app = open_page("runs", run=job.id)
     assert "This run was stopped. It had not started." in app.info[0].value
     assert "never started" in html(app)
     next(one for one in app.button if one.label == "Run again").click().run()
-    (new,) = [one for one in queue.all_jobs(workspace) if one.id != job.id]
+    (new,) = [one for one in job_requests.all_jobs(workspace) if one.id != job.id]
     assert app.query_params["run"] == new.id
     asked = new.request()
     assert (asked.seed, asked.cell, asked.config_hash, asked.resumed_from) == (
@@ -90,7 +90,7 @@ def test_run_again_leads_to_a_new_run_with_the_same_config(
         "abcdefabcdef",
         None,
     )
-    assert new.content()["model"]["class_path"] == "scalebook.training.models.PixelCNN"
+    assert new.content()["model"]["class_path"] == "scalebook.training.zoo.models.PixelCNN"
 
 
 def test_an_error_in_a_person_s_own_code_comes_with_its_line_first(open_page: Open, workspace: Workspace) -> None:
@@ -117,7 +117,7 @@ def test_a_finished_run_shows_figures_curves_config_and_log(open_page: Open, wor
     assert "<span>best val/bits_per_dim</span><b>2.047</b>" in html(app)
     assert len(app.get("plotly_chart")) == 3  # bits, loss, throughput
     assert "staleness 1: 300 pushes, 71.4%" in html(app)
-    assert any("scalebook.training.models.PixelCNN" in one for one in codes(app))
+    assert any("scalebook.training.zoo.models.PixelCNN" in one for one in codes(app))
     assert any("epoch 1: val/bits_per_dim 2.4" in one for one in codes(open_page("runs", run=job.id, files="Log")))
     assert "mean staleness" in html(app)
     assert [words in html(app) for words in ("peak memory", "1.5 GB", "1.75 GB")] == [True] * 3
@@ -157,7 +157,7 @@ def test_a_run_offers_its_files_its_whole_log_and_the_other_runs_of_its_experime
 def test_a_run_on_two_machines_shows_the_log_of_each(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace)
     handle = RayHandle(ProcessId(7, 1, "boot"), "a", "agent", str(job.path), parts=part_names(job.id, ["a", "b"]))
-    job.write(Started(handle, 1.0, [0], machine="a", others=[Lent("b", [1])]))
+    job.write(JobStart(handle, 1.0, [0], machine="a", others=[Allocation("b", [1])]))
     part = part_folders(job)["b"]
     part.path.mkdir(parents=True)
     part.log.write_text("told on b\n", encoding="utf-8")

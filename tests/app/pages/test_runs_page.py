@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.training.files import record_folder
-from scalebook.training.jobs import endings
-from scalebook.training.jobs.endings import Ending
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.files import record_folder
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import ended_jobs
+from scalebook.training.jobs.ended_jobs import Ending
 from tests.app.pages.conftest import Open, html, run_names
 from tests.app.recorded import record
 from tests.fake_nvml import FakeGpu, FakeNvml, Put, eight
@@ -122,11 +122,11 @@ def test_what_a_gpu_lacks_is_said_among_the_devices(
 
 
 def test_what_ends_while_a_page_is_open_is_told_to_the_browser(open_page: Open, workspace: Workspace) -> None:
-    endings.add(workspace, Ending("run", "a" * 32, "before", "finished", 1.0))
+    ended_jobs.add(workspace, Ending("run", "a" * 32, "before", "finished", 1.0))
     app = open_page("runs")
     assert 'class="sb-bell"' in html(app)
     assert 'class="sb-ending"' not in html(app)
-    endings.add(workspace, Ending("search", "b" * 32, "<find>", "finished", 2.0, 60.0))
+    ended_jobs.add(workspace, Ending("search", "b" * 32, "<find>", "finished", 2.0, 60.0))
     app.run()
     assert (f'<span class="sb-ending" data-id="{"b" * 32}-2" data-url="/search?search={"b" * 32}">'
             "Scalebook: &lt;find&gt; finished after 1 min") in html(app)  # fmt: skip

@@ -3,7 +3,7 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
 from tests.app.pages.conftest import TEXT, Open
 from tests.fake_nvml import Put, eight
 
@@ -13,8 +13,8 @@ SEARCH = """
 ```yaml search=workers
 config:
   trainer: {strategy: STRATEGY, devices: 2, max_epochs: 1ACCELERATOR}
-  model: {class_path: scalebook.training.models.MLPClassifier}
-  data: {class_path: scalebook.training.data.Digits, init_args: {batch_size: 32}}
+  model: {class_path: scalebook.training.zoo.models.MLPClassifier}
+  data: {class_path: scalebook.training.zoo.data.Digits, init_args: {batch_size: 32}}
   optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.1}}
 objective: val/loss
 space:

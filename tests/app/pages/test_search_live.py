@@ -7,9 +7,9 @@ from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
 from scalebook.app.search import trial_data
-from scalebook.training.search.folder import SearchFolder
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.trials import TrialRecord
-from scalebook.training.workspace import Workspace
 from tests.app import searches
 from tests.app.pages.conftest import Open, html, words
 

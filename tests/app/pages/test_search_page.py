@@ -11,16 +11,16 @@ from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
 from scalebook.app.shared.what_it_logs import LABEL
-from scalebook.training.config import logged_metrics
-from scalebook.training.config.logged_metrics import LoggedMetrics
-from scalebook.training.config.model_parameters import kept_at
-from scalebook.training.config.search.types import Objective
-from scalebook.training.files.records import save
+from scalebook.training.base.files.records import save
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import logged_metrics
+from scalebook.training.experiments.logged_metrics import LoggedMetrics
+from scalebook.training.experiments.model_parameters import kept_at
+from scalebook.training.experiments.search.types import Objective
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.notebook import store
-from scalebook.training.search import launch
-from scalebook.training.search.folder import Driving, SearchFolder, SearchResult
-from scalebook.training.workspace import Workspace
+from scalebook.training.search import search_requests
+from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult
 from tests.app.pages.conftest import TEXT, Open, codes, has_number, html, number, words
 from tests.app.searches import BATCH, RATE, folder, records, spec
 
@@ -43,7 +43,7 @@ trials: 1000
 def nobody_is_woken(monkeypatch: pytest.MonkeyPatch) -> list[Workspace]:
     """The supervisor that a button would start; it belongs to the journeys in a browser."""
     woken: list[Workspace] = []
-    monkeypatch.setattr(launch, "ensure", woken.append)
+    monkeypatch.setattr(search_requests, "ensure", woken.append)
     return woken
 
 
@@ -274,7 +274,7 @@ def test_trials_are_added_and_a_point_is_tried_next(open_page: Open, workspace: 
     assert app.button(key="add-point").disabled
     number(app, "learning_rate").set_value(0.5).run()
     press(app, "Try next")
-    assert [point for _, point in launch.waiting_points(found)] == [{"batch_size": 32, "learning_rate": 0.5}]
+    assert [point for _, point in search_requests.waiting_points(found)] == [{"batch_size": 32, "learning_rate": 0.5}]
 
 
 def test_a_point_that_was_tried_is_named_and_not_tried_again(open_page: Open, workspace: Workspace) -> None:
@@ -282,7 +282,7 @@ def test_a_point_that_was_tried_is_named_and_not_tried_again(open_page: Open, wo
     found = folder(workspace, search, records(search, 6))
     app = open_page("search", search=found.id)
     press(app, "Try next")  # begins with the best one
-    assert launch.waiting_points(found) == []
+    assert search_requests.waiting_points(found) == []
     assert any("already has this point" in one.value for one in app.toast)
 
 
@@ -306,7 +306,7 @@ def test_a_search_that_nobody_drives_says_resume(open_page: Open, workspace: Wor
     found = made(workspace)
     (found.path / "result.json").unlink()
     gone = ProcessId.of()
-    found.write(Driving(replace(gone, start=gone.start - 100_000), 2e9))
+    found.write(DriverProcess(replace(gone, start=gone.start - 100_000), 2e9))
     app = open_page("search", search=found.id)
     assert any("Its process has ended. Press Resume" in one.value for one in app.warning)
     assert "interrupted" in html(app)

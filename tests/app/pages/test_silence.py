@@ -3,8 +3,8 @@
 import os
 import time
 
-from scalebook.training.jobs.supervising import LOCK, SupervisorLock
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.supervisor_handle import LOCK, SupervisorLock
 from tests.app.pages.conftest import Open, words
 
 

@@ -8,9 +8,9 @@ from streamlit.testing.v1 import AppTest
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import SavedDraft
 from scalebook.app.shared.frame import TrustQuestion
-from scalebook.training.jobs import supervising
-from scalebook.training.trust import trusted
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.trust import trusted
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import supervisor_handle
 from tests.app.pages.compose_form import choice, config, pick
 from tests.app.pages.conftest import Open, codes, has_number, number, words
 
@@ -58,7 +58,7 @@ def test_modules_are_asked_about_on_every_page_and_imported_by_none(
 ) -> None:
     (tmp_path / "scalebook.toml").write_text('modules = ["mine"]\n', encoding="utf-8")
     (tmp_path / "mine.py").write_text("open(__file__ + '.ran', 'w')", encoding="utf-8")
-    monkeypatch.setattr(supervising, "ensure", lambda _: None)
+    monkeypatch.setattr(supervisor_handle, "ensure", lambda _: None)
     for page in ("", "runs"):
         app = open_page(page)
         assert QUESTION in words(app)
@@ -77,7 +77,7 @@ def test_an_experiment_with_own_classes_has_their_fields_once_the_folder_is_trus
     (tmp_path / "scalebook.toml").write_text('modules = ["mine"]\n', encoding="utf-8")
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "own.md").write_text(OWN, encoding="utf-8")
-    monkeypatch.setattr(supervising, "ensure", lambda _: None)
+    monkeypatch.setattr(supervisor_handle, "ensure", lambda _: None)
     app = open_page("compose", notebook="own", cell="small")
     before = config(app)
     assert not has_number(app, "Width")

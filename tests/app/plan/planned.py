@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from scalebook.app.plan.data import FIELDS, from_fields
-from scalebook.training.files import records
-from scalebook.training.planning.answer import Answer
-from scalebook.training.planning.asked import Asked, PlanRequest
-from scalebook.training.planning.profile import Profile, as_mapping
-from scalebook.training.planning.target import TargetAnswer, TargetPoint
-from scalebook.training.ps.policy.clock import Distribution
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.files import records
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.engine.rules.clock_settings import Distribution
+from scalebook.training.planner.answer import Answer
+from scalebook.training.planner.profile import Profile, as_mapping
+from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
+from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 
 ANSWER = Path(__file__).with_name("answer.json")
 
@@ -47,8 +47,8 @@ def reached() -> TargetAnswer:
 def keep(workspace: Workspace, measured: str = "") -> Answer:
     """Put it where the page looks for it; and MEASURED as that of the config with the hash `measured`."""
     if measured:
-        Asked(workspace, PlanRequest(None, measured, [], [], [], [])).keep_profile(MEASURED)
-    asked = Asked(workspace, request())
+        QuestionFolder(workspace, PlanRequest(None, measured, [], [], [], [])).keep_profile(MEASURED)
+    asked = QuestionFolder(workspace, request())
     asked.keep_answer(example(), answer())
     found = asked.answer()
     assert found is not None, "it is an answer to that"

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from scalebook.app.plan.data import FIELDS, TEMPLATE, as_csv, curve_names, facts, from_fields, from_text
-from scalebook.training.errors import ConfigError
-from scalebook.training.ps.policy.clock import Distribution
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.engine.rules.clock_settings import Distribution
 from tests.app.plan.planned import answer
 
 

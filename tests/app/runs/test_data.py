@@ -8,23 +8,23 @@ import pytest
 from scalebook.app.runs import data as runs
 from scalebook.app.runs import records as run_records
 from scalebook.app.runs import run_query
-from scalebook.app.runs.data import ElsewhereState, HeldBy, device_state, simulated_copy
+from scalebook.app.runs.data import DeviceHolder, NodeState, device_state, simulated_copy
 from scalebook.app.runs.run_query import RunQuery
 from scalebook.app.runs.widgets import progress_words
-from scalebook.training.config.description import Description
-from scalebook.training.config.validate import validate
-from scalebook.training.config.workload import workload
-from scalebook.training.jobs.devices import Lent, Machine, this_machine
-from scalebook.training.jobs.executors.beginning import RayHandle
-from scalebook.training.jobs.executors.cluster.desk import Desk, KnownMachines, RemoteState, tell
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, Progress, Result, Started
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, tell
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.workload import workload
+from scalebook.training.jobs.begin_request import RayHandle
+from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
 from scalebook.training.jobs.gpus import Gpu
+from scalebook.training.jobs.job_folder import JobFolder, JobStart, Progress, Result
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.workspace import SETTINGS, Workspace
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from tests.app.recorded import ASYNC, config, record
 from tests.prepared import Prepared
 from tests.training.benches import Bench, bench
@@ -67,7 +67,7 @@ def test_a_run_that_was_stopped_before_it_began_took_no_time(workspace: Workspac
 
 def test_a_run_took_the_time_of_its_process(tmp_path: Path) -> None:
     job = JobFolder(tmp_path)
-    job.write(Started(LocalHandle.own(), 100.0))
+    job.write(JobStart(LocalHandle.of_this_process(), 100.0))
     bare = RunRecord("0123456789", "by hand", "0", "FINISHED", 90.0, 131.0)
     ended = runs.RunView(bare, "finished", result=Result("finished", 130.0), job=job)
     assert (ended.began, ended.seconds) == (100.0, 30.0)
@@ -144,7 +144,7 @@ def test_artifacts_are_read_back_and_absent_ones_are_none(workspace: Workspace) 
     reader = RunReader(workspace.tracking_uri())
     one = listed(workspace, state="finished")[0]
     assert run_records.samples_picture(reader, one.id) is None
-    assert "scalebook.training.models.PixelCNN" in run_records.config_text(reader, one.id)
+    assert "scalebook.training.zoo.models.PixelCNN" in run_records.config_text(reader, one.id)
 
 
 def test_a_run_without_a_cell_is_called_as_mlflow_calls_it() -> None:
@@ -193,18 +193,18 @@ def test_machines_of_a_cluster_are_told_by_name_with_who_holds_them(bench: Bench
     assert device_state(bench.workspace).elsewhere == []
     (root / SETTINGS).write_text('[cluster]\naddress = "auto"', encoding="utf-8")
     workspace, job = Workspace(root), bench.job(name="far away")
-    desk = Desk(workspace).create()
-    b = Machine([0, 1, 2], [Gpu("GPU-a", "A", 1), Gpu("GPU-b", "A", 1)], "b")
-    desk.note(KnownMachines(ProcessId.of(), [b, Machine([0, 1], name="d")], {"c": "does not answer"}))
+    desk = ClusterSpool(workspace).create()
+    b = NodeDevices([0, 1, 2], [Gpu("GPU-a", "A", 1), Gpu("GPU-b", "A", 1)], "b")
+    desk.note(KnownNodes(ProcessId.of(), [b, NodeDevices([0, 1], name="d")], {"c": "does not answer"}))
     handle = RayHandle(ProcessId(7, 1, "boot"), "b", "agent", str(job.path))
-    assert job.claim(Started(handle, 1.0, [1], ["GPU-b"], machine="b", others=[Lent("d", [0])]))
+    assert job.claim(JobStart(handle, 1.0, [1], ["GPU-b"], machine="b", others=[Allocation("d", [0])]))
     tell(job.path, RemoteState(handle, alive=True))
     state = device_state(workspace)
     assert (state.held, state.free_cores) == ([], this_machine().cores)
     assert state.elsewhere == [
-        ElsewhereState("b", [HeldBy(job.id, "far away", [1], [1])], [0, 2], [0]),
-        ElsewhereState("d", [HeldBy(job.id, "far away", [0], [])], [1], []),
-        ElsewhereState("c", [], [], [], "does not answer"),
+        NodeState("b", [DeviceHolder(job.id, "far away", [1], [1])], [0, 2], [0]),
+        NodeState("d", [DeviceHolder(job.id, "far away", [0], [])], [1], []),
+        NodeState("c", [], [], [], "does not answer"),
     ]
     (desk.folder / "machines.json").unlink()
     assert device_state(workspace).elsewhere == []

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from scalebook.app.runs import records as run_records
-from scalebook.app.runs.records import KeptReader, NotebookRuns
+from scalebook.app.runs.records import CachingReader, NotebookRuns
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader, RunRecord
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
+from scalebook.training.tracking.run_start import open_store
 from tests.app.recorded import record, write_pushes
 from tests.prepared import Prepared
 
@@ -16,7 +16,7 @@ from tests.prepared import Prepared
 def test_curves_of_ended_runs_are_kept_and_those_of_living_ones_read_anew(tmp_path: Path, prepared: Prepared) -> None:
     workspace = prepared.into(Workspace(tmp_path))
     ended, living = record(workspace), record(workspace, state="running")
-    reader = KeptReader(workspace.tracking_uri())
+    reader = CachingReader(workspace.tracking_uri())
     assert {one.id for one in reader.runs()} == {ended.id, living.id}
     first = {job.id: reader.curve(job.id, names.TRAIN_LOSS) for job in (ended, living)}
     client = open_store(workspace)
@@ -30,7 +30,7 @@ def test_curves_of_ended_runs_are_kept_and_those_of_living_ones_read_anew(tmp_pa
 def test_a_curve_read_while_the_run_lived_is_not_kept_for_good(tmp_path: Path, prepared: Prepared) -> None:
     workspace = prepared.into(Workspace(tmp_path))
     job = record(workspace, state="running")
-    reader = KeptReader(workspace.tracking_uri())
+    reader = CachingReader(workspace.tracking_uri())
     reader.run(job.id)
     before = reader.curve(job.id, names.TRAIN_LOSS)
     open_store(workspace).set_terminated(job.id, "FINISHED")
@@ -47,7 +47,7 @@ def test_the_cells_of_a_notebook_are_answered_by_one_reading(
     for cell, digit in (("a", "1"), ("b", "1"), ("a", "2")):
         record(workspace, cell=cell, config_hash=digit * 12)
     record(workspace, notebook="other.md")
-    store = KeptReader(workspace.tracking_uri())
+    store = CachingReader(workspace.tracking_uri())
     asked: list[str | None] = []
     read = store.runs
 

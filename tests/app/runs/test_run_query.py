@@ -10,11 +10,11 @@ import pytest
 from scalebook.app.runs import run_query
 from scalebook.app.runs.run_query import RunQuery, ValueRange
 from scalebook.app.runs.widgets import ListView, known_keys
-from scalebook.training.errors import ConfigError
-from scalebook.training.files.records import Broken
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunRecord
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunRecord
 
 
 def run(number: int, status: str = "FINISHED", loss: float | None = None, **tags: str) -> RunRecord:
@@ -161,7 +161,7 @@ def test_an_address_says_all_of_a_view(tmp_path: Path) -> None:
     }  # fmt: skip
     assert known_keys(view.parameters) == view.parameters
     assert ListView(RunQuery(), "", []).address() == {}
-    assert VIEW.said() == (
+    assert VIEW.filter_words() == (
         "state failed, model MLP, rate 0.1 or 0.2, tag good or kind=big, name a b, params.kind relu or gelu & co, "
         "val loss at most 0.5, params.width 1e-07 to 64"
     )
@@ -197,7 +197,7 @@ def test_a_strangers_file_is_read_with_care(tmp_path: Path) -> None:
 def test_a_file_that_is_none_of_ours_is_not_replaced(content: str, tmp_path: Path) -> None:
     workspace = Workspace(tmp_path).create()
     run_query.views_file(workspace).write_text(content)
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenRecord):
         run_query.save_view(workspace, "mine", {})
     assert run_query.views_file(workspace).read_text() == content
 
@@ -207,5 +207,5 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere.json"
     elsewhere.write_text('{"views": [{"name": "a", "address": ""}]}')
     os.symlink(elsewhere, run_query.views_file(workspace))
-    with pytest.raises(Broken, match="a link"):
+    with pytest.raises(BrokenRecord, match="a link"):
         run_query.saved_views(workspace)

@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 import pytest
 
 from scalebook.app.search import learning_curves, trial_charts, trial_data, trial_map
-from scalebook.training.config.search.types import Objective
+from scalebook.training.experiments.search.types import Objective
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.search.study.trials import pareto as pareto_of
 from tests.app import searches

@@ -2,10 +2,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalebook.app.search import data as searches
-from scalebook.training.config.search.definition import body_of, identity
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.search.definition import body_of, identity
 from scalebook.training.notebook.parse import parse
-from scalebook.training.search.folder import SearchProgress, SearchResult
-from scalebook.training.workspace import Workspace
+from scalebook.training.search.search_folder import SearchProgress, SearchResult
 from tests.app.described import description
 from tests.app.recorded import config
 from tests.app.searches import BATCH, RATE, folder, records, spec

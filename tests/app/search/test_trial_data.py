@@ -3,9 +3,9 @@ import dataclasses
 import pytest
 
 from scalebook.app.search import trial_charts, trial_data
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.search.types import Objective, RateRule
-from scalebook.training.search.folder import SearchProgress
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.experiments.search.types import Objective, RateRule
+from scalebook.training.search.search_folder import SearchProgress
 from scalebook.training.search.study.trials import TrialRecord
 from tests.app import searches
 from tests.app.described import description

@@ -6,10 +6,10 @@ from scalebook.app.search import data as searches
 from scalebook.app.search_setup import data as search_setup
 from scalebook.app.search_setup.data import KINDS, SearchField, first_row, kind_of, search_fields
 from scalebook.app.shared import notebooks
-from scalebook.training.config.description import Field
-from scalebook.training.config.search.cost import Cost
-from scalebook.training.config.search.definition import read_search
-from scalebook.training.config.search.space import Dimension
+from scalebook.training.experiments.description import Field
+from scalebook.training.experiments.search.cost import Cost
+from scalebook.training.experiments.search.definition import read_search
+from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking.directions import Direction
 from tests.app.described import description
@@ -39,8 +39,8 @@ def test_a_field_says_what_the_config_says_now() -> None:
 
 
 def test_settings_of_a_class_that_is_an_argument_are_fields_too() -> None:
-    rule = {"class_path": "scalebook.training.ps.policy.rules.Bounded", "init_args": {"bound": 9}}
-    strategy = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": rule}}
+    rule = {"class_path": "scalebook.training.engine.rules.update_rules.Bounded", "init_args": {"bound": 9}}
+    strategy = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"rule": rule}}
     found = {one.name: one for one in search_fields(config(strategy=strategy), description())}
     assert found["trainer.strategy.rule.bound"].present == 9
 

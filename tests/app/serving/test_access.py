@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.serving.access import Access, add_options, keep_token
-from scalebook.training.errors import ConfigError
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.workspace import Workspace
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +67,9 @@ def parsed(*arguments: str) -> argparse.Namespace:
 def test_a_server_that_is_started_asks_what_its_owner_was_told_to(workspace: Workspace) -> None:
     """The token goes by its file: command lines can be read by other users."""
     for told in ([], ["--no-token"], ["--allow-host", "Lab.example.org", "--allow-host", "localhost:9000"]):
-        access = Access.told(parsed(*told), workspace)
+        access = Access.from_options(parsed(*told), workspace)
         arguments = access.arguments()
-        assert Access.told(parsed(*arguments), workspace) == access
+        assert Access.from_options(parsed(*arguments), workspace) == access
         assert access.token is None or not any(access.token in one for one in arguments)
     assert access.hosts == ("lab.example.org", "localhost:9000")
     assert str(access.token) not in repr(access)

@@ -3,13 +3,13 @@ import sys
 from pathlib import Path
 
 from scalebook.app.serving.addresses import Addresses, only_one
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.workspace import Workspace
 
 HOLD = """
 import sys, pathlib
 from scalebook.app.serving.addresses import only_one
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
 with only_one(Workspace(pathlib.Path(sys.argv[1]))) as mine:
     print(mine, flush=True)
     sys.stdin.read()

@@ -48,10 +48,10 @@ def test_a_server_starts_answers_and_ends_with_its_session(tmp_path: Path) -> No
     process = child.id
     assert process is not None
     assert os.getsid(process.pid) == process.pid
-    child.end()
+    child.terminate()
     assert not alive(process)
     assert child.id is None
-    child.end()  # twice does no harm
+    child.terminate()  # twice does no harm
 
 
 def test_the_next_port_is_taken_when_another_program_was_faster(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_next_port_is_taken_when_another_program_was_faster(tmp_path: Path) 
         child.start(port=child.preferred_port)
         child.wait_until_up(20)
     assert child.port > child.preferred_port
-    child.end()
+    child.terminate()
 
 
 SLOW = """
@@ -90,8 +90,8 @@ def test_an_answer_of_another_server_on_the_port_is_not_taken_for_ones_own(tmp_p
         assert answers(quick.port, "/quick")
         assert answers(slow.port, "/slow")
     finally:
-        quick.end()
-        slow.end()
+        quick.terminate()
+        slow.terminate()
 
 
 def test_a_server_that_cannot_start_is_named_with_its_log(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_server_that_never_answers_meets_the_deadline(tmp_path: Path) -> None:
     child.start()
     with pytest.raises(ServerDied, match="did not answer within"):
         child.wait_until_up(0.5)
-    child.end()
+    child.terminate()
 
 
 def test_what_an_owner_left_is_ended(tmp_path: Path) -> None:

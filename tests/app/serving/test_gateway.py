@@ -14,7 +14,7 @@ import uvicorn
 from scalebook.app.serving.access import Access
 from scalebook.app.serving.child import LOOPBACK, free_port
 from scalebook.app.serving.gateway import Guard
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
 from tests.app.serving.asking import ACCEPTED, Answer, ask, handshake
 
 HEALTH = "/health"

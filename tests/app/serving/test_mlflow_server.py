@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from scalebook.app.serving.addresses import Addresses
-from scalebook.app.serving.mlflow_server import WayBack
+from scalebook.app.serving.mlflow_server import WayToScalebook
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import create_run, experiment_id, open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_start import create_run, experiment_id, open_store
 from tests.prepared import Prepared
 
 
@@ -35,7 +35,7 @@ def ask(workspace: Workspace, path: str, host: str = "127.0.0.1:5000") -> tuple[
     raw, _, query = path.partition("?")
     scope = {"type": "http", "method": "GET", "path": raw, "raw_path": raw.encode(), "query_string": query.encode(),
              "headers": [(b"host", host.encode())]}  # fmt: skip
-    asyncio.run(WayBack(behind, workspace)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(WayToScalebook(behind, workspace)(scope, None, send))  # type: ignore[arg-type]
     leads = dict(said[0]["headers"]).get(b"location")
     return said[0]["status"], (leads or said[1]["body"]).decode()
 

@@ -11,8 +11,8 @@ from scalebook.app.serving.access import Access
 from scalebook.app.serving.child import Child
 from scalebook.app.serving.mlflow_server import mlflow_server
 from scalebook.app.serving.page_server import page_server
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.tracking.run_start import open_store
 from tests.app.serving.asking import ACCEPTED, STREAM, Answer, ask, handshake, new_session, opened
 from tests.ports import kernels_choice
 from tests.prepared import Prepared
@@ -55,8 +55,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Ite
             pages.wait_until_up()
             yield Servers(workspace, access, pages, mlflow)
         finally:
-            mlflow.end()
-            pages.end()
+            mlflow.terminate()
+            pages.terminate()
 
 
 def test_the_store_is_the_workspaces_and_only_its_own_eyes_may_see_it(servers: Servers) -> None:

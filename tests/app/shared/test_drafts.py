@@ -7,10 +7,10 @@ import pytest
 from scalebook.app.compare.data import ComparisonDraft
 from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.shared import drafts
-from scalebook.app.shared.drafts import Draft, Left, NoteDraft, SavedDraft
+from scalebook.app.shared.drafts import Draft, LeftDraft, NoteDraft, SavedDraft
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.notebook.cells import ComparisonCell
 from scalebook.training.notebook.parse import parse
-from scalebook.training.workspace import Workspace
 from tests.app.recorded import config
 
 OF_EACH_KIND: list[tuple[Draft, Draft]] = [
@@ -32,7 +32,7 @@ def test_a_draft_is_kept_by_notebook_and_by_what_it_is_of(tmp_path: Path, mine: 
         drafts.save(workspace, draft)
     path = drafts._path(workspace, kind, "first", mine.which)
     os.utime(path, (1000.0, 1000.0))
-    assert drafts.load(workspace, kind, "first", mine.which) == Left(mine, 1000.0)
+    assert drafts.load(workspace, kind, "first", mine.which) == LeftDraft(mine, 1000.0)
     assert [one.draft for one in drafts.of_notebook(workspace, kind, "first")] == [mine, other]
     drafts.move(workspace, kind, "first", "third")
     assert drafts.of_notebook(workspace, kind, "first") == []
@@ -55,7 +55,7 @@ def test_a_draft_belongs_to_its_note_wherever_that_is_and_to_the_end_where_it_is
         "new": NoteDraft("n", 1, "", "d"),
         "new at the end": NoteDraft("n", 9, "", "e"),
     }
-    left = [Left(one, 0.0) for one in begun.values()]
+    left = [LeftDraft(one, 0.0) for one in begun.values()]
     found = {index: [one.draft.text for one in drafts.notes_at(left, notebook, index)] for index in range(4)}
     assert found == {0: ["a"], 1: ["d"], 2: ["b"], 3: ["c", "e"]}
 
@@ -63,7 +63,7 @@ def test_a_draft_belongs_to_its_note_wherever_that_is_and_to_the_end_where_it_is
 def test_a_new_note_stays_between_its_cells_when_others_come_or_go() -> None:
     b = "```yaml experiment=b\nconfig: {}\n```\n\n"
     begun = [NoteDraft("n", i, "", str(i), *drafts.around_note(parse(TEXT), i)) for i in range(4)]
-    left = [Left(draft, 0.0) for draft in begun]
+    left = [LeftDraft(draft, 0.0) for draft in begun]
 
     def found(text: str) -> list[list[str]]:
         notebook = parse(text)

@@ -4,9 +4,9 @@ import pytest
 
 from scalebook.app.shared import form
 from scalebook.app.shared.form import Budget
-from scalebook.training.config.complete import seeds_from
-from scalebook.training.config.description import ClassInfo, Field, Group
-from scalebook.training.config.validate import validate
+from scalebook.training.experiments.completion import seeds_from
+from scalebook.training.experiments.description import ClassInfo, Field, Group
+from scalebook.training.experiments.validate import validate
 from tests.app.described import description
 from tests.app.recorded import config
 

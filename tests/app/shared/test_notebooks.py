@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.shared import notebooks
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.notebook.parse import parse
-from scalebook.training.workspace import Workspace
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{after}: &{after} [{','.join([f'*{before}'] * 9)}]\n"

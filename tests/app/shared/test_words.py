@@ -18,8 +18,8 @@ from scalebook.app.shared.words import (
     spoken,
     summary,
 )
-from scalebook.training.config.rate_scaling import rate_scaling
-from scalebook.training.config.workload import workload
+from scalebook.training.experiments.lr_scaling import rate_scaling
+from scalebook.training.experiments.workload import workload
 from tests.app.described import description
 from tests.app.recorded import config
 

@@ -1,7 +1,7 @@
 """This machine with as many cores as a test needs."""
 
-from scalebook.training.jobs.devices import Machine
-from scalebook.training.jobs.executors.local.executor import LocalExecutor
+from scalebook.training.jobs.devices import NodeDevices
+from scalebook.training.jobs.local.local_executor import LocalExecutor
 
 
 class Cores(LocalExecutor):
@@ -11,5 +11,5 @@ class Cores(LocalExecutor):
         super().__init__()
         self.numbers = list(numbers)
 
-    def machines(self) -> list[Machine]:
-        return [Machine(self.numbers)]
+    def machines(self) -> list[NodeDevices]:
+        return [NodeDevices(self.numbers)]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scalebook.training.jobs.folder import JobFolder, Progress, Result
+from scalebook.training.jobs.job_folder import JobFolder, Progress, Result
 
 
 def run(folder: Path) -> int:

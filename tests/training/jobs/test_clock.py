@@ -10,16 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scalebook.training.files import records
-from scalebook.training.jobs import waiting
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Started
+from scalebook.training.base.files import records
+from scalebook.training.base.trust import JOB, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import waiting_jobs
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId, alive, descendants, session
-from scalebook.training.jobs.supervising import SupervisorLock
+from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
-from scalebook.training.supervisor.turns import Turns
-from scalebook.training.trust import JOB, sign
-from scalebook.training.workspace import Workspace
+from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
 from tests.training.jobs.machines import Cores
 
 STEPS = (-3600.0, -30.0, 30.0, 3600.0)
@@ -67,23 +67,26 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
     tmp_path: Path, child: ProcessId, step: Callable[[float], None], seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(tmp_path).create()
-    monkeypatch.setattr(waiting, "chosen", lambda workspace: Cores(0))
+    monkeypatch.setattr(waiting_jobs, "chosen", lambda workspace: Cores(0))
     running, next_one = waits(workspace, "a" * 32), waits(workspace, "b" * 32)
     os.link(tmp_path / "log", running.log)
-    running.write(Started(LocalHandle(child), time.time(), [0]))
+    running.write(JobStart(LocalHandle(child), time.time(), [0]))
     running.write(Progress(time.time(), "training"))
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Cores(0), "none", ())
+    turns = SupervisorLoop(
+        SupervisorLock(workspace), JobLimits(poll_s=0.0, grace_s=5.0, stall_s=20.0), Cores(0), "none", ()
+    )
     monkeypatch.setattr(turns.starter, "prepare", lambda fresh: False)
-    turns.turn()
+    turns.run_once()
     step(seconds)
     assert psutil.Process(child.pid).create_time() != pytest.approx(started_at(child.pid), abs=20)
     for _ in range(5):
         turns.watches[running.id]._checked = 0.0  # look for signs of life now
-        turns.turn()
+        turns.run_once()
     assert (running.state(), next_one.state()) == ("running", "waiting")
     assert turns.watches[running.id].signals == []
     assert (
-        waiting.waiting_reasons(workspace)[next_one.id] == "waits for 1 core; 0 of 1 free, run " + "a" * 32 + " has it"
+        waiting_jobs.waiting_reasons(workspace)[next_one.id]
+        == "waits for 1 core; 0 of 1 free, run " + "a" * 32 + " has it"
     )
     assert [one.pid for one in session(child)] == [child.pid]
     assert child in descendants(ProcessId.of())
@@ -98,31 +101,31 @@ def started_at(pid: int) -> float:
 @pytest.mark.parametrize("seconds", STEPS)
 def test_grace_is_from_when_the_stop_was_seen(tmp_path: Path, child: ProcessId, seconds: float) -> None:
     job = waits(Workspace(tmp_path).create(), "a" * 32)
-    started = Started(LocalHandle(child), time.time(), [0])
+    started = JobStart(LocalHandle(child), time.time(), [0])
     job.write(started)
     watch = JobWatch(job, started, JobLimits(grace_s=5.0))
     job.ask_to_stop("why")
     os.utime(job.stop_file, (time.time() + seconds,) * 2)  # as files look after a step
     for now in (100.0, 104.9):
-        watch.look(now)
+        watch.poll(now)
         assert watch.signals == []
-    watch.look(105.1)
+    watch.poll(105.1)
     assert watch.signals == ["SIGTERM"]
 
 
 def test_stuck_is_who_changes_nothing_for_so_long(tmp_path: Path, child: ProcessId) -> None:
     job = waits(Workspace(tmp_path).create(), "a" * 32)
-    started = Started(LocalHandle(child), time.time(), [0])
+    started = JobStart(LocalHandle(child), time.time(), [0])
     job.write(started)
     watch = JobWatch(job, started, JobLimits(stall_s=10.0))
     watch._moved = watch._checked = 0.0
     for now in range(2, 100, 2):
         job.write(Progress(0.0, "training", now))
         os.utime(job.path / "progress.json", (now, now))  # 1970: by the file's time it has long been dead
-        watch.look(float(now))
+        watch.poll(float(now))
         assert watch.timed_out == ""
     for later in (103.0, 106.0, 108.5):
-        watch.look(later)
+        watch.poll(later)
     assert watch.timed_out == "no sign of life for 10 s; it was training, after 98 updates"
 
 

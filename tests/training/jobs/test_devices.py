@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.jobs.devices import Machine, cpu_quota, machine_words, this_machine
+from scalebook.training.jobs.devices import NodeDevices, cpu_quota, machine_words, this_machine
 from scalebook.training.jobs.gpus import Gpu
 
 A, B = Gpu("GPU-aaaa", "H200", 141000), Gpu("GPU-bbbb", "H200", 141000)
@@ -33,4 +33,4 @@ def test_a_machine_in_words_counts_gpus_of_one_name() -> None:
 
 def test_one_job_can_have_all_whole_gpus_or_one_instance() -> None:
     cut = [Gpu("MIG-a", "1g", 10000), Gpu("MIG-b", "1g", 10000)]
-    assert [Machine([0], gpus).together for gpus in ([], [A, B], cut, [A, *cut])] == [0, 2, 1, 1]
+    assert [NodeDevices([0], gpus).together for gpus in ([], [A, B], cut, [A, *cut])] == [0, 2, 1, 1]

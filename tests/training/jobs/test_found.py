@@ -3,11 +3,11 @@
 import time
 import uuid
 
-from scalebook.training.jobs import queue
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Result
-from scalebook.training.jobs.supervising import running
-from scalebook.training.jobs.waiting import waiting_reasons
-from scalebook.training.trust import FOUND, trust
+from scalebook.training.base.trust import FOUND, trust
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result
+from scalebook.training.jobs.supervisor_handle import running
+from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from tests.training.benches import Bench, until_state, wait_for
 
 
@@ -41,7 +41,7 @@ def test_nobody_is_told_of_their_end(bench: Bench) -> None:
     ended.write(Result("finished", time.time()))
     ended.unrecorded.touch()
     bench.supervise(linger_s=0.5)
-    queue.stop(stopped)
+    job_requests.stop(stopped)
     wait_for(lambda: stopped.state() == "stopped" and stopped.result() is not None, "it to be stopped")
     wait_for(lambda: running(bench.workspace) is None, "the supervisor to leave")
     assert ended.unrecorded.exists()

@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from scalebook.training import runner
-from scalebook.training.failures import FailureClass, classify
-from scalebook.training.files import records, room
-from scalebook.training.files.room import EXIT_NO_ROOM
-from scalebook.training.jobs import waiting
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Result, Started
+from scalebook.training.base.failures import FailureClass, classify
+from scalebook.training.base.files import machine_errors, records
+from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM
+from scalebook.training.base.trust import JOB, SEARCH, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli import runner
+from scalebook.training.jobs import waiting_jobs
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.jobs.supervising import SupervisorLock, status
+from scalebook.training.jobs.supervisor_handle import SupervisorLock, status
 from scalebook.training.notebook import edit, store
-from scalebook.training.search.driver.outcome import judge
-from scalebook.training.search.folder import Driving, SearchFolder, SearchRequest
-from scalebook.training.supervisor import closing, search_drivers, turns
+from scalebook.training.search.driver.trial_outcome import judge
+from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchRequest
+from scalebook.training.supervisor import lost_jobs, search_drivers, supervisor_loop
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.turns import Turns
-from scalebook.training.trust import JOB, SEARCH, sign
-from scalebook.training.workspace import Workspace
+from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
 from tests.training.jobs.machines import Cores
 
 FULL = "the disk of /data is full (0.0 MB left)"
@@ -42,7 +42,7 @@ class Disk:
         self.puts: float = float("inf")
         self._put = records.put
         monkeypatch.setattr(records, "put", self.put)
-        for module in (turns, closing, waiting):
+        for module in (supervisor_loop, lost_jobs, waiting_jobs):
             monkeypatch.setattr(module, "lacking", lambda folder: FULL if self.puts <= 0 else "")
 
     def put(self, path: Path, content: bytes, *, durable: bool = False) -> None:
@@ -69,17 +69,17 @@ def job(workspace: Workspace, name: str = "a" * 32, process: ProcessId | None = 
     made.write(JobRequest(name, 1.0, "e", workspace.tracking_uri(), 1, 1, name="run"))
     sign(made.path, name, JOB)
     if process is not None:
-        made.write(Started(LocalHandle(process), 1.0, [0]))
+        made.write(JobStart(LocalHandle(process), 1.0, [0]))
     return made
 
 
 @pytest.fixture
-def supervising(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Turns]:
-    def make() -> Turns:
+def supervising(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[[], SupervisorLoop]:
+    def make() -> SupervisorLoop:
         limits = JobLimits(poll_s=0.0, retry_s=0.1)
-        made = Turns(SupervisorLock(workspace), limits, Cores(0), "none", ())
+        made = SupervisorLoop(SupervisorLock(workspace), limits, Cores(0), "none", ())
         monkeypatch.setattr(made.starter, "prepare", lambda fresh: True)
-        monkeypatch.setattr(made.recorder, "turn", lambda: None)
+        monkeypatch.setattr(made.recorder, "poll", lambda: None)
         return made
 
     return make
@@ -87,18 +87,18 @@ def supervising(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 @pytest.mark.parametrize("puts", range(4))
 def test_the_end_of_a_job_is_written_when_there_is_room_and_names_the_disk(
-    workspace: Workspace, supervising: Callable[[], Turns], disk: Disk, puts: int
+    workspace: Workspace, supervising: Callable[[], SupervisorLoop], disk: Disk, puts: int
 ) -> None:
     dead = job(workspace, process=replace(ProcessId.of(), start=1))
     disk.puts = puts
     mine = supervising()
     for _ in range(5):
-        mine.turn()
+        mine.run_once()
     if puts < 2:  # the note and the result
         assert dead.result() is None
         assert dead.id in mine.open
     disk.puts = float("inf")
-    mine.turn()
+    mine.run_once()
     result = dead.result()
     assert result is not None
     assert result.failure == ("disk full" if puts == 0 else result.failure)
@@ -110,35 +110,35 @@ def test_the_end_of_a_job_is_written_when_there_is_room_and_names_the_disk(
 
 
 def test_what_a_run_could_not_tell_mlflow_itself_is_told_for_it(
-    workspace: Workspace, supervising: Callable[[], Turns]
+    workspace: Workspace, supervising: Callable[[], SupervisorLoop]
 ) -> None:
     ended, mine = job(workspace, process=replace(ProcessId.of(), start=1)), supervising()
     mine._discover()
     mine._codes[ended.id] = 1
     ended.write(Result("failed", 1.0, FailureClass.DISK_FULL.value, "OSError: no room"))
     ended.unrecorded.touch()
-    mine.turn()
-    mine.turn()
+    mine.run_once()
+    mine.run_once()
     assert mine.open == {}
     assert mine.recorder.pending == {ended.unrecorded}
 
 
 def test_nothing_is_started_without_room(
-    workspace: Workspace, supervising: Callable[[], Turns], disk: Disk, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, supervising: Callable[[], SupervisorLoop], disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits, mine = job(workspace), supervising()
     ordered: list[str] = []
     monkeypatch.setattr(mine.starter, "order", lambda job, start: ordered.append(job.id))
     disk.puts = 0
     mine._looked_around -= 10
-    mine.turn()
-    mine.turn()
+    mine.run_once()
+    mine.run_once()
     assert ordered == []
     with SupervisorHeld(workspace):
-        assert waiting.waiting_reasons(workspace) == {waits.id: f"waits for disk space: {FULL}"}
+        assert waiting_jobs.waiting_reasons(workspace) == {waits.id: f"waits for disk space: {FULL}"}
     disk.puts = float("inf")
-    mine.turn()
-    mine.turn()
+    mine.run_once()
+    mine.run_once()
     assert ordered == [waits.id] * len(ordered)
     assert ordered
 
@@ -167,7 +167,7 @@ def test_the_supervisor_is_known_by_its_lock_where_it_cannot_write_a_note(worksp
 
 
 def test_a_fork_that_finds_no_room_leaves_its_job_waiting(
-    workspace: Workspace, supervising: Callable[[], Turns]
+    workspace: Workspace, supervising: Callable[[], SupervisorLoop]
 ) -> None:
     waits, mine = job(workspace), supervising()
     mine._discover()
@@ -217,7 +217,7 @@ def test_a_run_tries_to_say_its_result_again(
 
 
 def test_output_onto_a_full_disk_ends_nobody() -> None:
-    program = "from scalebook.training.files.output import forgive; forgive()\n"
+    program = "from scalebook.training.base.files.lossy_output import forgive; forgive()\n"
     program += "for i in range(99): print('x' * 999, flush=True)"
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-c", program], check=False, stdout=full, stderr=full, timeout=60)
@@ -240,8 +240,8 @@ def test_drivers_are_neither_started_nor_given_up_without_room(
     search.write(SearchRequest("s", 1.0, "s", "e", "u", "i", "journal:x"))
     search.write_body({})
     sign(search.path, search.id, SEARCH)
-    search.write(Driving(replace(ProcessId.of(), start=1), 1.0))
-    drivers, started = search_drivers.Drivers(workspace), list[str]()
+    search.write(DriverProcess(replace(ProcessId.of(), start=1), 1.0))
+    drivers, started = search_drivers.SearchDrivers(workspace), list[str]()
     drivers._deaths["s"] = (search_drivers.ATTEMPTS - 1, 0)
 
     def spawn(*told: Any, **more: Any) -> int:
@@ -249,17 +249,17 @@ def test_drivers_are_neither_started_nor_given_up_without_room(
         return os.getpid()
 
     monkeypatch.setattr(os, "posix_spawn", spawn)
-    drivers.turn(FULL)
+    drivers.poll(FULL)
     assert (started, drivers.open) == ([], {"s"})
     drivers._looked = 0.0
-    drivers.turn()
+    drivers.poll()
     assert started == ["s"]
     assert search.result() is None
 
 
 def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert room.lacking(tmp_path) == ""
-    assert room.lacking(tmp_path / "gone") == ""
+    assert machine_errors.lacking(tmp_path) == ""
+    assert machine_errors.lacking(tmp_path / "gone") == ""
     real = os.statvfs(tmp_path)
     fields = {name: getattr(real, name) for name in dir(real) if name.startswith("f_")}
     for change, words in (
@@ -268,7 +268,7 @@ def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest
     ):
         facts = type("Facts", (), {**fields, "f_files": 1, **change})
         monkeypatch.setattr(os, "statvfs", lambda folder, facts=facts: facts)
-        assert words in room.lacking(tmp_path)
+        assert words in machine_errors.lacking(tmp_path)
 
 
 def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,12 +281,12 @@ def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Mo
 
     changed = edit.put_experiment(stored.notebook, "one", {}, 1)
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(room.NoRoom) as error:
+    with pytest.raises(machine_errors.NoRoom) as error:
         store.save(stored, changed)
     assert error.value.problem.key == str(tmp_path)
     assert error.value.problem.message == "cannot be written to ([Errno 28] No space left on device)"
     assert {one.name for one in tmp_path.iterdir()} <= {"note.md", ".scalebook"}  # nothing half written stays
     assert path.read_text(encoding="utf-8") == "before"
     assert classify(error.value).failure_class is FailureClass.DISK_FULL
-    with pytest.raises(KeyError), room.understood(tmp_path):
+    with pytest.raises(KeyError), machine_errors.understood(tmp_path):
         raise KeyError("x")

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.commands import fit
-from scalebook.training.config.description import Description
-from scalebook.training.config.workload import workload
-from scalebook.training.errors import ConfigError
-from scalebook.training.files import yaml
-from scalebook.training.jobs import lending, queue
-from scalebook.training.jobs.devices import Lent, Machine, this_machine
-from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.cli import fit
+from scalebook.training.cli.runner import _on_lent
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.workload import workload
+from scalebook.training.jobs import gpu_allocation, job_requests
+from scalebook.training.jobs.devices import Allocation, NodeDevices, this_machine
 from scalebook.training.jobs.gpu_problems import gpu_problems
 from scalebook.training.jobs.gpus import Gpu
+from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.leases import lent_at_once, running_leases
 from scalebook.training.jobs.schedule import plan
 from scalebook.training.notebook import store
-from scalebook.training.notebook.check import check
-from scalebook.training.runner import _on_lent
+from scalebook.training.notebook.notebook_problems import check
 from tests.fake_nvml import Put, eight
 from tests.training.benches import Bench, bench
 
@@ -45,7 +45,7 @@ def async_ps(**args: Any) -> dict[str, Any]:
     return {"class_path": "AsyncPS", "init_args": args}
 
 
-def found(asked: dict[str, Any], description: Description, machines: list[Machine] | None = None) -> list[str]:
+def found(asked: dict[str, Any], description: Description, machines: list[NodeDevices] | None = None) -> list[str]:
     return [
         f"{one.key}: {one.message}"
         for one in gpu_problems(workload(asked, description), machines or [this_machine()])
@@ -91,12 +91,12 @@ def test_eight_gpus_are_not_nine(nvml: Put, description: Description) -> None:
 
 
 def test_over_machines_each_has_its_part_of_ddp(description: Description) -> None:
-    two = [Machine(list(range(8)), [Gpu(f"GPU-{name}{n}", "A", 1) for n in range(4)], name) for name in "ab"]
+    two = [NodeDevices(list(range(8)), [Gpu(f"GPU-{name}{n}", "A", 1) for n in range(4)], name) for name in "ab"]
     assert found(config("ddp", 8), description, two) == []
     assert found(config("ddp", 9), description, two) == [
         "trainer.devices: is 9, and each worker of DDP needs a GPU of its own: no machine has more than 4"
     ]
-    assert found(config("auto", accelerator="gpu"), description, [Machine([0], name="a")]) == [
+    assert found(config("auto", accelerator="gpu"), description, [NodeDevices([0], name="a")]) == [
         "trainer.accelerator: asks for a GPU and no machine has one"
     ]
 
@@ -120,7 +120,7 @@ def test_a_notebook_s_check_says_what_its_experiments_lack(nvml: Put, descriptio
 
 
 def submit(bench: Bench, asked: dict[str, Any], description: Description, inline: bool = False) -> JobFolder:
-    (job,) = queue.submit(bench.workspace, asked, seeds=[1], description=description, start=False, inline=inline)
+    (job,) = job_requests.submit(bench.workspace, asked, seeds=[1], description=description, start=False, inline=inline)
     return job
 
 
@@ -195,7 +195,7 @@ def test_a_run_in_the_foreground_notes_its_gpus_and_the_queue_lends_others(
         submit(bench, config("auto"), description, inline=True)
     assert str(refused.value).startswith("trainer.accelerator: asks")
     assert "write cpu" in str(refused.value)
-    assert len(queue.all_jobs(bench.workspace)) == 3  # nothing is left of what was refused
+    assert len(job_requests.all_jobs(bench.workspace)) == 3  # nothing is left of what was refused
     assert submit(bench, config("auto", accelerator="cpu"), description, inline=True).started() is not None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     fit._take(second.gpus)
@@ -209,12 +209,12 @@ def test_two_runs_that_begin_in_the_foreground_at_once_take_two_gpus(
     nvml(eight()[:2])
     looking = Barrier(2)
 
-    def look(*args: Any) -> Lent:
+    def look(*args: Any) -> Allocation:
         with suppress(BrokenBarrierError):  # only where both may look at once
             looking.wait(1.0)
         return lent_at_once(*args)
 
-    monkeypatch.setattr(lending, "lent_at_once", look)
+    monkeypatch.setattr(gpu_allocation, "lent_at_once", look)
     with ThreadPoolExecutor(2) as pool:
         begun = [pool.submit(submit, bench, config("auto"), description, inline=True) for _ in range(2)]
         started = [one.result().started() for one in begun]

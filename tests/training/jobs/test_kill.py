@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import Result, Started
+from scalebook.training.jobs.job_folder import JobStart, Result
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId, alive, send, session
 from tests.training.benches import Bench, until_state, wait_for
 
@@ -102,7 +102,7 @@ def test_an_orphan_of_a_dead_warm_process_has_its_signal_known(bench: Bench) -> 
 def test_a_process_with_the_same_pid_is_not_the_job(bench: Bench) -> None:
     job = bench.job(seconds=60)
     me = ProcessId.of()
-    job.write(Started(LocalHandle(replace(me, start=me.start - 360_000)), time.time() - 3600, [0]))
+    job.write(JobStart(LocalHandle(replace(me, start=me.start - 360_000)), time.time() - 3600, [0]))
     assert job.state() == "failed"
     bench.supervise()
     assert wait_for(job.result, "a result").failure == "killed"
@@ -117,7 +117,7 @@ def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> N
         time.sleep(60)
         os._exit(0)
     log.close()
-    job.write(Started(LocalHandle(ProcessId.of(pid), leads_session=False), time.time(), [], inline=True))
+    job.write(JobStart(LocalHandle(ProcessId.of(pid), leads_session=False), time.time(), [], inline=True))
     bench.supervise()
     assert job.state() == "running"
     os.kill(pid, signal.SIGKILL)
@@ -128,14 +128,14 @@ def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> N
 def test_a_process_that_comes_when_its_job_was_given_up_does_not_run_it(bench: Bench) -> None:
     job = bench.job()
     job.write(Result("failed", time.time(), "unknown", "no process of it appeared"))
-    assert not job.claim(Started(LocalHandle.own(), time.time(), []))
+    assert not job.claim(JobStart(LocalHandle.of_this_process(), time.time(), []))
     assert not job.claimed()
     assert job.state() == "failed"
 
 
 def test_a_job_claimed_by_another_process_is_not_run_twice(bench: Bench) -> None:
     job = bench.job(seconds=0.2)
-    mine = Started(LocalHandle.own(), time.time(), [], inline=True)
+    mine = JobStart(LocalHandle.of_this_process(), time.time(), [], inline=True)
     assert job.claim(mine)
     assert not job.claim(replace(mine, started=0.0))
     assert job.started() == mine

@@ -5,17 +5,17 @@ from typing import Any, Literal
 
 import pytest
 
-from scalebook.training.files import records
-from scalebook.training.jobs import waiting
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Progress, Result, Started
-from scalebook.training.jobs.leases import Lasting
+from scalebook.training.base.files import records
+from scalebook.training.base.trust import JOB, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import waiting_jobs
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Progress, Result
+from scalebook.training.jobs.leases import DurationEstimates
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
-from scalebook.training.jobs.supervising import SupervisorLock
+from scalebook.training.jobs.supervisor_handle import SupervisorLock
 from scalebook.training.supervisor.job_watch import JobLimits
-from scalebook.training.supervisor.turns import Turns
-from scalebook.training.trust import JOB, sign
-from scalebook.training.workspace import Workspace
+from scalebook.training.supervisor.supervisor_loop import SupervisorLoop
 from tests.training.benches import Bench
 from tests.training.jobs.machines import Cores
 
@@ -23,7 +23,7 @@ ASKED = JobRequest("asked", 0.0, "e", "", 1, 2, config_hash="abc")
 
 
 def test_a_job_is_expected_to_last_as_long_as_the_longest_of_its_kind(bench: Bench) -> None:
-    lasting = Lasting()
+    lasting = DurationEstimates()
     cases: list[tuple[float, Literal["finished", "stopped"], dict[str, Any]]] = [
         (10.0, "finished", {}),
         (30.0, "finished", {}),
@@ -36,9 +36,9 @@ def test_a_job_is_expected_to_last_as_long_as_the_longest_of_its_kind(bench: Ben
     for seconds, status, changes in cases:
         job = bench.job()
         job.write(replace(ASKED, id=job.id, **changes))
-        job.write(Started(LocalHandle.own(), 1000.0))
+        job.write(JobStart(LocalHandle.of_this_process(), 1000.0))
         job.write(Result(status, 1000.0 + seconds))
-        lasting.note(job)
+        lasting.add(job)
     other, none = replace(ASKED, id="other", config_hash="def"), replace(ASKED, id="none", config_hash="")
     assert lasting.of([ASKED, other, none]) == {"asked": 30.0}
 
@@ -57,19 +57,19 @@ def test_a_brief_job_starts_on_the_core_that_a_wide_one_waits_with(
 ) -> None:
     """By what the folders tell: how long the run has left, and how long the brief one's like have taken."""
     workspace = Workspace(tmp_path).create()
-    monkeypatch.setattr(waiting, "chosen", lambda workspace: Cores(0, 1))
+    monkeypatch.setattr(waiting_jobs, "chosen", lambda workspace: Cores(0, 1))
     done, runs, wide = job(workspace, "d", 1, "known"), job(workspace, "a", 1), job(workspace, "c", 2)
     long, brief = job(workspace, "e", 1), job(workspace, "b", 1, "known")
-    done.write(Started(LocalHandle(replace(ProcessId.of(), start=0)), 1000.0))  # of a process that is gone
+    done.write(JobStart(LocalHandle(replace(ProcessId.of(), start=0)), 1000.0))  # of a process that is gone
     done.write(Result("finished", 1010.0))
-    runs.write(Started(LocalHandle.own(), time.time(), [0]))
+    runs.write(JobStart(LocalHandle.of_this_process(), time.time(), [0]))
     runs.write(Progress(time.time(), "training", left_s=30.0))
-    turns = Turns(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
+    turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0, 1), "none", ())
     ordered: list[str] = []
     monkeypatch.setattr(turns.starter, "prepare", lambda fresh: True)
     monkeypatch.setattr(turns.starter, "order", lambda job, start: ordered.append(job.id))
-    turns.turn()
-    reasons = waiting.waiting_reasons(workspace)
+    turns.run_once()
+    reasons = waiting_jobs.waiting_reasons(workspace)
     turns.close()
     assert ordered == [brief.id]
     assert reasons[wide.id] == "waits for 2 cores; 1 of 2 free, run a has the other, about 30 s left"

@@ -56,10 +56,10 @@ def test_the_end_of_a_child_is_kept_for_whoever_started_it() -> None:
     if pid == 0:
         os._exit(4)
     wait_for(lambda: not alive(ProcessId.of(pid)), "its end")
-    assert children.take(pid) is None  # nobody has looked
-    children.look()
-    children.look()
-    assert (children.take(pid), children.take(pid)) == (4, None)
+    assert children.pop_exit_code(pid) is None  # nobody has looked
+    children.reap()
+    children.reap()
+    assert (children.pop_exit_code(pid), children.pop_exit_code(pid)) == (4, None)
 
 
 def test_reap_tells_codes_and_signals() -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scalebook.training.jobs.executors.local.warming import RUNNER
-from scalebook.training.jobs.folder import JobFolder, JobRequest, Result
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result
+from scalebook.training.jobs.local.fork_server_client import RUNNER
 from scalebook.training.jobs.process import ProcessId, descendants, send, session
-from scalebook.training.jobs.supervising import status
+from scalebook.training.jobs.supervisor_handle import status
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import create_run, experiment_id, open_store
+from scalebook.training.tracking.run_start import create_run, experiment_id, open_store
 from tests.training.benches import Bench, until_state, wait_for
 
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ class Real:
             "threads": 1,
             "trainer": {
                 "strategy": {
-                    "class_path": "scalebook.training.strategies.AsyncPS",
+                    "class_path": "scalebook.training.lightning.AsyncPS",
                     "init_args": {"rule": "async", "workers": 2},
                 },
                 "accelerator": "cpu",
                 "max_epochs": epochs,
                 "enable_model_summary": False,
             },
-            "model": {"class_path": "scalebook.training.models.MLPClassifier"},
-            "data": {"class_path": "scalebook.training.data.Digits", "init_args": {"batch_size": 64}},
+            "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
+            "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
             "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.02}},
         }
         run_id = create_run(self.client, self.experiment, "a run", {}, config)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scalebook.training.jobs.folder import JobFolder, Result
+from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.process import alive, send
-from scalebook.training.supervisor.closing import close, main
+from scalebook.training.supervisor.lost_jobs import close, main
 from scalebook.training.tracking import names
-from scalebook.training.tracking.starting import create_run, experiment_id, open_store
+from scalebook.training.tracking.run_start import create_run, experiment_id, open_store
 from tests.training.benches import Bench, until_state, wait_for
 
 if TYPE_CHECKING:

@@ -7,21 +7,21 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scalebook.training.jobs.devices import Lent, Machine
-from scalebook.training.jobs.executors.beginning import RunPart, joined_name
-from scalebook.training.jobs.executors.executor import PartEnd
-from scalebook.training.jobs.folder import JobRequest, TrialOf
+from scalebook.training.jobs.begin_request import RunPart, joined_name
+from scalebook.training.jobs.devices import Allocation, NodeDevices
+from scalebook.training.jobs.executor import PartEnd
 from scalebook.training.jobs.gpus import Gpu
+from scalebook.training.jobs.job_folder import JobRequest, TrialOf
+from scalebook.training.jobs.job_nodes import FAULTS, barred_machines
 from scalebook.training.jobs.leases import Lease, place_of
-from scalebook.training.jobs.parts import FAULTS, barred_machines
 from scalebook.training.jobs.schedule import STARTS, Join, plan
 
-TWO = Machine([0, 1])
-GPUS = Machine(list(range(8)), [Gpu("GPU-a", "A", 1000), Gpu("GPU-b", "B", 1000)])
-SOCKETS = Machine(list(range(16)), [Gpu(f"GPU-{n}", "H100", 80000, list(range(8 * (n // 4), 8 * (n // 4) + 8)))
+TWO = NodeDevices([0, 1])
+GPUS = NodeDevices(list(range(8)), [Gpu("GPU-a", "A", 1000), Gpu("GPU-b", "B", 1000)])
+SOCKETS = NodeDevices(list(range(16)), [Gpu(f"GPU-{n}", "H100", 80000, list(range(8 * (n // 4), 8 * (n // 4) + 8)))
                                     for n in range(8)])  # fmt: skip
-FOUR = Machine([0, 1, 2, 3])
-MACHINES = [Machine([0, 1], name=name) for name in "abcd"]
+FOUR = NodeDevices([0, 1, 2, 3])
+MACHINES = [NodeDevices([0, 1], name=name) for name in "abcd"]
 
 
 def request(name: str, workers: int = 1, *, threads: int = 1, created: float = 0.0, priority: int = 0) -> JobRequest:
@@ -33,7 +33,7 @@ def on_gpu(name: str, workers: int = 1) -> JobRequest:
 
 
 def test_a_job_gets_workers_times_threads_distinct_cores_or_all() -> None:
-    made = plan([request("a", 2, threads=2)], [], [Machine([2, 3, 5, 7, 11])])
+    made = plan([request("a", 2, threads=2)], [], [NodeDevices([2, 3, 5, 7, 11])])
     assert made.starts[0].cores == [2, 3, 5, 7]
     assert plan([request("a", 40)], [], [TWO]).starts[0].cores == [0, 1]
     assert made.reasons == {"a": STARTS}
@@ -63,9 +63,9 @@ def test_the_reason_names_what_is_lacking_who_has_it_and_for_how_long() -> None:
 
 def test_the_time_left_is_that_of_the_run_whose_end_suffices() -> None:
     running = [Lease("x", "x", [0, 1], left_s=600.0), Lease("y", "y", [2], left_s=30.0), Lease("z", "z", [3])]
-    made = plan([request("a", 3)], running, [Machine([0, 1, 2, 3])])
+    made = plan([request("a", 3)], running, [NodeDevices([0, 1, 2, 3])])
     assert made.reasons["a"] == "waits for 3 cores; 0 of 4 free, runs x (2), y (1), z (1) have the 4, about 10 min left"
-    unknown = plan([request("a", 4)], running, [Machine([0, 1, 2, 3])])
+    unknown = plan([request("a", 4)], running, [NodeDevices([0, 1, 2, 3])])
     assert unknown.reasons["a"] == "waits for 4 cores; 0 of 4 free, runs x (2), y (1), z (1) have the 4"
 
 
@@ -79,7 +79,7 @@ def test_a_small_job_does_not_overtake_a_big_one_that_waits_for_the_same() -> No
 
 
 def test_a_small_job_takes_what_a_big_one_will_not_need_whichever_runs_end_first() -> None:
-    four = Machine([0, 1, 2, 3])
+    four = NodeDevices([0, 1, 2, 3])
     big, small = request("big", 3), request("small", created=1)
     made = plan([big, small, request("next", created=2)], [Lease("x", "x", [0, 1])], [four])
     assert [(start.request.id, start.cores) for start in made.starts] == [("small", [3])]  # x ends: 3 of 4 are enough
@@ -92,7 +92,7 @@ def test_a_small_job_takes_what_a_big_one_will_not_need_whichever_runs_end_first
 
 
 def test_a_job_goes_where_it_fits_and_waits_where_least_is_lacking() -> None:
-    here, there = Machine([0, 1], name="here"), Machine([0, 1, 2, 3], [Gpu("GPU-a", "A", 1)], "there")
+    here, there = NodeDevices([0, 1], name="here"), NodeDevices([0, 1, 2, 3], [Gpu("GPU-a", "A", 1)], "there")
     made = plan([request("a", 2), request("b", 2, created=1), replace(on_gpu("c"), created=2)], [], [here, there])
     placed = {start.request.id: (start.machine, start.cores, start.gpus) for start in made.starts}
     assert placed == {"a": ("here", [0, 1], []), "b": ("there", [0, 1], []), "c": ("there", [2, 3], ["GPU-a"])}
@@ -109,10 +109,10 @@ def on_two(name: str, workers: int = 1, *, created: float = 0.0) -> JobRequest:
 
 
 def test_a_job_on_two_machines_has_as_much_of_each_at_once_or_nothing() -> None:
-    machines = [Machine([0, 1], name="a"), Machine([0, 1, 2], name="b"), Machine([0, 1], name="c")]
+    machines = [NodeDevices([0, 1], name="a"), NodeDevices([0, 1, 2], name="b"), NodeDevices([0, 1], name="c")]
     made = plan([on_two("x", 2), request("y", created=1)], [], machines)
     (first, one) = made.starts
-    assert (first.machine, first.cores, first.others) == ("a", [0, 1], [Lent("b", [0, 1])])
+    assert (first.machine, first.cores, first.others) == ("a", [0, 1], [Allocation("b", [0, 1])])
     assert (one.machine, one.cores) == ("b", [2])
     held = [start.lease for start in made.starts]
     waits = plan([on_two("z", 2)], held, machines)
@@ -125,10 +125,10 @@ def test_a_job_on_two_machines_has_as_much_of_each_at_once_or_nothing() -> None:
 
 
 def test_a_job_that_no_machine_holds_is_spread_over_as_few_as_hold_it() -> None:
-    small, *four = Machine([0], name="s"), *(Machine([0, 1, 2, 3], name=name) for name in "abc")
+    small, *four = NodeDevices([0], name="s"), *(NodeDevices([0, 1, 2, 3], name=name) for name in "abc")
     wide = replace(request("x", 8), spreads=True)
     (start,) = plan([wide], [], [small, *four]).starts
-    assert (start.machine, start.cores, start.others) == ("a", [0, 1, 2, 3], [Lent("b", [0, 1, 2, 3])])
+    assert (start.machine, start.cores, start.others) == ("a", [0, 1, 2, 3], [Allocation("b", [0, 1, 2, 3])])
     (start,) = plan([replace(wide, workers=9)], [], [small, *four]).starts
     assert [start.machine, *(lent.machine for lent in start.others)] == ["a", "b", "c"]
     assert len(start.cores) == 3
@@ -140,7 +140,7 @@ def test_a_job_that_no_machine_holds_is_spread_over_as_few_as_hold_it() -> None:
 
 
 def test_why_workers_share_devices_is_said() -> None:
-    machines = [Machine([0, 1], name="a"), Machine([0, 1], name="b")]
+    machines = [NodeDevices([0, 1], name="a"), NodeDevices([0, 1], name="b")]
     busy = [Lease("r", "r", [0], machine=name) for name in "ab"]
     waits = "waits for 2 cores; 1 of 2 free on a, run r has the other; its"
     assert plan([request("x", 4)], busy, machines).reasons["x"] == (
@@ -152,22 +152,22 @@ def test_why_workers_share_devices_is_said() -> None:
 
 
 def test_a_trial_that_holds_all_machines_is_alone_on_each() -> None:
-    machines = [Machine([0, 1], name="a"), Machine([0, 1], name="b")]
+    machines = [NodeDevices([0, 1], name="a"), NodeDevices([0, 1], name="b")]
     alone = replace(request("x"), trial=TrialOf("a search", 0, exclusive=True, holds_all=True))
     made = plan([alone, request("y", created=1)], [], machines)
     (start,) = made.starts
-    assert (start.machine, start.cores, start.others) == ("a", [0, 1], [Lent("b", [0, 1], idle=True)])
+    assert (start.machine, start.cores, start.others) == ("a", [0, 1], [Allocation("b", [0, 1], idle=True)])
     assert made.reasons["y"] == "waits for 1 core; 0 of 2 free on a, run x has both"
     waits = plan([alone], [Lease("r", "r", [0], machine="b")], machines)
     assert waits.reasons["x"] == "waits for 2 cores; 1 of 2 free on b, run r has the other"
     both = replace(alone, nodes=2, trial=TrialOf("a search", 0, exclusive=True))
     (start,) = plan([both], [], machines).starts
-    assert (start.cores, start.others) == ([0, 1], [Lent("b", [0, 1])])
+    assert (start.cores, start.others) == ([0, 1], [Allocation("b", [0, 1])])
 
 
 def test_two_jobs_on_the_same_machines_do_not_wait_for_each_other() -> None:
     """What one that waits needs of each of its machines is kept, so single ones do not starve it."""
-    machines = [Machine([0, 1], name="a"), Machine([0, 1], name="b")]
+    machines = [NodeDevices([0, 1], name="a"), NodeDevices([0, 1], name="b")]
     busy = [Lease("r", "r", [0], machine="b")]
     waiting = [on_two("x", 2), on_two("y", 2, created=1), request("small", created=2)]
     made = plan(waiting, busy, machines)
@@ -213,9 +213,9 @@ def test_a_gpu_job_gets_its_share_of_the_cores_near_its_gpus() -> None:
 
 def test_instances_of_a_gpu_are_lent_one_a_job() -> None:
     cut = [Gpu("MIG-a", "1g", 10000), Gpu("MIG-b", "1g", 10000)]
-    made = plan([on_gpu("a", 2), on_gpu("b")], [], [Machine(list(range(8)), cut)])
+    made = plan([on_gpu("a", 2), on_gpu("b")], [], [NodeDevices(list(range(8)), cut)])
     assert [(start.gpus, len(start.cores)) for start in made.starts] == [(["MIG-a"], 4), (["MIG-b"], 4)]
-    mixed = Machine(list(range(8)), [*cut, Gpu("GPU-a", "A", 1), Gpu("GPU-b", "B", 1)])
+    mixed = NodeDevices(list(range(8)), [*cut, Gpu("GPU-a", "A", 1), Gpu("GPU-b", "B", 1)])
     assert plan([on_gpu("a", 4)], [], [mixed]).starts[0].gpus == ["GPU-a", "GPU-b"]
     waits = plan([on_gpu("a", 2)], [Lease("x", "x", [0], ["GPU-a"])], [mixed])
     assert waits.reasons["a"] == "waits for 2 GPUs; 1 of 2 free, run x has the other"
@@ -226,7 +226,7 @@ def sharing(name: str, share: float, created: float = 0.0) -> JobRequest:
 
 
 def lent(
-    waiting: list[JobRequest], running: list[Lease] | None = None, machine: Machine = GPUS
+    waiting: list[JobRequest], running: list[Lease] | None = None, machine: NodeDevices = GPUS
 ) -> dict[str, list[str]]:
     return {start.request.id: start.gpus for start in plan(waiting, running or [], [machine]).starts}
 
@@ -245,7 +245,7 @@ def test_runs_that_say_so_share_a_gpu_up_to_its_memory() -> None:
 
 def test_nobody_joins_a_gpu_while_one_that_came_earlier_waits_for_it() -> None:
     """Else small runs, one after the other, would keep it for ever."""
-    one = Machine(list(range(8)), [Gpu("GPU-a", "A", 1000)])
+    one = NodeDevices(list(range(8)), [Gpu("GPU-a", "A", 1000)])
     running = [Lease("x", "x", [0], ["GPU-a"], share=0.25)]
     assert lent([sharing("a", 0.5, 2)], running, one) == {"a": ["GPU-a"]}
     made = plan([replace(on_gpu("whole"), created=1), sharing("a", 0.5, 2)], running, [one])
@@ -350,7 +350,7 @@ def _start_of_first(waiting: list[JobRequest], running: list[Lease], lasts: dict
 )
 def test_nobody_behind_the_first_delays_it(asked: list[int], held: list[int], cores: int, random: Random) -> None:
     """Runs end in any order: the first of the queue starts after the same end, whoever else was started before it."""
-    machine, free = Machine(list(range(cores))), list(range(cores))
+    machine, free = NodeDevices(list(range(cores))), list(range(cores))
     running: list[Lease] = []
     for index, count in enumerate(held):
         running += [Lease(f"run {index}", "", free[:count])] if count <= len(free) else []
@@ -382,7 +382,7 @@ def test_all_jobs_get_their_turn_and_no_device_is_lent_twice(
     asked: list[tuple[int, int, int, float]], cores: int, gpus: int
 ) -> None:
     """The last of the four: its share of one GPU, 0 of none."""
-    machine = Machine(list(range(cores)), [Gpu(f"GPU-{index}", "", 0) for index in range(gpus)])
+    machine = NodeDevices(list(range(cores)), [Gpu(f"GPU-{index}", "", 0) for index in range(gpus)])
     waiting = [
         JobRequest(str(i), i, "e", "", 1, w, t, accelerator="gpu", priority=p, gpu_share=share, devices=int(share < 1))
         if share and gpus
@@ -409,7 +409,7 @@ def test_all_jobs_get_their_turn_and_no_device_is_lent_twice(
 
 
 def test_data_that_do_not_travel_choose_the_machine() -> None:
-    a, b = Machine([0, 1], name="a", has=["/w/data"]), Machine([0, 1, 2], name="b", has=["/w/more"])
+    a, b = NodeDevices([0, 1], name="a", has=["/w/data"]), NodeDevices([0, 1, 2], name="b", has=["/w/more"])
     asked = replace(request("x"), stays={"data.root": "/w/data"})
     assert [start.machine for start in plan([asked], [], [b, a]).starts] == ["a"]
     assert [start.machine for start in plan([asked], [], [TWO]).starts] == [""]  # it was submitted here
@@ -435,7 +435,7 @@ def test_it_begins_with_as_few_as_it_needs_and_takes_what_is_free() -> None:
     assert [start.machine, *(lent.machine for lent in start.others)] == ["a", "b", "c"]
     busy = [Lease(name, name, [0], machine=name) for name in "bd"]
     (start,) = plan([asked], busy, MACHINES).starts
-    assert (start.machine, start.others) == ("a", [Lent("c", [0, 1])])
+    assert (start.machine, start.others) == ("a", [Allocation("c", [0, 1])])
     waits = plan([asked], [*busy, Lease("c", "c", [1], machine="c")], MACHINES)
     assert waits.starts == []
     assert waits.reasons["x"] == "waits for 2 cores on each of 2 machines; 1 of 2 free on b, run b has the other"
@@ -444,9 +444,9 @@ def test_it_begins_with_as_few_as_it_needs_and_takes_what_is_free() -> None:
 
 def test_one_that_runs_gets_what_is_free_up_to_all_its_machines() -> None:
     made = plan([], [elastic()], MACHINES)
-    assert made.joins == [Join("x", Lent("b", [0, 1])), Join("x", Lent("c", [0, 1]))]
+    assert made.joins == [Join("x", Allocation("b", [0, 1])), Join("x", Allocation("c", [0, 1]))]
     assert made.reasons == {"x": "3 of 3 machines"}
-    held = replace(elastic(), others=[Lent("b", [0, 1]), Lent("c", [0, 1])])
+    held = replace(elastic(), others=[Allocation("b", [0, 1]), Allocation("c", [0, 1])])
     assert plan([], [held], MACHINES).joins == []
     assert plan([], [replace(elastic(), grows=None)], MACHINES).joins == []
 
@@ -466,7 +466,7 @@ def test_who_waits_comes_first_and_keeps_what_it_waits_with() -> None:
 def test_of_two_that_run_the_one_that_was_first_in_the_queue_gets_it() -> None:
     later = replace(elastic(created=5), id="y", name="y", machine="b")
     made = plan([], [later, elastic(created=1)], MACHINES[:3])
-    assert made.joins == [Join("x", Lent("c", [0, 1]))]
+    assert made.joins == [Join("x", Allocation("c", [0, 1]))]
     assert made.reasons["y"] == "1 of 3 machines; waits for more: 2 cores; 0 of 2 free on a, run x has both"
 
 
@@ -476,12 +476,12 @@ def test_a_machine_that_has_failed_it_or_has_no_gpu_is_not_given() -> None:
     assert made.reasons["x"] == "1 of 3 machines; waits for more: b had a part in it that ended"
     assert plan([], [elastic()], MACHINES[:1]).reasons["x"] == "1 of 3 machines; waits for more: no other is there"
     asked = replace(request("x", 1), nodes=3, least=1, accelerator="gpu")
-    there = [*MACHINES[:2], Machine([0, 1], [Gpu("GPU-c", "C", 1)], "c")]
-    assert plan([], [replace(elastic(), grows=asked)], there).joins == [Join("x", Lent("c", [0, 1], ["GPU-c"]))]
+    there = [*MACHINES[:2], NodeDevices([0, 1], [Gpu("GPU-c", "C", 1)], "c")]
+    assert plan([], [replace(elastic(), grows=asked)], there).joins == [Join("x", Allocation("c", [0, 1], ["GPU-c"]))]
 
 
 def test_a_machine_whose_parts_end_waits_longer_each_time_and_may_fail_three_times() -> None:
-    parts = [RunPart(joined_name("x", n, 1), 1, Lent("b", [0]), 0.0) for n in range(4)]
+    parts = [RunPart(joined_name("x", n, 1), 1, Allocation("b", [0]), 0.0) for n in range(4)]
     assert len({part.name for part in parts}) == 4
     killed = [PartEnd(100.0, cleared=True, failed=False)] * 4
     one, three = ({part.name: end for part, end in zip(parts[:n], killed, strict=False)} for n in (1, 3))

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from scalebook.training.__main__ import main
-from scalebook.training.commands import notebook_run
-from scalebook.training.commands.run_lines import RunLines
+from scalebook.training.cli import notebook_run
+from scalebook.training.cli.main import main
+from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.jobs.process import ProcessId, alive, send, stopped
-from scalebook.training.jobs.supervising import LOCK, SILENT_S, Keeper, SupervisorLock, silence
-from scalebook.training.jobs.waiting import NO_SUPERVISOR, waiting_reasons
+from scalebook.training.jobs.supervisor_handle import LOCK, SILENT_S, SupervisorKeeper, SupervisorLock, silence
+from scalebook.training.jobs.waiting_jobs import NO_SUPERVISOR, waiting_reasons
 from tests.training.benches import Bench, wait_for
 
 NAMED_WITHIN_S = 10.0
@@ -91,8 +91,8 @@ def test_one_that_hangs_is_named_and_one_that_is_gone_is_not(bench: Bench) -> No
         said = silence(bench.workspace)
         assert said.startswith(f"the supervisor (process {pid}) has not moved for 12 s: `kill -KILL {pid}`")
         assert waiting_reasons(bench.workspace)[job.id].split(" s:")[0] == said.split(" s:")[0]
-        keeper = Keeper(bench.workspace)
-        keeper.look()
+        keeper = SupervisorKeeper(bench.workspace)
+        keeper.has_changed()
         assert [keeper.news().split(" s:")[0], keeper.news()] == [said.split(" s:")[0], ""]
         now = time.time_ns()  # as an earlier version leaves it
         os.utime(bench.workspace.hidden / LOCK, ns=(now, now))

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.__main__ import main
-from scalebook.training.commands import jobs as commands
-from scalebook.training.jobs import queue, usage
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli import jobs as commands
+from scalebook.training.cli.main import main
+from scalebook.training.jobs import job_requests, usage
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId, alive, writes_to
-from scalebook.training.workspace import Workspace
 from tests.training.benches import Bench, clear, until_state, wait_for
 
 
@@ -33,7 +33,7 @@ def victim() -> Iterator["subprocess.Popen[bytes]"]:
 def planted(bench: Bench, process: ProcessId) -> JobFolder:
     """A job that says it runs as this process."""
     job = bench.job(seconds=60)
-    job.write(Started(LocalHandle(process), time.time(), [0]))
+    job.write(JobStart(LocalHandle(process), time.time(), [0]))
     job.log.write_text("training\n", encoding="utf-8")
     return job
 
@@ -42,7 +42,7 @@ def test_stop_ends_no_process_that_a_planted_record_names(bench: Bench, victim: 
     named = ProcessId.of(victim.pid)
     job = planted(bench, named)
     bench.supervise(grace_s=0.2)
-    queue.stop(job)
+    job_requests.stop(job)
     result = wait_for(job.result, "its end")
     assert (alive(named), "got SIG" in result.cause) == (True, False)
     assert result.status == "stopped" or "not a process of this run" in result.cause
@@ -82,7 +82,7 @@ def test_a_copy_of_a_workspace_does_not_end_the_runs_of_the_other(bench: Bench, 
     try:
         copied = JobFolder(copy.jobs / job.id)
         assert (copied.started(), copied.state()) == (job.started(), "failed")
-        queue.stop(copied)
+        job_requests.stop(copied)
         started = copied.started()
         assert started is not None
         started.executor.stop(started.handle, "kill")

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from scalebook.training.jobs import usage
-from scalebook.training.jobs.executors.local.executor import LocalHandle
-from scalebook.training.jobs.folder import JobFolder, Started
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
+from scalebook.training.jobs.local.local_executor import LocalHandle
 from scalebook.training.jobs.process import ProcessId
 from scalebook.training.jobs.usage import GpuWorker, UsageMeter, gpu_workers
-from scalebook.training.strategies.processes import run_workers
+from scalebook.training.lightning.processes.processes import run_workers
 from tests.fake_nvml import FakeGpu, FakeProcess, Put
 
 MB = 200
@@ -31,24 +31,24 @@ ELSE = 1
 
 
 @pytest.fixture
-def busy() -> Iterator[Started]:
+def busy() -> Iterator[JobStart]:
     """Two processes that compute, and share the memory that one has filled."""
     process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    started = Started(LocalHandle(ProcessId.of(process.pid)), time.time())
+    started = JobStart(LocalHandle(ProcessId.of(process.pid)), time.time())
     yield started
     started.executor.stop(started.handle, "kill")
     process.wait(10)
     process.stdout.close()
 
 
-def test_cpu_is_of_all_processes_and_shared_memory_counts_once(busy: Started) -> None:
-    first = busy.executor.taken(busy.handle)
+def test_cpu_is_of_all_processes_and_shared_memory_counts_once(busy: JobStart) -> None:
+    first = busy.executor.usage(busy.handle)
     assert first is not None
     assert MB < first.memory_mb < 1.5 * MB
     deadline = time.monotonic() + 30
-    while (now := busy.executor.taken(busy.handle)) is not None and now.cpu_s < first.cpu_s + 0.5:
+    while (now := busy.executor.usage(busy.handle)) is not None and now.cpu_s < first.cpu_s + 0.5:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     both = [sum(process.cpu_times()[:2]) for process in processes_of(busy)]
@@ -56,36 +56,36 @@ def test_cpu_is_of_all_processes_and_shared_memory_counts_once(busy: Started) ->
     assert all(seconds > 0.05 for seconds in both)
 
 
-def processes_of(started: Started) -> list[psutil.Process]:
+def processes_of(started: JobStart) -> list[psutil.Process]:
     main = psutil.Process(started.handle.process.pid)
     return [main, *main.children()]
 
 
-def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, busy: Started) -> None:
+def test_samples_are_lines_of_a_file_and_half_a_line_is_none(tmp_path: Path, busy: JobStart) -> None:
     job = JobFolder(tmp_path)
     assert usage.read(job) == []
     meter, begin = UsageMeter(job, busy), time.monotonic()
-    meter.look(begin)
-    meter.look(begin + 0.1)
+    meter.sample(begin)
+    meter.sample(begin + 0.1)
     assert usage.read(job) == []  # of the first stretch only the beginning is known
     time.sleep(1.0)
-    meter.look(begin + 1.0)
-    meter.look(begin + 1.5)
+    meter.sample(begin + 1.0)
+    meter.sample(begin + 1.5)
     (sample,) = usage.read(job)
     assert 0.1 <= sample.cores < 100  # on a busy machine less than the two that it would take
     assert MB < sample.memory_mb < 1.5 * MB
     assert 1.0 <= sample.seconds < 60
-    meter.look(begin + 3.0)
+    meter.sample(begin + 3.0)
     assert len(usage.read(job)) == 2
     with usage.file_of(job).open("a") as file:
         file.write('{"seconds": 1')
     assert len(usage.read(job)) == 2
 
 
-def test_a_job_that_has_ended_takes_nothing(busy: Started) -> None:
+def test_a_job_that_has_ended_takes_nothing(busy: JobStart) -> None:
     busy.executor.stop(busy.handle, "kill")
     deadline = time.monotonic() + 10
-    while busy.executor.taken(busy.handle) is not None:
+    while busy.executor.usage(busy.handle) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -133,10 +133,10 @@ def test_samples_of_a_job_have_its_workers(nvml: Put, tmp_path: Path) -> None:
     far = int(1e18)  # us, later than any sample
     nvml([FakeGpu("GPU-a", processes={os.getpid(): FakeProcess(77, {far: 25})})])
     job = JobFolder(tmp_path)
-    meter = UsageMeter(job, Started(LocalHandle.own(leads_session=False), time.time(), gpus=["GPU-a"]))
+    meter = UsageMeter(job, JobStart(LocalHandle.of_this_process(leads_session=False), time.time(), gpus=["GPU-a"]))
     begin = time.monotonic()
-    meter.look(begin)
-    meter.look(begin + 1.0)
+    meter.sample(begin)
+    meter.sample(begin + 1.0)
     (sample,) = usage.read(job)
     assert sample.workers == [GpuWorker("GPU-a", "", 0.25, 77.0)]
     line = json.loads(usage.file_of(job).read_text())

@@ -2,10 +2,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scalebook.training.config.description import ClassInfo, Description, Field
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import open_store
 from tests.prepared import Prepared
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ def description() -> Description:
     lr = Field("lr", "float", default=0.001, minimum=0)
     rule = Field("rule", "enum", default="async", choices=["async"])
     conv = ClassInfo(
-        "scalebook.training.models.ConvClassifier", "ConvClassifier", fields=[width], metrics=["val/accuracy"]
+        "scalebook.training.zoo.models.ConvClassifier", "ConvClassifier", fields=[width], metrics=["val/accuracy"]
     )
     return Description(
         models=[conv],
-        data=[ClassInfo("scalebook.training.data.Digits", "Digits", fields=[batch])],
+        data=[ClassInfo("scalebook.training.zoo.data.Digits", "Digits", fields=[batch])],
         strategies=[
             ClassInfo("auto", "single", config_value="auto"),
             ClassInfo("ddp", "ddp", config_value="ddp"),
-            ClassInfo("scalebook.training.strategies.AsyncPS", "AsyncPS", fields=[rule]),
+            ClassInfo("scalebook.training.lightning.AsyncPS", "AsyncPS", fields=[rule]),
         ],
         optimizers=[ClassInfo("torch.optim.Adam", "Adam", fields=[lr])],
         lr_schedulers=[],

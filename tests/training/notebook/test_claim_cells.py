@@ -2,10 +2,10 @@
 
 import pytest
 
-from scalebook.training.config.description import Description
+from scalebook.training.experiments.description import Description
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import BrokenCell, ClaimCell, Ratio
-from scalebook.training.notebook.check import check
+from scalebook.training.notebook.notebook_problems import check
 from scalebook.training.notebook.parse import parse
 
 PAGE = """# Page

@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scalebook.training.config.description import Description
-from scalebook.training.config.identity import config_hash
-from scalebook.training.config.workload import strategy_words
-from scalebook.training.estimate import Estimate
+from scalebook.training.base.estimate import Estimate
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.workload import strategy_words
 from scalebook.training.notebook.comparison import compare, compare_runs, differences, meaning, meanings
+from scalebook.training.notebook.comparison_table import WIDTH, table
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.results import results
-from scalebook.training.notebook.table import WIDTH, table
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunReader
+from scalebook.training.tracking.run_reader import RunReader
 from tests.training.tracking.recorded import record
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_what_differs(reader: RunReader, description: Description) -> None:
 
 def test_what_is_said_by_a_default_does_not_differ(description: Description) -> None:
     short = {"model": "PixelCNN", "data": "Digits", "trainer": {"strategy": "AsyncPS", "devices": 2}}
-    whole = {"class_path": "scalebook.training.strategies.AsyncPS", "init_args": {"rule": "async"}}
+    whole = {"class_path": "scalebook.training.lightning.AsyncPS", "init_args": {"rule": "async"}}
     long = {**short, "trainer": {"strategy": whole, "devices": 2}, "threads": 1, "seed_everything": 1}
     assert meaning(short, description) == meaning(long, description)
     other = {**short, "trainer": {"strategy": {**whole, "init_args": {"rule": "sync"}}, "devices": 2}}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scalebook.training.errors import ConfigError
-from scalebook.training.files.flow import same
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.yaml_flow import same
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import ComparisonCell, ExperimentCell, Note, Notebook
 from scalebook.training.notebook.parse import parse

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from scalebook.training.notebook.labels import labels
 from scalebook.training.tracking import names
-from scalebook.training.tracking.reading import RunRecord
+from scalebook.training.tracking.run_reader import RunRecord
 
 
 def record(run: str, name: str, rate: str = "0.1", started: float = 0.0) -> RunRecord:

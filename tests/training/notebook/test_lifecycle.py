@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.errors import ConfigError
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.notebook import history, lifecycle, store
 from scalebook.training.notebook.lifecycle import retitled
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.store import EditedMeanwhile, Stored
-from scalebook.training.workspace import Workspace
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.config.description import Description
-from scalebook.training.errors import ConfigError
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.description import Description
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import Note, Notebook
-from scalebook.training.notebook.check import check
+from scalebook.training.notebook.notebook_problems import check
 
 pytestmark = pytest.mark.long
 
@@ -98,7 +98,7 @@ def test_no_case_takes_much_memory(tmp_path: Path) -> None:
     code = """
 import pathlib, sys
 from scalebook.training.notebook import store
-from scalebook.training.errors import ConfigError
+from scalebook.training.base.errors import ConfigError
 for name in sys.argv[1:]:
     try:
         store.read(pathlib.Path(name))

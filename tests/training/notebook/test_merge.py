@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalebook.training.errors import ConfigError
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.merge import merged
 from scalebook.training.notebook.parse import parse

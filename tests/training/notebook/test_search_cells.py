@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scalebook.training.config.description import Description
-from scalebook.training.files.flow import same
+from scalebook.training.base.files.yaml_flow import same
+from scalebook.training.experiments.description import Description
 from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import BrokenCell, ExperimentCell, SearchCell
-from scalebook.training.notebook.check import check
+from scalebook.training.notebook.notebook_problems import check
 from scalebook.training.notebook.parse import parse
 from tests.examples import examples
 from tests.training.notebook.strategies import configs, notebooks, values, words

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.errors import ConfigError
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.notebook import edit, store
-from scalebook.training.workspace import Workspace
 
 PAGE = "\ufeff# Title\r\n\r\nNote without an end"
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.search.driver.main import drive
-from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.driver.driver_loop import drive
+from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.study import Study
 
 DIED: Final = "died"
 """File in the search's folder."""
-_note = Study.note
+_note = Study.update_trial
 
 
 def dies(study: Study, number: int, *, runs: Mapping[int, str] | None = None, **more: Any) -> None:
@@ -26,5 +26,5 @@ def dies(study: Study, number: int, *, runs: Mapping[int, str] | None = None, **
 
 
 if __name__ == "__main__":
-    Study.note = dies  # type: ignore[method-assign, assignment]
+    Study.update_trial = dies  # type: ignore[method-assign, assignment]
     sys.exit(drive(SearchFolder(Path(sys.argv[1]))))

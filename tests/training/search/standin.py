@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scalebook.training.failures import FailureClass
-from scalebook.training.files import yaml
-from scalebook.training.jobs.folder import JobFolder, Progress, Result
+from scalebook.training.base.failures import FailureClass
+from scalebook.training.base.files import yaml
+from scalebook.training.jobs.job_folder import JobFolder, Progress, Result
 from scalebook.training.tracking import names
 
 VALIDATIONS = 4

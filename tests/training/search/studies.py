@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.search.types import Objective, SearchSpec
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.experiments.search.types import Objective, SearchSpec
 from scalebook.training.search.study.study import AskedTrial, Study
 
 LOSS = Objective("val/loss", lower=True)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from scalebook.training.config.search.types import SearchSpec
-from scalebook.training.errors import ConfigError
-from scalebook.training.search.study.reading import forget
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.study.storage import StorageLost
 from scalebook.training.search.study.study import Study, read
+from scalebook.training.search.study.study_reader import forget
 from tests.training.search import postgres
 from tests.training.search.postgres import PASSWORD, Server
 from tests.training.search.studies import BATCH, LOSS, RATE, SECONDS, STRATEGY, loss, run, search
@@ -47,7 +47,7 @@ def test_a_study_is_interrupted_and_goes_on(server: Server, url: str, opened: Op
     study = opened("search")
     first = run(study, 12)
     asked = study.ask()
-    study.note(asked.number, runs={1: "aa"})
+    study.update_trial(asked.number, runs={1: "aa"})
     study.report(asked.number, 100, 1.0)
     study.infeasible(study.ask().number, "out of memory", "no room")
     study.fail(study.ask().number, "killed", "signal 9")

@@ -17,10 +17,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from scalebook.training.files.output import forgive
+from scalebook.training.base.files.lossy_output import forgive
 from scalebook.training.jobs.process import die_with_parent
-from scalebook.training.search.driver.main import drive
-from scalebook.training.search.folder import SearchFolder
+from scalebook.training.search.driver.driver_loop import drive
+from scalebook.training.search.search_folder import SearchFolder
 
 PACKET = 1 << 17
 IMPORTED = ("mlflow.store.tracking.sqlalchemy_store", "optuna.storages", "optuna.samplers", "optuna.pruners")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from scalebook.training.base.trust import SEARCH, sign
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import process
-from scalebook.training.search.folder import SearchFolder, SearchProgress, SearchRequest
+from scalebook.training.search.search_folder import SearchFolder, SearchProgress, SearchRequest
 from scalebook.training.supervisor import search_drivers
-from scalebook.training.trust import SEARCH, sign
-from scalebook.training.workspace import Workspace
 
 DIES = "echo it is broken; exit 1"
 LEAVES = 'rm "$0/driver.json"'
@@ -28,11 +28,11 @@ def search(tmp_path: Path) -> SearchFolder:
     return made
 
 
-def turned(drivers: search_drivers.Drivers, folder: SearchFolder) -> bool:
+def turned(drivers: search_drivers.SearchDrivers, folder: SearchFolder) -> bool:
     """One look of the supervisor; whether it has started a driver, which has ended."""
     before = folder.driving()
     drivers._looked = 0.0
-    drivers.turn()
+    drivers.poll()
     now = folder.driving()
     if now is None or now == before:
         return False
@@ -55,7 +55,7 @@ def test_one_that_dies_again_and_again_without_getting_further_is_given_up(
     search: SearchFolder, driver: Callable[[str], None]
 ) -> None:
     driver(DIES)
-    drivers = search_drivers.Drivers(search.workspace)
+    drivers = search_drivers.SearchDrivers(search.workspace)
     assert [turned(drivers, search) for _ in range(search_drivers.ATTEMPTS + 1)] == [True] * search_drivers.ATTEMPTS + [
         False
     ]
@@ -67,7 +67,7 @@ def test_one_that_dies_again_and_again_without_getting_further_is_given_up(
 
 def test_getting_further_counts_anew(search: SearchFolder, driver: Callable[[str], None]) -> None:
     driver(DIES)
-    drivers = search_drivers.Drivers(search.workspace)
+    drivers = search_drivers.SearchDrivers(search.workspace)
     for done in range(2 * search_drivers.ATTEMPTS):
         assert turned(drivers, search)
         search.write(SearchProgress(1.0, done, 0, 9))
@@ -85,10 +85,10 @@ def test_one_that_leaves_in_order_has_not_died_however_often(
         return started[-1]
 
     monkeypatch.setattr(os, "posix_spawn", noted)
-    drivers = search_drivers.Drivers(search.workspace)
+    drivers = search_drivers.SearchDrivers(search.workspace)
     for number in range(2 * search_drivers.ATTEMPTS):
         drivers._looked = 0.0
-        drivers.turn()
+        drivers.poll()
         assert len(started) == number + 1
         os.waitpid(started[-1], 0)  # it has left by then; this process may have other children
         assert search.driving() is None

@@ -3,8 +3,8 @@ from typing import Literal
 
 import pytest
 
-from scalebook.training.jobs.executors.launcher import Ended, Event, Launcher, LauncherLost
-from scalebook.training.jobs.folder import JobFolder
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.launcher import Event, Launcher, LauncherLost, ProcessEnded
 from scalebook.training.jobs.leases import Lease, place_of
 from scalebook.training.jobs.schedule import Start
 from scalebook.training.supervisor.job_watch import JobLimits
@@ -60,8 +60,8 @@ def test_jobs_on_their_way_hold_their_devices_and_what_starts_them_is_not_replac
     ]
     assert starter.prepare(fresh=True)
     assert scripted.asked == [True, False]
-    scripted.news = [Ended(job.id, 3)]
-    assert starter.listen(0.0) == [Ended(job.id, 3)]
+    scripted.news = [ProcessEnded(job.id, 3)]
+    assert starter.listen(0.0) == [ProcessEnded(job.id, 3)]
 
 
 def test_a_job_that_never_appears_is_given_up_after_three_losses(scripted: Scripted, bench: Bench) -> None:

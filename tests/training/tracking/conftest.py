@@ -2,9 +2,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import open_store
 from tests.prepared import Prepared
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking.logger import Axes, RunLogger
-from scalebook.training.tracking.reading import RunReader
-from scalebook.training.tracking.starting import experiment_id, open_store
-from scalebook.training.workspace import Workspace
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import experiment_id, open_store
 
 
 @pytest.fixture

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from scalebook.training.__main__ import main
-from scalebook.training.config.description import Description
-from scalebook.training.errors import ConfigError
-from scalebook.training.files import yaml
-from scalebook.training.jobs.queue import all_jobs, submit
-from scalebook.training.runner import run_job
-from scalebook.training.supervisor import closing as ending
-from scalebook.training.tracking.reading import RunReader
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.main import main
+from scalebook.training.cli.runner import run_job
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs.job_requests import all_jobs, submit
+from scalebook.training.supervisor import lost_jobs as ending
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import open_store
 from scalebook.training.tracking.schema import require_known
-from scalebook.training.tracking.starting import open_store
-from scalebook.training.workspace import Workspace
 from tests.training.runs import config
 
 OLDER, UNKNOWN = "e1f2a3b4c5d6", "ffffffffffff"
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("_anew")
 @pytest.fixture
 def _anew() -> None:
     """Clients of stores that other tests have opened at the same place."""
-    from scalebook.training.tracking.starting import _client
+    from scalebook.training.tracking.run_start import _client
 
     _client.cache_clear()
 

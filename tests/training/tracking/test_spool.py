@@ -7,11 +7,11 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
 
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import spool
+from scalebook.training.tracking.metric_writer import client_after_fork
+from scalebook.training.tracking.run_start import experiment_id, open_store
 from scalebook.training.tracking.spool import LINES, Spool, begin, replay, told_so_far
-from scalebook.training.tracking.starting import experiment_id, open_store
-from scalebook.training.tracking.writer import client_after_fork
-from scalebook.training.workspace import Workspace
 from tests.prepared import Prepared
 
 

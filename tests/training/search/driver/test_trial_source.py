@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from scalebook.training.config.description import Description
-from scalebook.training.config.search.definition import SearchSpec, read_search
-from scalebook.training.search.driver.trial_source import MemoryWall, Repeats
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.definition import SearchSpec, read_search
+from scalebook.training.search.driver.trial_source import MemoryWall, TriedPoints
 from scalebook.training.search.study.trials import TrialRecord
 from tests.training.searching import BASE
 
@@ -71,7 +71,7 @@ def test_only_runs_that_ran_out_of_memory_teach_it(description: Description) -> 
 
 
 def test_points_that_run_the_same_are_repeats(description: Description) -> None:
-    repeats = Repeats(spec(description))
+    repeats = TriedPoints(spec(description))
     repeats.learn([TrialRecord(3, "finished", point(64, strategy="single", workers=1), (0.5,), runs={1: "a run"})])
     found = repeats.of(point(64, strategy="single", workers=2))  # one process has one worker
     assert found is not None

@@ -2,8 +2,8 @@ import dataclasses
 
 import numpy as np
 
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.search.types import Objective, RateRule
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.experiments.search.types import Objective, RateRule
 from scalebook.training.search.map.landscape import (
     axes,
     combined,

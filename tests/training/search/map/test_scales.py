@@ -1,6 +1,6 @@
 import pytest
 
-from scalebook.training.config.search.space import Dimension
+from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.search.map.scales import can_be_axis, scale
 
 BATCH = Dimension("batch_size", "powers_of_two", 16, 1024)

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from scalebook.training.config.search.space import Dimension
+from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.search.map.scales import scale
 from scalebook.training.search.map.surface import CELLS, Array, field, iso_lines, ridge, wall
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.config.search.space import Dimension
-from scalebook.training.config.search.types import Objective
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.experiments.search.types import Objective
 from scalebook.training.search.study import gp
 from scalebook.training.search.study.study import Study
 from tests.training.search.studies import ACCURACY, RATE, SECONDS, journal, search

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalebook.training.config.search.types import Objective, SearchSpec
+from scalebook.training.experiments.search.types import Objective, SearchSpec
 from scalebook.training.search.study import pruners
 from scalebook.training.search.study.pruners import HALVINGS, PARTS, STARTUP, Judge, Rungs, value_at
 from scalebook.training.search.study.study import Study

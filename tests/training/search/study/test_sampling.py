@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.config.search.keys import SAMPLERS
-from scalebook.training.config.search.space import Dimension
+from scalebook.training.experiments.search.keys import SAMPLERS
+from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.search.study.sampling import distribution
 from scalebook.training.search.study.study import Study
 from tests.training.search.studies import ACCURACY, BATCH, LOSS, RATE, SECONDS, STRATEGY, WORKERS, journal, run, search

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.errors import ConfigError
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.search.study.storage import mend, open_storage, shown
 from scalebook.training.search.study.study import Study, read
 from tests.training.search.studies import BATCH, RATE, journal, run, search

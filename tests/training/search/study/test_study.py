@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.errors import ConfigError
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.search.study.study import AskedTrial, Study, read
 from scalebook.training.search.study.trials import best, pareto
 from tests.training.search.studies import ACCURACY, BATCH, LOSS, RATE, SECONDS, STRATEGY, journal, loss, run, search
@@ -26,15 +26,15 @@ def reopened(tmp_path: Path) -> Study:
 def test_a_trial_goes_its_way(tmp_path: Path, study: Study) -> None:
     asked = study.ask()
     assert study.running() == [asked]
-    study.note(asked.number, runs={1: "aa"})
-    study.note(asked.number, runs={2: "bb"}, seconds=3.5)
+    study.update_trial(asked.number, runs={1: "aa"})
+    study.update_trial(asked.number, runs={2: "bb"}, seconds=3.5)
     study.report(asked.number, 200, 0.5)
     study.report(asked.number, 100, 1.0)
     study.report(asked.number, 100, 7.0)
     study.report(asked.number, 300, math.nan)
     (running,) = read(journal(tmp_path), "x", SPEC)
     assert (running.state, running.curve, running.ended) == ("running", [(100, 1.0), (200, 0.5)], None)
-    study.note(asked.number, spread=0.01)
+    study.update_trial(asked.number, spread=0.01)
     study.finish(asked.number, [0.4])
     for record in (*read(journal(tmp_path), "x", SPEC), *study.records(), *reopened(tmp_path).records()):
         assert (record.number, record.state, record.point, record.values) == (0, "finished", asked.point, (0.4,))
@@ -79,7 +79,7 @@ def test_telling_twice_changes_nothing(tmp_path: Path, study: Study) -> None:
         study.finish(number, [9.0])
         study.prune(number, "again")
         study.infeasible(number, "diverged", "again")
-        study.note(number, seconds=1.0)
+        study.update_trial(number, seconds=1.0)
         study.report(number, 10, 1.0)
         study.seed_value(number, 0, 1.0)
     assert study.records() == before

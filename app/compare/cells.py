@@ -1,0 +1,266 @@
+"""Comparisons and claims as cells of a notebook, and the dialogs in which they are edited."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from html import escape
+from typing import NoReturn
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.compare import data, widgets
+from scalebook.app.compare.data import ClaimPlan, ComparisonDraft, ComparisonPlan
+from scalebook.app.navigation import COMPARE, NOTEBOOK
+from scalebook.app.shared import dialogs, drafts, html, links, notes
+from scalebook.app.shared.dialogs import in_conflict, write
+from scalebook.app.shared.what_it_logs import what_it_logs
+from scalebook.app.shared.widgets import cell_menu, draft_label, number_text, press_button, turn_better
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import ClaimCell, ComparisonCell
+from scalebook.training.notebook.claims.evidence import needs_curve
+from scalebook.training.notebook.claims.judging import Judgement
+from scalebook.training.notebook.comparison import Comparison, compare
+from scalebook.training.notebook.store import Stored
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
+
+
+def ask_comparison(fresh: Sequence[ComparisonPlan], *, leads_there: bool = False) -> NoReturn:
+    """Set up a comparison in a dialog, which Cancel gives up; closed otherwise it stays as a draft. Several `fresh`
+    are of several notebooks. `leads_there`: what is saved is shown then.
+    """
+    _opened_plan([data.resumed(resources.workspace(), plan) for plan in fresh], fresh, leads_there)
+
+
+def recorded(stored: Stored) -> list[RunRecord]:
+    """The newest runs of the notebook, which say what they log."""
+    return resources.notebook_runs(stored.path.name).runs(notebook=stored.path.name)
+
+
+def _opened_plan(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], leads_there: bool) -> NoReturn:
+    """It begins with `begun`, which may be drafts, of `fresh`."""
+    title = "Edit comparison" if begun[0].editing else "New comparison"
+    dialogs.ask(title, partial(_draw_dialog, begun, fresh, leads_there), "large")
+
+
+def show_left(stored: Stored) -> None:
+    """What was begun in this notebook and not saved, unless it is at work."""
+    if dialogs.is_open():
+        return
+    workspace = resources.workspace()
+    for i, (draft, left_at) in enumerate(drafts.of_notebook(workspace, ComparisonDraft, stored.path.stem)):
+        cell = data.cell_of(draft, stored.notebook)
+        what = f"the comparison {draft.editing}" if cell else "a new comparison"
+        words = f"{draft.cell.name}: {', '.join(draft.cell.runs)}"
+        asked = draft_label(left_at, what, key=f"comparison-{i}", text=words)
+        if asked == "continue":
+            description = resources.description()
+            runs = recorded(stored)
+            fresh = (
+                data.comparison_of(stored, cell, description, runs)
+                if cell
+                else data.new_comparison(stored, description, at=draft.at, recorded=runs)
+            )
+            _opened_plan(
+                [replace(fresh, cell=draft.cell, of_runs=draft.of_runs, left_at=left_at)], [fresh], leads_there=False
+            )
+        elif asked == "discard":
+            drafts.discard(workspace, ComparisonDraft, draft.notebook, draft.which)
+            st.rerun()
+
+
+def _draw_dialog(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan], leads_there: bool) -> None:
+    which, workspace = 0, resources.workspace()
+    if len(begun) > 1:
+        which = st.selectbox(
+            "Notebook", range(len(begun)), format_func=lambda i: begun[i].stored.notebook.title, key="comparison-in"
+        )
+    plan = begun[which]
+    if plan.left_at is not None and draft_label(plan.left_at, "this comparison", key="comparison") == "discard":
+        data.discard_draft(workspace, plan)
+        _opened_plan([fresh[which] if i == which else other for i, other in enumerate(begun)], fresh, leads_there)
+    if leads_there:
+        st.caption(f"Adds a cell to **{plan.stored.path.name}** that shows the newest runs of these experiments.")
+    if plan.left_out:
+        st.caption(f"Left out, because this notebook has no such experiment: {', '.join(plan.left_out)}.")
+    chosen = {cell.name: cell.config for cell in plan.stored.notebook.experiments() if cell.name in plan.cell.runs}
+    seen = what_it_logs(chosen, recorded(plan.stored), "comparison")
+    plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
+    now, wrong = widgets.comparison_form(plan)
+    data.save_draft(workspace, plan, now)
+    intent = widgets.comparison_buttons(wrong, f"{plan.stored.path} {plan.stored.stamp}")
+    if intent == "save":
+        done = write(plan.stored, lambda notebook: plan.put(notebook, now), f"Saved {now.name}.")
+        state.clicks().mark_handled(widgets.SAVE, done=done is not None)
+        if done is None and not in_conflict():
+            return  # it has been said why; what was chosen stays
+        dialogs.close()
+        if done is not None:
+            data.discard_draft(workspace, plan)
+        if done is not None and leads_there:
+            st.switch_page(NOTEBOOK.script, query_params={"notebook": plan.stored.path.stem})
+    elif intent == "cancel":
+        data.discard_draft(workspace, plan)
+    if intent is not None:
+        dialogs.close()
+        st.rerun()
+
+
+EVERY_S = 2.0
+LIVE = ("running", "waiting")
+
+
+def show_comparison(stored: Stored, index: int, cell: ComparisonCell, reader: RunReader) -> None:
+    """The card of a comparison: chart and table; drawn every other second while a run that belongs to it waits or runs.
+    `reader` is for this drawing of the page alone."""
+    compared = _compare(stored, cell, reader)
+    live = any(row.outcome in LIVE for row in compared.rows)
+    with st.container(border=True, key=f"cell-comparison-{cell.name}"):
+        _head(stored, index, cell, compared)
+        st.fragment(_comparison_body, run_every=EVERY_S if live else None)(stored, cell, None if live else compared)
+
+
+def _compare(stored: Stored, cell: ComparisonCell, reader: RunReader | None = None) -> Comparison:
+    return compare(reader or resources.reader(), stored.path.name, stored.notebook, cell, resources.description())
+
+
+def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison) -> None:
+    runs = [run for row in compared.rows for run in row.run_ids]
+    title, buttons = st.columns([3, 2], vertical_alignment="center")
+    with title:
+        html.draw(html.name(cell.name, f'<span class="sb-dim">{escape(compared.metric)}</span>'))
+    with buttons, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
+        if runs:
+            st.page_link(COMPARE.script, label="Run by run", query_params=_run_by_run(cell, compared.metric, runs))
+        address = resources.mlflow_address()
+        if address and runs:
+            experiments = [resources.reader().run(run).experiment_id for run in runs]
+            st.link_button(
+                "Open in MLflow", links.compare(address, runs, experiments), type="tertiary", key=f"mlflow-{cell.name}"
+            )
+        if press_button("Edit", f"edit-{cell.name}", type="tertiary"):
+            state.clicks().mark_handled(f"edit-{cell.name}", done=False)
+            ask_comparison([data.comparison_of(stored, cell, resources.description(), recorded(stored))])
+        intent = cell_menu(cell.name)
+    if intent == "delete":
+        dialogs.confirm_delete(stored, index, "comparison", cell.name, "Its runs stay.")
+    if intent is not None:
+        notes.place(intent, stored, index)
+        st.rerun()
+
+
+def _run_by_run(cell: ComparisonCell, metric: str, runs: list[str]) -> dict[str, str]:
+    """The page of the single runs, by the same metric and target, on the same axes."""
+    asked = {"runs": ",".join(runs), "metric": metric}
+    if cell.x:
+        asked["x"] = cell.x[0]
+    if cell.target is not None:
+        asked["target"] = number_text(cell.target)
+    if cell.scale == "log":
+        asked["log"] = "true"
+    return asked
+
+
+def _comparison_body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> None:
+    compared = compared or _compare(stored, cell)
+    axis = compared.axes[0]
+    if len(compared.axes) > 1:
+        axis = st.segmented_control(
+            "X axis", compared.axes, default=axis, required=True, key=f"x-{cell.name}", label_visibility="collapsed"
+        )
+    widgets.comparison_curves(compared, axis, log_y=cell.scale == "log", key=f"comparison-{cell.name}", height=340)
+    widgets.comparison_table(compared)
+    key = f"better-{cell.name}"
+    if goal := turn_better(compared.metric, compared.direction, key, stored.stamp):
+        done = write(stored, lambda notebook: edit.say_better(notebook, cell, compared.metric, goal))
+        state.clicks().mark_handled(key, done=done is not None)
+        st.rerun()
+    widgets.why(compared)
+    if compared.differences:
+        with st.expander("Config differences"):
+            widgets.differences(compared.differences, [row.experiment for row in compared.rows])
+
+
+def show_claim(stored: Stored, index: int, cell: ClaimCell) -> None:
+    """The card of a claim: its verdict, which nobody writes, and its YAML, which anybody may edit."""
+    judgement = resources.judgement(stored, cell)
+    with st.container(border=True, key=f"cell-claim-{cell.name}"):
+        left, right = st.columns([3, 2], vertical_alignment="center")
+        with left:
+            html.draw(widgets.claim_title(judgement))
+        with (
+            right,
+            st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"),
+        ):
+            if press_button("Edit", f"edit-{cell.name}", type="tertiary"):
+                state.clicks().mark_handled(f"edit-{cell.name}", done=False)
+                dialogs.ask(f"Edit {cell.name}", partial(_edit, stored, index, cell), "large")
+            intent = cell_menu(cell.name)
+        if intent == "delete":
+            dialogs.confirm_delete(stored, index, "claim", cell.name, "Its runs stay.")
+        if intent is not None:
+            notes.place(intent, stored, index)
+            st.rerun()
+        widgets.claim_body(judgement)
+        for metric in dict.fromkeys(plain.metric for plain in judgement.cell.plain if needs_curve(plain)):
+            _better(stored, cell, judgement, metric)
+
+
+def _better(stored: Stored, cell: ClaimCell, judgement: Judgement, metric: str) -> None:
+    key = f"better-{cell.name}-{metric}" if cell.ratios else f"better-{cell.name}"
+    if goal := turn_better(metric, judgement.directions[metric], key, stored.stamp):
+        done = write(stored, lambda notebook: edit.say_better(notebook, judgement.cell, metric, goal))
+        state.clicks().mark_handled(key, done=done is not None)
+        st.rerun()
+
+
+def ask_claim(stored: Stored) -> NoReturn:
+    """Opens the dialog for a new claim."""
+    plan = data.new_claim(stored, resources.description(), recorded(stored))
+    dialogs.ask("New claim", partial(_form, plan), "large")
+
+
+def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
+    """As a form, or as its text; both keep what was typed while the other is looked at."""
+    form, text = st.tabs(["Form", "YAML"])
+    with form:
+        _form(data.claim_of(stored, cell, resources.description(), recorded(stored)))
+    with text:
+        _text(stored, index, cell)
+
+
+def _form(plan: ClaimPlan) -> None:
+    stored, description = plan.stored, resources.description()
+    configs = {cell.name: cell.config for cell in stored.notebook.experiments()}
+    seen = what_it_logs(configs, recorded(stored), f"claim-{plan.editing}")
+    plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
+    name, said, fits = widgets.claim_form(plan, lambda said, name: plan.problems(said, name, description))
+    wanted = widgets.claim_buttons(fits, f"{stored.path} {stored.stamp}")
+    if wanted is None:
+        return
+    if wanted:
+        done = write(stored, lambda notebook: plan.put(notebook, name, said), f"Saved {name}.")
+        state.clicks().mark_handled(widgets.SAVE_CLAIM, done=done is not None)
+        if done is None and not in_conflict():
+            return  # it has been said why; what was chosen stays
+    dialogs.close()
+    st.rerun()
+
+
+def _text(stored: Stored, index: int, cell: ClaimCell) -> None:
+    """Its text; what cannot be read then says so in its place, and can be mended there."""
+    height = min(500, max(180, 24 * (cell.source.count("\n") + 2)))
+    text = st.text_area("Text", cell.source, height=height, key=f"claim-text-{cell.name}")
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Cancel", key="claim-cancel"):
+            dialogs.close()
+            st.rerun()
+        if press_button(
+            "Save", "claim-save", f"{stored.path} {stored.stamp}", type="primary", disabled=not text.strip()
+        ):
+            whole = text if text.endswith("\n") else f"{text}\n"
+            done = write(stored, lambda notebook: edit.replace_source(notebook, index, whole))
+            state.clicks().mark_handled("claim-save", done=done is not None)
+            if done is not None or in_conflict():
+                dialogs.close()
+                st.rerun()

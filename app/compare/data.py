@@ -1,0 +1,443 @@
+"""Comparisons and claims that are being set up: what one begins with, what it may name, what is wrong with it; and
+comparisons that were begun and not saved."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.app.shared import drafts, notebooks
+from scalebook.app.shared.drafts import Draft
+from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base.files import yaml
+from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import ClaimCell, ComparisonCell, Notebook, Side
+from scalebook.training.notebook.claim_body import KEYS, OF, SHARED, read_claim
+from scalebook.training.notebook.claim_problems import claim_problems
+from scalebook.training.notebook.offered_metrics import offered as offered_for
+from scalebook.training.notebook.store import Stored
+from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking.run_reader import RunRecord
+
+SUGGESTED = "comparison"
+Tags = Mapping[str, Sequence[Mapping[str, str]]]
+"""Of the runs that say what they log, by the cell that they are of."""
+
+
+def better(stored: Stored, tags: Tags, sides: Sequence[str], metric: str) -> Direction:
+    """What is better of a metric, by what runs and configs of these experiments and searches say. A search is of its
+    experiment too."""
+    nb = stored.notebook
+    configs: list[Mapping[str, object]] = []
+    runs: list[Mapping[str, str]] = []
+    for name in sides:
+        experiment, search = nb.experiment(name), nb.search(name)
+        runs += tags.get(name, ())
+        if search is not None:
+            own = search.body.get("config")
+            configs += [own] if isinstance(own, Mapping) else []
+            experiment = nb.experiment(search.experiment or "")
+            runs += tags.get(search.experiment or "", ())
+        configs += [experiment.config] if experiment is not None else []
+    return directions.of_runs(metric, None, runs, configs)
+
+
+def tags_of(runs: Sequence[RunRecord]) -> dict[str, list[Mapping[str, str]]]:
+    """By cell."""
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for run in runs:
+        found.setdefault(run.cell or "", []).append(run.tags)
+    return found
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """A comparison before it is saved into the notebook `stored`, as that was seen."""
+
+    stored: Stored
+    cell: ComparisonCell
+    """What the form begins with."""
+    metrics: list[str]
+    """To choose from; a person may write another one."""
+    at: int | None = None
+    """Before which cell a new one is put; None: at the end."""
+    editing: str = ""
+    """The name that it has so far, "" for a new one."""
+    left_out: list[str] = field(default_factory=list)
+    """Names of the chosen runs that are of no experiment of this notebook."""
+    of_runs: str = ""
+    """Of a new one that was begun from chosen runs: their experiments. Another choice is another draft."""
+    left_at: float | None = None
+    """When it was left, in seconds since the epoch, where it begins with a draft."""
+    tags: Tags = field(default_factory=dict)
+
+    def better(self, now: Sequence[str], metric: str) -> Direction:
+        """What is better of a metric of the experiments `now`, where the cell says nothing of it."""
+        return better(self.stored, self.tags, now, metric)
+
+    @property
+    def offered(self) -> list[str]:
+        """The experiments that can be chosen; those that it names and are gone stand behind."""
+        return list(dict.fromkeys([*(cell.name for cell in self.stored.notebook.experiments()), *self.cell.runs]))
+
+    def problems(self, now: ComparisonCell) -> list[Problem]:
+        """Mistakes in `now` because of which it cannot be saved."""
+        problems = notebooks.name_problems(self.stored.notebook, now.name, self.editing)
+        if not now.runs:
+            problems.append(Problem("Experiments", "is empty", "Choose at least one."))
+        if not now.metric and not self.editing:
+            problems.append(Problem("Metric", "is empty", "Choose one."))
+        if not now.x:
+            problems.append(Problem("X axis", "is empty", "Choose at least one."))
+        return problems
+
+    def put(self, notebook: Notebook, now: ComparisonCell) -> Notebook:
+        """The notebook with `now` in place of what was edited, or as a new cell."""
+        if self.editing and now.name != self.editing:
+            notebook = edit.rename_comparison(notebook, self.editing, now.name)
+        return edit.put_comparison(notebook, now, self.at)
+
+
+def new_comparison(
+    stored: Stored,
+    description: Description,
+    chosen: Sequence[str] = (),
+    at: int | None = None,
+    recorded: Sequence[RunRecord] = (),
+) -> ComparisonPlan:
+    """A new one of the experiments `chosen`; of all, where none is. `recorded` are runs of the notebook."""
+    runs = list(chosen) or [cell.name for cell in stored.notebook.experiments()]
+    known = offered_metrics(stored.notebook, description, recorded)
+    metric = offered_metrics(stored.notebook, description, recorded, runs)[0]
+    name = edit.unique_name(stored.notebook, SUGGESTED)
+    cell = ComparisonCell("", name, runs, metric)
+    return ComparisonPlan(stored, cell, known, at, tags=tags_of(recorded))
+
+
+def comparison_of(
+    stored: Stored, cell: ComparisonCell, description: Description, recorded: Sequence[RunRecord] = ()
+) -> ComparisonPlan:
+    """The plan for editing a comparison that the notebook has."""
+    known = offered_metrics(stored.notebook, description, recorded)
+    return ComparisonPlan(stored, cell, known, editing=cell.name, tags=tags_of(recorded))
+
+
+def of_runs(
+    workspace: Workspace, runs: Sequence[RunRecord], shown: ComparisonCell, offered: list[str], description: Description
+) -> list[ComparisonPlan]:
+    """New ones of the experiments that the runs are of, one for each notebook that has any; the fullest first.
+
+    `shown` is what the page shows, without names; `offered` are its metrics.
+    """
+    plans = []
+    for name in dict.fromkeys(run.notebook for run in runs if run.notebook):
+        choice = notebooks.pick(workspace, Path(name).stem)
+        try:
+            stored = notebooks.read(choice.path) if choice else None
+        except ConfigError:
+            continue  # its own page says what is wrong with it
+        if stored is None:
+            continue
+        of = {run.id: _experiment(run, name, stored.notebook, description) for run in runs}
+        chosen = list(dict.fromkeys(name for name in of.values() if name))
+        if chosen:
+            cell = replace(shown, name=edit.unique_name(stored.notebook, SUGGESTED), runs=chosen)
+            left = [run.name or run.id[:8] for run in runs if not of[run.id]]
+            told: dict[str, list[Mapping[str, str]]] = {}
+            for run in runs:
+                told.setdefault(of[run.id], []).append(run.tags)
+            plans.append(ComparisonPlan(stored, cell, offered, left_out=left, of_runs=" ".join(chosen), tags=told))
+    return sorted(plans, key=lambda plan: len(plan.left_out))
+
+
+def _experiment(run: RunRecord, notebook: str, nb: Notebook, description: Description) -> str:
+    """The experiment of `nb` that a run is of: its own, or one of the same config that has been renamed; "" if none."""
+    if run.notebook != notebook:
+        return ""
+    if run.cell and nb.experiment(run.cell):
+        return run.cell
+    hashed = run.tags.get(names.TAG_CONFIG_HASH)
+    return next((cell.name for cell in nb.experiments() if config_hash(cell.config, description) == hashed), "")
+
+
+def offered_metrics(
+    nb: Notebook, description: Description, runs: Sequence[RunRecord] = (), experiments: Sequence[str] = ()
+) -> list[str]:
+    """What these experiments (all, where none is named) have logged or are known to log, and the training loss."""
+    cells = [cell for cell in nb.experiments() if not experiments or cell.name in experiments]
+    told = {cell.name for cell in cells}
+    return offered_for([cell.config for cell in cells], [run for run in runs if run.cell in told], description)
+
+
+SUGGESTED_CLAIM: Final = "claim"
+FIELDS: Final[Mapping[str, str]] = {
+    "name": "Name", "runs": "Claim about", "against": "Compared with", "search": "Search",
+    "figure": "Figure", "metric": "Metric", "target": "Target", "at_least": "At least", "at_most": "At most",
+}  # fmt: skip
+"""The form's labels, by key."""
+FIGURES: Final[Mapping[str, str]] = {
+    "samples": "samples to the target", "updates": "updates to the target", "seconds": "seconds to the target",
+    "bytes": "bytes to the target", "best": "best value", "updates_per_second": "updates per second",
+    "samples_per_second": "samples per second",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClaimPlan:
+    """A claim before it is saved into the notebook `stored`, as that was seen."""
+
+    stored: Stored
+    name: str
+    written: Mapping[str, Any]
+    """The YAML that the form begins with."""
+    metrics: Sequence[str]
+    editing: str = ""
+    """The name that it has so far, "" for a new one."""
+    searches: Sequence[str] = field(default_factory=tuple)
+    tags: Tags = field(default_factory=dict)
+
+    def better(self, sides: Sequence[Any], search: str, metric: str) -> Direction:
+        """What is better of a metric of these sides, where the claim says nothing of it. Parts are of `search`."""
+        named = [side for side in sides if isinstance(side, str)]
+        parts = [search] if any(isinstance(side, Mapping) for side in sides) else []
+        return better(self.stored, self.tags, [*named, *parts], metric)
+
+    @property
+    def sides(self) -> list[str]:
+        """What can be chosen, as the form writes it: experiments, and the parts of a search that it names."""
+        known = [cell.name for cell in self.stored.notebook.experiments()]
+        written = [*self.runs, *([] if self.written.get("against") is None else [self.written["against"]])]
+        if self.of_ratios:
+            written = [side[word] for side in written for word in (OF, "against") if word in side]
+        return list(dict.fromkeys([*known, *map(side_text, written)]))
+
+    @property
+    def runs(self) -> list[Any]:
+        written = self.written.get("runs", [])
+        return list(written) if isinstance(written, list) else [written]
+
+    @property
+    def against(self) -> str:
+        return "" if self.written.get("against") is None else side_text(self.written["against"])
+
+    @property
+    def metric(self) -> str:
+        """Its name; "" where the claim names none."""
+        return metric_of(self.written)
+
+    @property
+    def of_ratios(self) -> bool:
+        """Whether it compares a ratio with a ratio, which the form has fields for."""
+        sides = [*self.runs, self.written.get("against")]
+        return len(sides) == 2 and all(_is_ratio(side) and "figure" not in side for side in sides)
+
+    @property
+    def _before(self) -> dict[str, Any]:
+        """Both ratios as they are written, by key; empty for a plain claim."""
+        return {"runs": self.runs[0], "against": self.written["against"]} if self.of_ratios else {}
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        """What ratios take from their claim, the figure apart, which is one for both in the form."""
+        return {word: self.written[word] for word in SHARED[1:] if word in self.written}
+
+    def ratio(self, key: str) -> dict[str, Any]:
+        """What the ratio at `key`, runs or against, begins with in the form; of a plain claim the first as it is."""
+        plain = {OF: self.runs[0], "against": self.written.get("against")} if key == "runs" and self.runs else {}
+        return {**self._shared, **(self._before or {key: plain})[key]}
+
+    def ratios(self, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The YAML of both as the form says them, by key, with what is left to the claim for them."""
+        bodies: dict[str, Any] = {}
+        for key, side in said.items():
+            old = {**self._shared, **self._before.get(key, {})}
+            values = {
+                word: old[word] if word in old and _is_same(old[word], value) else value for word, value in side.items()
+            }
+            own = {word: value for word, value in values.items() if value not in (None, "")}
+            bodies[key] = self._before[key] if self._before and own == old else own
+        left = {
+            word: self._shared.get(word) for word in SHARED[1:] if any(word not in body for body in bodies.values())
+        }
+        return {**left, "runs": [bodies["runs"]], "against": bodies["against"]}
+
+    def body(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """The YAML with what the form says; what did not change is written as it was."""
+        values = {**self.written}
+        for key in KEYS:
+            value = said.get(key)
+            if value in (None, "", []):
+                values.pop(key, None)
+            elif key not in values or not _is_same(values[key], value):
+                values[key] = value
+        return {key: values[key] for key in sorted(values, key=list(KEYS).index)} if not self.editing else values
+
+    def problems(self, said: Mapping[str, Any], name: str, description: Description) -> list[Problem]:
+        """By the key of the field. Warnings do not keep it from being saved."""
+        nb = self.stored.notebook
+        found = [*notebooks.name_problems(nb, name, self.editing), *_missing(said)]
+        if found:
+            return found
+        try:
+            cell = read_claim("", name, self.body(said))
+        except ConfigError as error:
+            return [error.problem]
+        return list(claim_problems(nb, cell, description))
+
+    def put(self, notebook: Notebook, name: str, said: Mapping[str, Any]) -> Notebook:
+        """The notebook with it in place of what was edited, or as a new last cell."""
+        if self.editing and name != self.editing:
+            notebook = edit.rename_claim(notebook, self.editing, name)
+        return edit.put_claim(notebook, name, self.body(said))
+
+
+def new_claim(stored: Stored, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
+    """A new one: the last experiment, compared with the first of the same model, where there is another."""
+    nb = stored.notebook
+    *before, last = nb.experiments()
+    alike = [cell.name for cell in before if cell.config.get("model") == last.config.get("model")]
+    metrics = offered_metrics(nb, description, recorded)
+    metric = offered_metrics(nb, description, recorded, [last.name])[0]
+    written: dict[str, Any] = {"runs": [last.name], "figure": "samples", "metric": metric}
+    if alike:
+        written["against"] = alike[0]
+    return ClaimPlan(
+        stored, edit.unique_name(nb, SUGGESTED_CLAIM), written, metrics, searches=_searches(nb), tags=tags_of(recorded)
+    )
+
+
+def claim_of(
+    stored: Stored, cell: ClaimCell, description: Description, recorded: Sequence[RunRecord] = ()
+) -> ClaimPlan:
+    """For editing a claim that the notebook has."""
+    known = offered_metrics(stored.notebook, description, recorded)
+    metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *known]))
+    written = edit.values_of(cell)
+    return ClaimPlan(stored, cell.name, written, metrics, cell.name, _searches(stored.notebook), tags_of(recorded))
+
+
+def side_text(side: Any) -> str:
+    """An experiment by its name; a part of a search as `workers: 4`."""
+    return side if isinstance(side, str) else flow(side).strip().removeprefix("{").removesuffix("}")
+
+
+def side(text: str) -> Side:
+    """What was chosen or typed; ConfigError for what is neither a name nor `key: value`."""
+    if ":" not in text:
+        return text
+    read = yaml.load(f"{{{text}}}")
+    if not isinstance(read, dict):
+        raise ConfigError("runs", f"{text!r} is not a part of a search", "Write it as workers: 4.")
+    return read
+
+
+def goal_of(written: Mapping[str, Any]) -> Goal | None:
+    """What the claim or ratio itself says is better of its metric."""
+    found = directions.named(written.get("metric"))
+    return found[1] if found else None
+
+
+def metric_of(written: Mapping[str, Any]) -> str:
+    """The name of the metric of a claim or a ratio; "" where it names none."""
+    found = directions.named(written.get("metric"))
+    return found[0] if found else ""
+
+
+def _is_ratio(side: Any) -> bool:
+    return isinstance(side, Mapping) and OF in side
+
+
+def _searches(nb: Notebook) -> list[str]:
+    return [cell.name for cell in nb.searches()]
+
+
+def _is_same(before: Any, now: Any) -> bool:
+    """Whether the form's value is what stands there, in one of the ways to write it: [one] as one, {metric: max}."""
+    return bool(before == now or [before] == now or (isinstance(before, Mapping) and [*before] == [now]))
+
+
+def _missing(said: Mapping[str, Any]) -> list[Problem]:
+    """In the form's words: what the YAML would say in its own."""
+    ratios = _ratios(said)
+    wanted = {f"{key}.{word}": side.get(word) for key, side in ratios.items() for word in (OF, "against")}
+    boxes = {**said, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
+    problems = [
+        Problem(key, f"{boxes[key]!r} is not a number", "Write one, such as 0.95.")
+        for key in ("target", "runs.target", "against.target", "at_least", "at_most")
+        if isinstance(boxes.get(key), str)
+    ]
+    if problems:
+        return problems
+    problems = [Problem(key, "is empty", "Choose one.") for key, side in wanted.items() if not side]
+    if not said.get("runs"):
+        problems.append(Problem("runs", "is empty", "Choose at least one experiment."))
+    for at, side in [(f"{key}.", side) for key, side in ratios.items()] or [("", said)]:
+        metric = metric_of(side) or metric_of(said)
+        if not metric:
+            problems.append(Problem(f"{at}metric", "is empty", "Choose one, or type its name."))
+        if said.get("figure") in names.AXES and side.get("target") is None and said.get("target") is None:
+            problems.append(Problem(f"{at}target", "is missing", f"Write the value of {metric} to reach."))
+    least, most = said.get("at_least"), said.get("at_most")
+    if least is None and most is None:
+        problems.append(Problem("at_most", "is empty, and so is At least", "Fill in at least one of them."))
+    elif least is not None and most is not None and least >= most:
+        problems.append(Problem("at_least", f"is {least:g}, not below At most", "Write a smaller number."))
+    return problems
+
+
+def _ratios(said: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The two ratios of what the form says, by key; empty for a plain claim."""
+    found = {"runs": (said.get("runs") or [None])[0], "against": said.get("against")}
+    return found if any(_is_ratio(side) for side in found.values()) else {}
+
+
+@dataclass(frozen=True)
+class ComparisonDraft(Draft):
+    """A comparison that was begun and not saved: what the form said last. `editing` is the comparison that it was
+    opened from, "" for a new one; `of_runs` tells new ones apart that were begun from chosen runs."""
+
+    KIND = "comparison-draft"
+    editing: str
+    of_runs: str
+    cell: ComparisonCell
+    at: int | None = None
+
+    @property
+    def which(self) -> str:
+        return f"{self.editing}\n{self.of_runs}"
+
+
+def _draft_of(plan: ComparisonPlan) -> ComparisonDraft:
+    return ComparisonDraft(plan.stored.path.stem, plan.editing, plan.of_runs, replace(plan.cell, source=""), plan.at)
+
+
+def save_draft(workspace: Workspace, plan: ComparisonPlan, now: ComparisonCell) -> None:
+    """Where it says something else than it was begun with or left with."""
+    mine = _draft_of(plan)
+    left = drafts.load(workspace, ComparisonDraft, mine.notebook, mine.which)
+    if now != (left.draft.cell if left else plan.cell):
+        drafts.save(workspace, replace(mine, cell=replace(now, source="")))
+
+
+def resumed(workspace: Workspace, plan: ComparisonPlan) -> ComparisonPlan:
+    """`plan` with what was left of it."""
+    mine = _draft_of(plan)
+    left = drafts.load(workspace, ComparisonDraft, mine.notebook, mine.which)
+    if left is None:
+        return plan
+    return replace(plan, cell=replace(left.draft.cell, source=plan.cell.source), left_at=left.written_s)
+
+
+def discard_draft(workspace: Workspace, plan: ComparisonPlan) -> None:
+    drafts.discard(workspace, ComparisonDraft, plan.stored.path.stem, _draft_of(plan).which)
+
+
+def cell_of(draft: ComparisonDraft, notebook: Notebook) -> ComparisonCell | None:
+    """The cell that it was opened from; None of a new one, and where that is gone."""
+    cells = (cell for cell in notebook.cells if isinstance(cell, ComparisonCell))
+    return next((cell for cell in cells if draft.editing and cell.name == draft.editing), None)

@@ -1,0 +1,469 @@
+"""What comparisons and claims consist of on a page: charts, tables, results, and their forms."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from typing import Any, Literal
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from scalebook.app import state
+from scalebook.app.compare import data
+from scalebook.app.compare.data import FIELDS, FIGURES, ClaimPlan, ComparisonPlan
+from scalebook.app.navigation import COMPARE, RUNS
+from scalebook.app.shared import charts, html, style
+from scalebook.app.shared.charts import Series
+from scalebook.app.shared.widgets import choose_better, number_box, press_button
+from scalebook.app.shared.words import figure, interval, plain
+from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base.estimate import Estimate, Reached
+from scalebook.training.experiments.workload import strategy_words
+from scalebook.training.notebook.cells import Axis, ComparisonCell
+from scalebook.training.notebook.claim_body import OF
+from scalebook.training.notebook.claims import claim_table
+from scalebook.training.notebook.claims.judging import Judgement
+from scalebook.training.notebook.comparison import Comparison
+from scalebook.training.notebook.explanations import sentences
+from scalebook.training.notebook.result_row import AXES, ExperimentRow, told
+from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.curves import mean_curve
+from scalebook.training.tracking.directions import Goal
+from scalebook.training.tracking.names import axis_words, time_words
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
+
+
+def colours(comparison: Comparison) -> dict[str, str]:
+    """A colour for each row, in their order."""
+    return {row.experiment: charts.PALETTE[i % len(charts.PALETTE)] for i, row in enumerate(comparison.rows)}
+
+
+def comparison_curves(
+    comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400, smoothing: float = 0.0
+) -> None:
+    """One line a row; for several seeds their mean with its interval, the seeds faint behind it."""
+    lines: list[Series] = []
+    by_run = {curve.run_id: curve for curve in comparison.curves}
+    for name, colour in colours(comparison).items():
+        row = next(row for row in comparison.rows if row.experiment == name)
+        mine = [by_run[run] for run in row.run_ids if run in by_run and by_run[run].values]
+        mean = mean_curve(mine, axis)
+        lines += [Series(name, *curve.on(axis), colour, faint=mean is not None) for curve in mine]
+        if mean is not None:
+            lines.append(Series(name, mean.x, mean.mean, colour, low=mean.low, high=mean.high))
+    if not lines:
+        html.empty("Nothing to draw yet", f"None of these runs has logged {comparison.metric} yet.")
+        return
+    simulated = [row.is_simulated for row in comparison.rows]
+    drawn = charts.lines(
+        lines,
+        x_title=axis_words(axis, simulated),
+        y_title=comparison.metric,
+        log_y=log_y,
+        smoothing=smoothing,
+        target=comparison.target,
+        dark=style.dark(),
+        height=height,
+    )
+    charts.draw(drawn, key, f"{comparison.metric} against {axis}")
+
+
+def comparison_table(comparison: Comparison) -> None:
+    """What each reached, how fast, at what cost; the best value in bold. A name leads to its runs."""
+    head = [
+        "Experiment",
+        "Strategy",
+        "Batch per worker",
+        "Learning rate",
+        f"best {comparison.metric}",
+        _last(comparison),
+    ]
+    if comparison.target is not None:
+        head += [f"{axis} to {comparison.target:g}" for axis in told(comparison.rows)]
+    stale = any(row.staleness_mean for row in comparison.rows)
+    head += ["updates/s", "samples/s", *(["staleness", "staleness p95"] if stale else []), "runs"]
+    shades, best = colours(comparison), winner(comparison)
+    rows = [_row(row, comparison, shades[row.experiment], row is best, stale) for row in comparison.rows]
+    html.draw(html.table(head, rows, numeric=range(2, len(head))))
+    own = f"{SIGN} {WORDS}" if any(row.is_own for row in comparison.rows) else ""
+    for remark in (own, resolution(comparison), time_words([row.is_simulated for row in comparison.rows])):
+        if remark:
+            st.caption(remark)
+    for row in comparison.rows:
+        if row.note:
+            st.caption(f"**{row.experiment}**: {row.note}")
+
+
+def _last(comparison: Comparison) -> str:
+    """The head of the last values."""
+    return "latest" if any(row.outcome in ("running", "waiting") for row in comparison.rows) else "final"
+
+
+def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, stale: bool) -> list[html.Cell]:
+    runs, name = row.run_ids, html.text(row.experiment)
+    if runs:
+        url = RUNS.url(run=runs[0]) if len(runs) == 1 else COMPARE.url(runs=",".join(runs))
+        name = html.link(row.experiment, url)
+    cells = [
+        html.Cell(
+            html.swatch(colour)
+            + name.html
+            + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))
+        ),
+        html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_simulated)),
+        html.number("" if row.batch_per_worker is None else str(row.batch_per_worker)),
+        html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
+        html.number(shown(row.best), best=best, own=row.is_own),
+        html.number(shown(row.final), own=row.is_own),
+    ]
+    if comparison.target is not None:
+        cells += [html.number(to_target(row.to_target, axis)) for axis in told(comparison.rows)]
+    cells += [html.number(rate(row, row.updates_per_second)), html.number(rate(row, row.samples_per_second))]
+    if stale:
+        cells.append(html.number(shown(row.staleness_mean, 3)))
+        cells.append(html.number("" if row.staleness_p95 is None else f"{row.staleness_p95.mean:.0f}"))
+    done = len(row.run_ids)
+    return [*cells, html.number(f"{done}" if done == row.seeds else f"{done} of {row.seeds}")]
+
+
+def _chip(outcome: str) -> str:
+    return "new" if outcome == "missing" else outcome
+
+
+def shown(value: Estimate | None, digits: int = 4) -> str:
+    """`2.103 ± 0.012`."""
+    if value is None:
+        return ""
+    return interval(value.mean, value.half) if digits == 4 else figure(value.mean, digits)
+
+
+def rate(row: ExperimentRow, value: Estimate | None) -> str:
+    """So many a second: `65.0`, of virtual workers `65.0 virtual`."""
+    words = shown(value, 3)
+    return f"{words} virtual" if words and row.is_simulated else words
+
+
+def to_target(reached: Mapping[Axis, Reached], axis: Axis) -> str:
+    """The mean amount, or how many of the runs reached the target where some did not: their mean would flatter."""
+    share = reached.get(axis)
+    if share is None or share.runs == 0:
+        return ""
+    if share.estimate is None:
+        return "missed" if share.reached == 0 else f"{share.reached} of {share.runs} only"
+    return figure(share.estimate.mean, 3)
+
+
+def ranked(comparison: Comparison) -> list[tuple[Estimate, ExperimentRow]]:
+    """Rows that have a value, the best mean first."""
+    known = [(row.best, row) for row in comparison.rows if row.best is not None]
+    return sorted(known, key=lambda pair: pair[0].mean, reverse=not comparison.lower_is_better)
+
+
+def winner(comparison: Comparison) -> ExperimentRow | None:
+    """The row with the best mean, where there are at least two to compare."""
+    known = ranked(comparison)
+    return known[0][1] if len(known) > 1 else None
+
+
+def resolution(comparison: Comparison) -> str:
+    """A sentence on whether the seeds tell the best row from the next; "" where there is nothing to tell apart."""
+    known = ranked(comparison)
+    if len(known) < 2:
+        return ""
+    (first, first_row), (second, second_row) = known[:2]
+    if first.half is None or second.half is None:
+        return "One seed gives no interval: small differences may be chance."
+    if abs(first.mean - second.mean) > first.half + second.half:
+        return ""
+    pair = f"{first_row.experiment} and {second_row.experiment}"
+    return f"These seeds cannot distinguish {pair}: their 95 % intervals overlap."
+
+
+def why(comparison: Comparison) -> None:
+    """A sentence for each row whose recorded figures differ notably from the others'."""
+    for name, sentence in sentences(comparison.rows):
+        st.caption(f"**{name}**: {sentence}")
+
+
+def measured(rows: Sequence[ExperimentRow]) -> None:
+    """Where the time went, a bar a row; below them every figure that was measured about the runs, a column a row."""
+    known = [row for row in rows if row.measured]
+    if not known:
+        return
+    splits = [(row.experiment, row.shares) for row in known if row.shares]
+    if splits:
+        st.header("Where the time went")
+        html.draw(charts.time_split(splits))
+    st.header("Measurements")
+    metrics = sorted({metric for row in known for metric in row.measured})
+    measurements = [
+        [html.text(metric, "dim"), *(html.number(shown(row.measured.get(metric))) for row in known)]
+        for metric in metrics
+    ]
+    html.draw(
+        html.table(["Metric", *(row.experiment for row in known)], measurements, numeric=range(1, 1 + len(known)))
+    )
+
+
+def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:
+    """Only the keys whose values differ, one a row."""
+    if not differing:
+        st.caption("Their configs do not differ.")
+        return
+    rows = [
+        [html.text(key, "dim"), *(html.text(plain(values.get(name)), "wrap") for name in names)]
+        for key, values in differing
+    ]
+    html.draw(html.table(["Key", *names], rows))
+
+
+SAVE = "comparison-save"
+NOT_A_NUMBER = Problem("Target", "is not a number", "Write one, such as 0.95, or leave it empty.")
+
+
+def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
+    """The form of a comparison. What the form says now, and what is wrong with it."""
+    cell, key = plan.cell, f"comparison-form-{plan.stored.path.name}-{plan.left_at or 0:.0f}"
+    there = {cell.name for cell in plan.stored.notebook.experiments()}
+    name = st.text_input("Name", cell.name, key=f"{key}-name")
+    runs = st.multiselect(
+        "Experiments", plan.offered, cell.runs, key=f"{key}-runs", placeholder="Choose experiments",
+        format_func=lambda name: name if name in there else f"{name} (not in this notebook)",
+        help="Each is a line in the chart and a row in the table, from its newest runs.",
+    )  # fmt: skip
+    left, right = st.columns(2)
+    with left:
+        options = [*dict.fromkeys([*plan.metrics, *([cell.metric] if cell.metric else [])])]
+        metric = st.selectbox("Metric", options, options.index(cell.metric) if cell.metric else None,
+                              key=f"{key}-metric", placeholder="The main metric of its runs",
+                              accept_new_options=True, help="Or type another name.")  # fmt: skip
+        metric = (metric or "").strip()
+        said = cell.goal if metric == cell.metric else None
+        told = choose_better(plan.better(runs, metric), said, f"{key}-better-{metric}") if metric else None
+        hint = "Adds the updates, samples and seconds it took to reach it."
+        target = number_box("Target", cell.target, f"{key}-target", empty="none", hint=hint)
+    with right:
+        axes = st.multiselect("X axis", AXES, cell.x, key=f"{key}-x", placeholder="Choose an axis",
+                              help="With several, the cell has a switch that starts at the first.")  # fmt: skip
+        log = st.toggle("Log scale", cell.scale == "log", key=f"{key}-log", help="Logarithmic metric axis.")
+    wrong = [NOT_A_NUMBER] if isinstance(target, str) else []
+    reach = None if target is None or isinstance(target, str) else float(target)
+    goal: Goal | None = None if told is None or told.source != "said" else "min" if told.lower else "max"
+    now = replace(cell, name=name.strip(), runs=runs, metric=metric, goal=goal, x=axes, target=reach,
+                  scale="log" if log else "linear")  # fmt: skip
+    return now, [*plan.problems(now), *wrong]
+
+
+def comparison_buttons(wrong: list[Problem], shown: str) -> Literal["save", "cancel"] | None:
+    """Save is off while anything is wrong, which is said. `shown` as in `state.Clicks`."""
+    for problem in wrong:
+        st.caption(f":red[{problem}]")
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Cancel", key="comparison-cancel"):
+            return "cancel"
+        if press_button("Save", SAVE, shown, type="primary", disabled=bool(wrong)):
+            if not wrong:
+                return "save"
+            state.clicks().mark_handled(SAVE, done=False)  # clicked before the page had heard of what is wrong
+    return None
+
+
+def claim_title(judgement: Judgement) -> str:
+    """Name and verdict, and that by what was locked where the claim has changed since."""
+    locked, word = judgement.locked, judgement.verdict
+    chips = html.chip(word.replace(" ", "-"), word)
+    if locked is not None:
+        chips += " " + html.chip(locked.verdict.replace(" ", "-"), f"as locked: {locked.verdict}")
+    return html.name(judgement.cell.name, chips)
+
+
+def claim_body(judgement: Judgement) -> None:
+    """The claim in words, a row for each side, and what the figures do not say."""
+    html.draw(f'<div class="sb-claim">{escape(judgement.statement)}</div>')
+    numeric = claim_table.numeric(judgement)
+    rows = [
+        [_claim_number(cell) if i in numeric else html.text(cell) for i, cell in enumerate(row)]
+        for row in claim_table.cells(judgement)
+    ]
+    html.draw(html.table(claim_table.head(judgement), rows, numeric))
+    for remark in claim_table.remarks(judgement):
+        st.caption(remark)
+
+
+def _claim_number(cell: str) -> html.Cell:
+    figure = cell.removesuffix(f" {SIGN}")
+    return html.number(figure, own=figure != cell)
+
+
+SAVE_CLAIM = "claim-form-save"
+NOTHING = ""
+PART_HINT = " For a part of a search, type `workers: 4` and choose the search below."
+RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
+OWN = "A bound on the figure itself."
+TARGET = "The value of the metric to reach."
+RATIOS = "Whether something costs one model more than another: each ratio may have its own metric, target and search."
+SIDE_WORDS = {OF: "Experiment", "against": "Baseline"}
+
+
+def claim_form(
+    plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem]]
+) -> tuple[str, dict[str, Any], bool]:
+    """The form of a claim; each field says what is wrong with it. The name, the values by key, and whether they can be
+    saved. `check` says what is wrong, by key."""
+    key, slots, written = f"claim-{plan.stored.path.name}-{plan.editing}", {}, plan.written
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    with left:
+        name = st.text_input(FIELDS["name"], plan.name, key=f"{key}-name").strip()
+    with right:
+        of_ratios = st.toggle("Compare two ratios", plan.of_ratios, key=f"{key}-ratios", help=RATIOS)
+    slots["name"] = st.empty()
+    wrong: list[Problem] = []
+    said = _ratios(plan, key, slots, wrong) if of_ratios else _sides(plan, key, slots, wrong)
+    sides = [*said["runs"], said["against"]]
+    if plan.searches and not of_ratios:
+        said |= _search(plan.searches, written, key, slots)
+    said |= _figure(plan, key, slots, sides, of_ratios, said.get("search", NOTHING))
+    problems = wrong or check(said, name)
+    _tell(problems, slots)
+    return name, said, not any(problem.severity == "error" for problem in problems)
+
+
+def _sides(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:
+    left, right = st.columns(2)
+    with left:
+        hint = "The claim must hold for each of them." + (PART_HINT if plan.searches else "")
+        runs = st.multiselect(FIELDS["runs"], plan.sides, [data.side_text(run) for run in plan.runs],
+                              key=f"{key}-runs", accept_new_options=bool(plan.searches), help=hint,
+                              placeholder="Choose experiments")  # fmt: skip
+        slots["runs"] = st.empty()
+    with right:
+        against = _side(plan, FIELDS["against"], plan.against, f"{key}-against", "nothing: bound the figure itself")
+        slots["against"] = st.empty()
+    sides = [_read(text, "runs", wrong) for text in runs]
+    return {"runs": sides, "against": _read(against, "against", wrong) if against else None}
+
+
+def _ratios(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:
+    """Two ratios, each with a box of its own."""
+    said: dict[str, Mapping[str, Any]] = {}
+    for place, at in zip(st.columns(2), ("runs", "against"), strict=True):
+        before = plan.ratio(at)
+        with place, st.container(border=True, key=f"{key}-{at}-ratio"):
+            st.markdown(f"**{FIELDS[at]}**")
+            sides = {}
+            for word in (OF, "against"):
+                text = data.side_text(before[word]) if before.get(word) is not None else NOTHING
+                sides[word] = _side(plan, SIDE_WORDS[word], text, f"{key}-{at}-{word}", "Choose one")
+                slots[f"{at}.{word}"] = st.empty()
+            parts = {word: _read(text, f"{at}.{word}", wrong) if text else None for word, text in sides.items()}
+            chosen = _search(plan.searches, before, f"{key}-{at}", slots, f"{at}.") if plan.searches else {}
+            both = [*parts.values()]
+            metric = _metric(plan, before, f"{key}-{at}-metric", both, chosen.get("search", NOTHING))
+            slots[f"{at}.metric"] = st.empty()
+            target = number_box(FIELDS["target"], before.get("target"), f"{key}-{at}-target", hint=TARGET)
+            slots[f"{at}.target"] = st.empty()
+            slots[at] = st.empty()
+        said[at] = {**parts, "metric": metric, "target": target, **chosen}
+    return plan.ratios(said)
+
+
+def _side(plan: ClaimPlan, label: str, text: str, key: str, empty: str) -> str:
+    sides = list(dict.fromkeys([NOTHING, *plan.sides, text]))
+    return st.selectbox(label, sides, sides.index(text), key=key, accept_new_options=bool(plan.searches),
+                        format_func=lambda side: side or empty) or NOTHING  # fmt: skip
+
+
+def _read(text: str, key: str, wrong: list[Problem]) -> Any:
+    try:
+        return data.side(text)
+    except ConfigError as error:
+        wrong.append(Problem(key, error.problem.message, "Write a part of a search as workers: 4."))
+        return None
+
+
+def _metric(
+    plan: ClaimPlan, before: Mapping[str, Any], key: str, sides: Sequence[Any], search: str, curve: bool = True
+) -> Any:
+    """As YAML, with what is better of it where a person says so. `curve`: whether the figure depends on that."""
+    metric = data.metric_of(before)
+    metrics = list(dict.fromkeys([*plan.metrics, metric]))
+    chosen = st.selectbox(FIELDS["metric"], metrics, metrics.index(metric), key=key, accept_new_options=True,
+                          help="Or type another name.")  # fmt: skip
+    name = (chosen or "").strip()
+    if not name or not curve:
+        return name
+    said = data.goal_of(before) if name == metric else None
+    told = choose_better(plan.better(sides, search, name), said, f"{key}-better-{name}")
+    return directions.written(name, None if told.source != "said" else "min" if told.lower else "max")
+
+
+def _figure(
+    plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], sides: Sequence[Any], of_ratios: bool,
+    search: str,
+) -> dict[str, Any]:  # fmt: skip
+    """With bounds; of two ratios each has a metric and a target of its own. `sides`: the baseline last, or None."""
+    written, options = plan.written, list(FIGURES)
+    left, right = st.columns(2)
+    with left:
+        before = written.get("figure", "samples")
+        figure = st.selectbox(FIELDS["figure"], options, options.index(before) if before in options else 0,
+                              format_func=FIGURES.__getitem__, key=f"{key}-figure")  # fmt: skip
+        slots["figure"] = st.empty()
+    said: dict[str, Any] = {"figure": figure}
+    if not of_ratios:
+        with right:
+            said["metric"] = _metric(plan, written, f"{key}-metric", sides, search, figure in (*names.AXES, "best"))
+            slots["metric"] = st.empty()
+    aims, hints = figure in names.AXES, {"target": TARGET}
+    fields = ("at_least", "at_most") if of_ratios else ("target", "at_least", "at_most")
+    for place, field in zip(st.columns(len(fields)), fields, strict=True):
+        with place:  # always all three: what moves on a page forgets what is being typed into it
+            hint, off = hints.get(field, RATIO if sides[-1] else OWN), field == "target" and not aims
+            empty = "" if field == "target" else "no bound"
+            said[field] = number_box(
+                FIELDS[field], written.get(field), f"{key}-{field}", empty=empty, hint=hint, disabled=off
+            )
+            slots[field] = st.empty()
+    if not aims:
+        said.pop("target", None)
+    return said
+
+
+def _search(
+    searches: Sequence[str], written: Mapping[str, Any], key: str, slots: dict[str, DeltaGenerator], at: str = ""
+) -> dict[str, Any]:
+    """Only where the notebook has one."""
+    options = list(dict.fromkeys([NOTHING, *searches, written.get("search", NOTHING)]))
+    search = st.selectbox(FIELDS["search"], options, options.index(written.get("search", NOTHING)),
+                          key=f"{key}-search", format_func=lambda name: name or "none",
+                          help="The search that `workers: 4` belongs to.")  # fmt: skip
+    slots[f"{at}search"] = st.empty()
+    return {"search": search} if search else {}
+
+
+def _tell(problems: Sequence[Problem], slots: Mapping[str, DeltaGenerator]) -> None:
+    """Each below its field: mistakes in red, what only has no effect yet in grey."""
+    lines: dict[str, list[str]] = {}
+    for problem in sorted(problems, key=lambda problem: problem.severity):  # errors first
+        field = next((key for key in _above(problem.key) if key in slots), "name")
+        label = ({**FIELDS, **SIDE_WORDS} if "." in field else FIELDS)[field.rpartition(".")[2]]
+        words = f"{label}: {problem.message.rstrip('.')}. {problem.remedy}"
+        lines.setdefault(field, []).append(f":red[{words}]" if problem.severity == "error" else words)
+    for field, words_ in lines.items():
+        slots[field].caption("  \n".join(words_))
+
+
+def _above(key: str) -> list[str]:
+    """The key, and those that it is part of; the form has one entry for the list of `runs`."""
+    parts = key.replace("runs.0.", "runs.").split(".")
+    return [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+
+
+def claim_buttons(enabled: bool, shown: str) -> bool | None:
+    """True: save; False: give it up. `shown` as in `state.Clicks`."""
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Cancel", key="claim-form-cancel"):
+            return False
+        if press_button("Save", SAVE_CLAIM, shown, type="primary", disabled=not enabled):
+            return True if enabled else None
+    return None

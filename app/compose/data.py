@@ -1,0 +1,77 @@
+"""Where the clock of virtual workers can come from: what Plan has measured of such an experiment, and recorded runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.app.shared import form
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.engine.rules.clock_settings import RECORDED
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.jobs.job_folder import ENDED, JobFolder
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.planner.profile import Profile, as_mapping
+from scalebook.training.planner.question_folder import measured
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunRecord
+
+MOST_RUNS: Final = 20
+ALIKE: Final = ("model", "data")
+"""Keys that an experiment has in common with one whose parts were measured, to take its times."""
+
+
+@dataclass(frozen=True)
+class ClockSource:
+    """One of them, as a person reads it, and what it writes into the clock."""
+
+    label: str
+    clock: Mapping[str, Any]
+    is_measured: bool = False
+    """By Plan."""
+
+    def is_of(self, clock: Any) -> bool:
+        """Whether a config's clock has these times."""
+        return isinstance(clock, Mapping) and all(clock.get(key) == value for key, value in self.clock.items())
+
+
+def clock_sources(
+    workspace: Workspace, notebook: Notebook, config: Mapping[str, Any], runs: Sequence[RunRecord],
+    description: Description,
+) -> list[ClockSource]:  # fmt: skip
+    """What Plan has measured first; then the newest runs with real workers that have timed them."""
+    found = []
+    for cell in notebook.experiments():
+        if all(cell.config.get(key) == config.get(key) for key in ALIKE):
+            profile = measured(workspace, config_hash(cell.config, description))
+            if profile is not None:
+                found.append(ClockSource(f"As Plan measured {cell.name}", _of_profile(profile), is_measured=True))
+    timed = [run for run in runs if _has_timings(workspace, run)]
+    return [*found, *(clock_of_run(run.id, run.title) for run in timed[:MOST_RUNS])]
+
+
+def clock_of_run(run: str, title: str = "") -> ClockSource:
+    """A run by its id; gradients take what its workers' took, and pushes what its servers needed."""
+    recorded = {"kind": RECORDED, "run": run}
+    label = f"As recorded in {title} ({run[:8]})" if title else f"As recorded in {run[:8]}"
+    return ClockSource(label, {"gradient_s": recorded, "server_s": dict(recorded)})
+
+
+def _of_profile(profile: Profile) -> dict[str, Any]:
+    written = as_mapping(profile)
+    return {"gradient_s": written["gradient"], "server_s": written["server"]}
+
+
+def _has_timings(workspace: Workspace, run: RunRecord) -> bool:
+    if run.tags.get(names.TAG_STRATEGY) != "AsyncPS" or names.is_simulated(run.tags) or run.ended is None:
+        return False
+    job = JobFolder(workspace.jobs / run.id)
+    return (job.path / names.TIMINGS_JSON).is_file() and job.state() in ENDED
+
+
+def chosen_source(config: Mapping[str, Any], known: Sequence[ClockSource]) -> ClockSource | None:
+    """The one that the config's clock is of; a run that is not among `known` too; None of a clock of its own."""
+    clock = form.get(config, form.CLOCK)
+    found = next((source for source in known if source.is_of(clock)), None)
+    run = form.recorded_run(config)
+    return found or (clock_of_run(run) if run and clock_of_run(run).is_of(clock) else None)

@@ -1,0 +1,364 @@
+"""Fields of the form: one of a described class, one that names a class, and sections of fields that go together."""
+
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+import streamlit as st
+
+from scalebook.app.shared import form
+from scalebook.app.shared.widgets import number_box, number_text
+from scalebook.app.shared.words import plain, scaled_words
+from scalebook.training.base.errors import ConfigError, one_line
+from scalebook.training.base.files import yaml
+from scalebook.training.engine.rules.codecs import Codec, in_halves, numel
+from scalebook.training.experiments import sparse_tables
+from scalebook.training.experiments.classes import ChosenClass, chosen, in_words, mapping, named, short
+from scalebook.training.experiments.codec_problems import DIRECTIONS, codec_as, codecs_of
+from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.fields import check_value
+from scalebook.training.experiments.lr_scaling import FIELDS, KEY, rate_scaling
+from scalebook.training.experiments.model_parameters import ModelParameters, known
+from scalebook.training.experiments.workload import STRATEGY_NAMES, workload
+from scalebook.training.planner.quantities import shown
+
+UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
+
+
+def draw_field(config: form.Config, path: str, field: Field, key: str, label: str | None = None) -> Any:
+    """The widget for `field`, starting from what the config says at `path`; writes what it says now, and returns it."""
+    value = value_box(field, form.value_of(config, path, field), key, label)
+    form.assign(config, path, field, value)
+    return value
+
+
+def value_box(field: Field, value: Any, key: str, label: str | None = None) -> Any:
+    """The same, starting from `value`, for who writes it down himself.
+
+    What the field's type cannot hold (a config by hand may say anything) is shown as text, so that it can be mended.
+    """
+    label = label or field_words(field.name)
+    hint = help_of(field)
+    if field.type in ("int", "float") and not isinstance(value, list | dict):
+        return _number_field(field, value, label, key, hint)
+    if value is not None and check_value(field.name, value, field) is not None:
+        return free_text(label, value, key, hint)
+    if field.type == "bool":
+        return _bool(field, value, label, key, hint)
+    if field.type == "enum":
+        return _enum(field, value, label, key, hint)
+    if field.type == "str" and (value is None or isinstance(value, str)):
+        said = st.text_input(label, value or "", key=key, help=hint, placeholder="none" if field.nullable else "")
+        return said or (None if field.nullable or value is None else "")
+    return free_text(label, value, key, hint)
+
+
+def field_words(name: str) -> str:
+    """`batch_size` -> `Batch size`, `timeout_s` -> `Timeout, s`."""
+    known = {"lr": "Learning rate", "seed_everything": "First seed", "gpu_share": "GPU share"}
+    stem, _, unit = name.rpartition("_")
+    if stem and unit in UNITS:
+        return f"{field_words(stem)}, {UNITS[unit]}"
+    return known.get(name) or name.replace("_", " ").strip().capitalize()
+
+
+def help_of(field: Field) -> str:
+    """The docstring's words, then the key, the bounds and the default: a tooltip of two short lines."""
+    facts = [f"`{field.name}`"]
+    if field.minimum is not None:
+        facts.append(f"{'above' if field.exclusive_minimum else 'at least'} {field.minimum:g}")
+    if field.maximum is not None:
+        facts.append(f"{'below' if field.exclusive_maximum else 'at most'} {field.maximum:g}")
+    if not field.required:
+        facts.append(f"default {plain(field.default)}")
+    return "\n\n".join(part for part in (field.help.strip(), ", ".join(facts)) if part)
+
+
+def _bool(field: Field, value: Any, label: str, key: str, hint: str) -> bool | None:
+    if field.nullable:
+        options: list[bool | None] = [None, True, False]
+        names = {None: "default", True: "yes", False: "no"}
+        return st.selectbox(
+            label,
+            options,
+            options.index(value),
+            format_func=names.__getitem__,
+            key=key,
+            help=hint,
+            placeholder=names[None],
+        )
+    return st.toggle(label, bool(value), key=key, help=hint)
+
+
+def _enum(field: Field, value: Any, label: str, key: str, hint: str) -> Any:
+    options = ([None] if field.nullable and None not in field.choices else []) + field.choices
+    index = options.index(value) if value in options else (None if field.required else 0)
+    empty = "Choose one" if field.required else plain(field.default)  # what an emptied one means
+    return st.selectbox(label, options, index, format_func=plain, key=key, help=hint, placeholder=empty)
+
+
+def _number_field(field: Field, value: Any, label: str, key: str, hint: str) -> int | float | str | None:
+    """As typed: what is no number is the text itself, which the validation refuses."""
+    empty = "none" if field.nullable else ("" if field.default is None else f"{number_text(field.default)} (default)")
+    return number_box(label, value, key, whole=field.type == "int", hint=hint, empty=empty)
+
+
+def free_text(label: str, value: Any, key: str, hint: str) -> Any:
+    """Any YAML on one line. What is no YAML comes back as the text, which the validation then refuses at this field."""
+    said = st.text_input(label, _one_line(value), key=key, help=hint, placeholder="none")
+    try:
+        return yaml.load(said) if said.strip() else None
+    except ConfigError:
+        return said
+
+
+def _one_line(value: Any) -> str:
+    return "" if value is None else (value if isinstance(value, str) else plain(value))
+
+
+DrawField = Callable[[str, Field], Any]
+"""Draws the field at a dotted path, writes what it says into the config, and returns it."""
+
+
+def class_field(
+    config: form.Config,
+    path: str,
+    field: Field,
+    key: str,
+    label: str | None,
+    inner: DrawField,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
+    """Draw a field whose value is one of several classes and, by `inner`, the settings of the class it names; writes
+    the shortest words for it at `path`.
+
+    `labels`: by class path, what stands for a class in the list of choices instead of its name.
+
+    A value that names none of the classes is shown as text, so that it can be mended.
+    """
+    value = form.value_of(config, path, field)
+    if value is not None and chosen(value, field) is None:
+        said = free_text(label or field_words(field.name), value, key, help_of(field))
+        form.assign(config, path, field, said)
+        return said
+    info = _class_choice(field, value, key, label, labels)
+    if info is None:
+        form.assign(config, path, field, None)
+        return None
+    before = chosen(value, field)
+    args = copy.deepcopy(dict(before.args)) if before is not None and before.info == info else {}
+    form.put(config, path, {"class_path": info.class_path, "init_args": args})
+    if info.summary:
+        st.caption(info.summary)
+    for argument in info.fields:
+        inner(f"{path}.init_args.{argument.name}", argument)
+    said = short(form.get(config, path), field)
+    form.assign(config, path, field, said)
+    return said
+
+
+def _class_choice(field: Field, value: Any, key: str, label: str | None, labels: Mapping[str, str]) -> ClassInfo | None:
+    options: list[ClassInfo | None] = [None, *field.classes] if field.nullable else [*field.classes]
+    before = chosen(value, field)
+    index = options.index(before.info if before else None) if before or field.nullable else None
+    info: ClassInfo | None = st.selectbox(
+        label or field_words(field.name),
+        options,
+        index,
+        format_func=lambda info_: "none" if info_ is None else labels.get(info_.class_path, _class_name(info_)),
+        key=key,
+        help="\n\n".join([help_of(field), *(_class_line(option) for option in field.classes if option.summary)]),
+        placeholder="none" if field.nullable else "Choose one",
+    )
+    return info
+
+
+def own_first(entries: Sequence[ClassInfo]) -> list[ClassInfo]:
+    """The person's classes before ours, each in their order."""
+    return sorted(entries, key=lambda info: info.source != "user")
+
+
+def label_of(info: ClassInfo) -> str:
+    """The class in a list of choices: `PixelCNN`, `Mine (yours)`; with its module, `Digits (yours, my_lab.data)`, where
+    two classes have one name."""
+    name = "single" if info.config_value == "auto" else info.config_value or info.name
+    words = STRATEGY_NAMES.get(name, info.name)
+    module, _, alone = words.rpartition(".")
+    whose = ", ".join(word for word in ("yours" if info.source == "user" else "", module) if word)
+    return (alone if module else words[:1].upper() + words[1:]) + (f" ({whose})" if whose else "")
+
+
+def written(value: Any) -> str:
+    """The text in a choice while its value is none of the options: the name of the unknown class."""
+    return one_line(named(value).name or "", 60) or "Choose one"
+
+
+def _class_name(info: ClassInfo) -> str:
+    return info.config_value or info.name
+
+
+def _class_line(info: ClassInfo) -> str:
+    return f"**{_class_name(info)}**: {info.summary}"
+
+
+DrawLabelled = Callable[[str, Field, str], Any]
+"""Draws the field at a dotted path under a label, writes what it says into the config, and returns it."""
+RULE, PER, WARMUP = (replace(FIELDS[0], default="none"), *FIELDS[1:])
+"""Here a config without the key means `none`."""
+AS_TEXT: Final = Field(KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
+NOISE_SCALE: Final = Field(
+    "noise_scale",
+    "bool",
+    "Estimates, during training, the largest batch size that is still efficient. Costs a few percent of the time.",
+    default=False,
+)
+
+
+def rate_fields(config: form.Config, description: Description, field: DrawLabelled) -> None:
+    """The section on learning rate and batch: how one follows the other, and whether the noise scale is measured. A
+    config in which no scaling is chosen gets no `lr_scaling` key."""
+    left, middle, right = st.columns([2, 1, 1])
+    with left:
+        scales = _rate_rule(config, field)
+    if scales:
+        with middle:
+            field(f"{KEY}.per", PER, "Reference batch, samples")
+        with right:
+            field(f"{KEY}.warmup_epochs", WARMUP, "Warm-up, epochs")
+        if words := scaled_words(workload(config, description), rate_scaling(config)):
+            st.caption(words)
+    field("noise_scale", NOISE_SCALE, "Measure the gradient noise scale")
+
+
+def _rate_rule(config: form.Config, field: DrawLabelled) -> bool:
+    """The choice of a rule; whether there is anything more to say. What is no mapping is shown as text."""
+    written = config.get(KEY)
+    if written is not None and not isinstance(written, dict):
+        field(KEY, AS_TEXT, "Scaling with batch size")
+        return False
+    rule = mapping(written).get("rule")
+    if written is not None and rule is None:
+        form.put(config, f"{KEY}.rule", FIELDS[0].default)
+    if field(f"{KEY}.rule", RULE, "Scaling with batch size") != "none":
+        return True
+    if rule == "none":
+        form.put(config, f"{KEY}.rule", rule)  # as it is written
+    else:
+        form.drop(config, KEY)
+    return False
+
+
+FIXED: Final = "fixed number"
+
+
+def machine_fields(
+    config: form.Config,
+    description: Description,
+    strategy: ClassInfo | None,
+    key: Callable[[str], str],
+    field: Callable[[str, Field, str], Any],
+    slot: Callable[[str], None],
+) -> None:
+    """On how many machines a run is, and whether these may join and leave while it trains, written into the config:
+    machines, and the fewest workers where `strategy` can have a range. Neither for one process.
+
+    `key` makes a widget's key of a name, `field` draws a described one at a dotted path, `slot` leaves a place for the
+    problems of a dotted path.
+    """
+    if strategy is not None and strategy.config_value == "auto" and form.get(config, "trainer.num_nodes", 1) == 1:
+        return
+    left, right = st.columns(2)
+    nodes = next((one for one in description.trainer if one.name == "num_nodes"), None)
+    with left:
+        if nodes is not None:
+            field(f"trainer.{nodes.name}", nodes, "Machines")
+    if strategy is None or not form.may_range(config, strategy):
+        return
+    with right:
+        before = form.get(config, f"{form.WORKERS}.min")
+        hint = next(one.help for one in strategy.fields if one.name == "workers")
+        fewest = number_box("Fewest workers", before, key("fewest"), whole=True, hint=hint, empty=FIXED)
+        slot(form.WORKERS)
+    form.assign_fewest(config, fewest, description)
+
+
+LookAtModel = Callable[[form.Config, Description], object]
+"""Has the model of a config looked at, behind the page; asked again and again until it is known."""
+EVERY_S = 1.0
+PENDING = "Bytes of each codec: reading the model, a few seconds."
+LOOKING = "Checking this against the model, a few seconds."
+
+
+def codec_labels(config: form.Config, description: Description, field: Field) -> dict[str, str]:
+    """Of each codec that the field offers, by class path: `topk 0.01 · 27 kB, 1/100`, with its usual settings.
+    Empty for another field, and where the model is not known."""
+    found = known(config, description) if field.name in DIRECTIONS else None
+    if found is None or not found.parameters:
+        return {}
+    said, plain = {}, found.width * numel(found.shapes)
+    for option in field.options:
+        usual = ChosenClass(option, {})
+        if (codec := codec_as(usual)) is not None:
+            nbytes = exchanged(codec, found, 1)[0] if field.name == "codec" else codec.nbytes(found.shapes, found.width)
+            cost = shown(nbytes, "B") if nbytes == plain else f"{shown(nbytes, 'B')}, {_share(nbytes, plain)}"
+            said[option.class_path] = f"{in_words(usual) or usual.word} · {cost}"
+    return said
+
+
+def codec_bytes(config: form.Config, description: Description, drawn: Collection[str], look: LookAtModel) -> None:
+    """What codecs cost in bytes for the model in the form, before anything runs: a line below the strategy's fields.
+
+    The model is looked at, behind the page, once a list of codecs is among the fields `drawn`, or something is chosen
+    that does not go with every model.
+    """
+    codecs = codecs_of(config, description)
+    found = known(config, description)
+    offered = any(path.rpartition(".")[2] in DIRECTIONS for path in drawn)
+    asked = offered or any(codec.codes for codec in codecs.values())
+    if found is None and (asked or sparse_tables.asks(config, description)):
+        _wait(config, description, look, PENDING if asked else LOOKING)
+    elif found is not None and found.problem and asked:
+        st.caption(f"Bytes are unknown before the run: {found.problem}")
+    elif codecs and found is not None and found.parameters:
+        st.caption(byte_words(codecs, found, workload(config, description).workers))
+
+
+@st.fragment(run_every=EVERY_S)
+def _wait(config: form.Config, description: Description, look: LookAtModel, words: str) -> None:
+    st.caption(words)
+    if known(config, description) is None:
+        look(config, description)
+    else:
+        st.rerun()
+
+
+def byte_words(codecs: Mapping[str, Codec], found: ModelParameters, workers: int) -> str:
+    """`For this model, a push is 27 kB (1/100 of 2.7 MB); a pull is 2.7 MB, uncompressed.`"""
+    plain = found.width * numel(found.shapes)
+    if "codec" in codecs:
+        sent, taken = exchanged(codecs["codec"], found, workers)
+        return f"Per update, a worker sends {_of(sent, plain)} and receives {_of(taken, plain)}."
+    push, pull = (codecs[name].nbytes(found.shapes, found.width) for name in ("push_codec", "pull_codec"))
+    return f"For this model, a push is {_of(push, plain)}; a pull is {_of(pull, plain)}."
+
+
+def exchanged(codec: Codec, found: ModelParameters, workers: int) -> tuple[int, int]:
+    """Bytes that a worker of DDP hands in and takes out for an update."""
+    if in_halves(codec):
+        return 2 * numel(found.shapes), 2 * numel(found.shapes)
+    frame = codec.nbytes(found.shapes, found.width)
+    return frame, frame * (max(1, workers - 1) if codec.codes else 1)
+
+
+def _of(nbytes: int, plain: int) -> str:
+    """With the ratio to fp32 where it is another."""
+    if nbytes == plain:
+        return f"{shown(nbytes, 'B')}, uncompressed"
+    return f"{shown(nbytes, 'B')} ({_share(nbytes, plain)} of {shown(plain, 'B')})"
+
+
+def _share(nbytes: int, plain: int) -> str:
+    ratio = plain / max(1, nbytes)
+    return f"1/{ratio:.3g}" if ratio > 1 else f"{1 / ratio:.3g} times"

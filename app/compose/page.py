@@ -1,0 +1,331 @@
+"""Composing an experiment: a draft, as a form or as YAML, and the YAML and the command it makes."""
+
+import copy
+import shlex
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.compose import data, widgets
+from scalebook.app.compose.data import ClockSource
+from scalebook.app.compose.widgets import ConfigForm
+from scalebook.app.navigation import NOTEBOOK, RUNS
+from scalebook.app.shared import dialogs, drafts, form, html, notebooks
+from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.drafts import SavedDraft
+from scalebook.app.shared.frame import last_notebook, preload_charts
+from scalebook.app.shared.notebooks import NotebookChoice
+from scalebook.app.shared.widgets import draft_line, page_title, show_problems
+from scalebook.app.state import ComposeDraft
+from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base.files import yaml
+from scalebook.training.experiments import validations
+from scalebook.training.experiments.completion import seeds_from
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.renamed import renewed
+from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.workload import crowd_words, workload
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.devices import NodeDevices, this_machine
+from scalebook.training.jobs.gpu_problems import about_gpus, gpu_problems, machines_of
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.store import Stored
+
+MODE = "compose-mode"  # Form or YAML: of the choice, and of what is shown
+TURN_BACK = "compose-turn-back"
+
+
+@dataclass(frozen=True)
+class EditedConfig:
+    """What the form, or the text, says now."""
+
+    config: dict[str, Any]
+    name: str
+    repeats: int
+    refused: list[Problem] = field(default_factory=list)
+    """What no validation of the config knows: fields that hold no number, a text that is no YAML."""
+    homeless: list[Problem] = field(default_factory=list)
+    """The problems that no field shows."""
+    text: str = ""
+    """What was typed, where that is no config."""
+
+
+def show(wanted: str | None, cell: str) -> None:
+    """The page for `cell` of the notebook called `wanted`, or for a new experiment in it."""
+    choice = last_notebook(wanted)
+    if choice is None:
+        missing = f"No notebook called {wanted}" if wanted else "No notebook to write to"
+        html.empty(missing, "Open or create a notebook first, then press New experiment there.")
+        st.stop()
+
+    description = resources.description()
+    draft = load(choice, cell, description)
+    if draft is None:
+        show_missing(choice, cell)
+        st.stop()
+
+    back, mode_column = st.columns([3, 1], vertical_alignment="bottom")
+    with back:
+        st.page_link(
+            NOTEBOOK.script,
+            label=choice.label,
+            icon=":material/arrow_back:",
+            query_params=NOTEBOOK.cell(choice.name, cell),
+        )
+        page_title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
+    with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
+        shown, mode_wanted = mode()
+        if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
+            start_over(draft)
+            st.rerun()
+    if draft.left_at is not None:
+        draft_line(draft.left_at, "this experiment")
+
+    for problem in description.problems:
+        st.warning(f"A module of scalebook.toml could not be imported. {problem}")
+    for refused in description.refused:
+        if refused.by_mistake:
+            st.warning(f"One of your classes cannot be used. {refused}")
+
+    left, right = st.columns([11, 8], gap="large")
+    with left:
+        edited = (edit_as_yaml if shown == "YAML" else edit_as_form)(draft, description)
+    keep(draft, edited, description)
+    if shown != mode_wanted:
+        turn(draft, mode_wanted)
+    with right, st.container(key="beside"):
+        intent = result(choice, edited, description)
+    preload_charts()
+    if intent:
+        finish(intent, choice, draft, edited, description)
+    dialogs.show()
+
+
+def load(choice: NotebookChoice, cell_name: str, description: Description) -> ComposeDraft | None:
+    """The draft for this address: the one at work, or the one that was left, or the cell, or a new experiment.
+
+    None where the notebook has no such cell (any more) and nothing was left of it.
+    """
+    draft = state.draft()
+    source = (choice.name, cell_name)
+    if draft.source == source and draft.base and not state.just_entered():
+        return draft
+    stored = notebooks.read(choice.path)
+    state.remember("composing", stored)
+    left = drafts.load(resources.workspace(), SavedDraft, *source)
+    if left is not None:
+        saved, at = left
+        if saved.text:
+            state.remember(MODE, "YAML")
+        return state.reset_draft(source, saved.config, saved.name, saved.repeats, saved.text, at)
+    cell = stored.notebook.experiment(cell_name) if cell_name else None
+    if cell is not None:
+        return state.reset_draft(source, copy.deepcopy(cell.config), cell.name, cell.repeats)
+    return None if cell_name else state.reset_draft(source, form.blank(description), "", 1)
+
+
+def show_missing(choice: NotebookChoice, cell_name: str) -> None:
+    """Instead of the page."""
+    st.page_link(
+        NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
+    )
+    html.empty(f"{choice.title} has no experiment called {cell_name}", "It has been renamed or deleted.")
+
+
+def edit_as_form(draft: ComposeDraft, description: Description) -> EditedConfig:
+    """The form; problems are shown at their fields."""
+    drawn = ConfigForm(description, copy.deepcopy(draft.base), draft.config, draft.version, _gpus(),
+                       partial(_clocks, draft, description), look=resources.look_at_model)  # fmt: skip
+    typed, repeats = drawn.draw(draft.name, draft.repeats, lambda config: _suggested(config, description))
+    name = typed or _suggested(drawn.config, description)
+    own = {problem.key for problem in drawn.refused}
+    known = [problem for problem in _problems(drawn.config, description) if problem.key not in own]
+    homeless = drawn.show_problems([*name_problems(draft, name), *known, *drawn.refused])
+    return EditedConfig(drawn.config, name, repeats, drawn.refused, homeless)
+
+
+def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
+    """Of the notebook that the experiment is for, and of all runs."""
+    choice = notebooks.pick(resources.workspace(), draft.source[0])
+    stored = notebooks.load(choice)[0] if choice else None
+    if stored is None:
+        return []
+    return data.clock_sources(resources.workspace(), stored.notebook, draft.config, resources.all_runs(), description)
+
+
+def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
+    """The config as text. What is no config is kept as it was typed, and said where the mistake is."""
+    text = st.text_area("Config", draft.begun or yaml.dump(draft.base), height=560, key=f"compose.{draft.version}.yaml")
+    try:
+        config = yaml.load(text)
+    except ConfigError as error:
+        wrong = Problem(yaml.place_of(error), error.problem.message, error.problem.remedy)
+    else:
+        config, older = renewed(config) if isinstance(config, dict) else (config, [])
+        problems = [*older, *_problems(config, description)]
+        if isinstance(config, dict):
+            return EditedConfig(config, _name(draft, description), draft.repeats, homeless=problems)
+        wrong = problems[0]
+    return EditedConfig(draft.config, _name(draft, description), draft.repeats, [wrong], [wrong], text)
+
+
+def _problems(config: Any, description: Description) -> list[Problem]:
+    lacking = gpu_problems(workload(config, description), _machines()) if isinstance(config, dict) else []
+    found = validate(config, description, cores=len(this_machine().cores))
+    refused = {problem.key for problem in lacking}  # of these keys the error counts, not that it would be slow
+    return [*lacking, *(one for one in found if one.severity == "error" or one.key not in refused)]
+
+
+def _machines() -> list[NodeDevices]:
+    return machines_of(resources.workspace())
+
+
+def _gpus() -> str:
+    """Which there are, and who needs how many; why none is used, where one might be there."""
+    said, machines = about_gpus(_machines()), _machines()
+    has = any(machine.gpus for machine in machines)
+    return f"{said} DDP needs one for each worker; a parameter server's workers share them." if has else said
+
+
+def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:
+    opened = _opened()
+    return notebooks.name_problems(opened.notebook if opened else None, name, draft.source[1])
+
+
+def _opened() -> Stored | None:
+    """The notebook as it was when the form was opened."""
+    return state.recall("composing", None)
+
+
+def _suggested(config: dict[str, Any], description: Description) -> str:
+    """A name made from the choices that no cell has yet."""
+    name, opened = form.suggested_name(config, description), _opened()
+    return edit.unique_name(opened.notebook, name) if opened else name
+
+
+def _name(draft: ComposeDraft, description: Description) -> str:
+    return draft.name or _suggested(draft.config, description)
+
+
+def keep(draft: ComposeDraft, edited: EditedConfig, description: Description) -> None:
+    """Remember what the page says now, in the session and on disk. A suggested name goes on following the choices."""
+    suggested = not draft.source[1] and edited.name == _suggested(edited.config, description)
+    now = (edited.config, edited.repeats, "" if suggested else edited.name, edited.text)
+    if now == (draft.config, draft.repeats, draft.name, draft.text):
+        return
+    draft.config, draft.repeats, draft.name, draft.text = now
+    saved = SavedDraft(*draft.source, draft.name, draft.repeats, draft.config, draft.text)
+    drafts.save(resources.workspace(), saved)
+
+
+def turn(draft: ComposeDraft, mode: str) -> None:
+    """To the other way of editing: all widgets start anew from what they said last. A text that is none stays."""
+    if draft.text:
+        state.say("The form cannot show this text: fix it first, or press Start over.", ":material/error:")
+        state.remember(TURN_BACK, "YAML")
+    else:
+        state.remember(MODE, mode)
+        state.reset_draft(draft.source, draft.config, draft.name, draft.repeats, left_at=draft.left_at)
+    st.rerun()
+
+
+def mode() -> tuple[str, str]:
+    """How it is edited, and how the person wants to edit it from now on."""
+    shown = state.recall(MODE, "Form")
+    if back := state.take(TURN_BACK, ""):
+        state.set_widget(MODE, back)
+    wanted = st.segmented_control("Edit as", ["Form", "YAML"], default=shown, required=True, key=MODE,
+                                  label_visibility="collapsed")  # fmt: skip
+    return shown, wanted
+
+
+def start_over(draft: ComposeDraft) -> None:
+    """Forget what was typed."""
+    drafts.discard(resources.workspace(), SavedDraft, *draft.source)
+    state.reset_draft(("", ""), {}, "", 1)
+
+
+def commands(choice: NotebookChoice, name: str) -> str:
+    """How to run the saved cell, and the downloaded config, headless."""
+    where = choice.path
+    if where.is_relative_to(Path.cwd()):
+        where = where.relative_to(Path.cwd())
+    return f"scalebook notebook run {shlex.quote(str(where))} --cell {name}\nscalebook fit -c {name}.yaml"
+
+
+def result(choice: NotebookChoice, edited: EditedConfig, description: Description) -> widgets.Intent | None:
+    """The column beside the form; returns Run or Save."""
+    config, name = edited.config, edited.name
+    known = [] if edited.text else [*_problems(config, description), *name_problems(state.draft(), name)]
+    problems = [*edited.refused, *known]
+    wrong = [
+        problem
+        for problem in {problem.key: problem for problem in problems[::-1]}.values()
+        if problem.severity == "error"
+    ][::-1]
+    load = workload(config, description)
+    crowd = crowd_words(load, len(this_machine().cores))
+    intent = widgets.buttons(wrong, edited.repeats, str(state.draft().version), crowd)
+    if words := _renaming(edited, description):
+        st.caption(words)
+    widgets.sizes(load)
+    st.caption(" ".join(said for said in (widgets.meaning(load), validations.words(config, description)) if said))
+    show_problems(edited.homeless)
+    if not edited.text:
+        widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
+    return intent
+
+
+def _renaming(edited: EditedConfig, description: Description) -> str:
+    """What becomes of the results of an experiment that gets another name; "" where it keeps its own."""
+    before, opened = state.draft().source[1], _opened()
+    cell = opened.notebook.experiment(before) if opened and before else None
+    if cell is None or edited.name == before:
+        return ""
+    if config_hash(cell.config, description) == config_hash(edited.config, description):
+        return f"Renaming {before} keeps its results, and updates comparisons and searches that name it."
+    return (
+        f"Renaming {before} updates comparisons and searches that name it. Changing its config too detaches "
+        "earlier results (they stay on the Runs page): save one of the two first."
+    )
+
+
+def finish(
+    intent: widgets.Intent, choice: NotebookChoice, draft: ComposeDraft, edited: EditedConfig, description: Description
+) -> None:
+    """Save the cell; for Run, submit its runs too and go where they can be watched."""
+    config, name, repeats = edited.config, edited.name, edited.repeats
+    workspace, key = resources.workspace(), widgets.KEYS[intent]
+
+    def put(notebook: Notebook) -> Notebook:
+        return notebooks.put_experiment(notebook, name, config, repeats, replaces=draft.source[1])
+
+    stored = write(_opened() or notebooks.read(choice.path), put, said="" if intent == "run" else f"Saved {name}.")
+    if stored is None:
+        state.clicks().mark_handled(key, done=False)
+        return
+    jobs = []
+    if intent == "run":
+        seeds = seeds_from(config, max(1, repeats))
+        jobs = job_requests.submit(
+            workspace,
+            config,
+            seeds=seeds,
+            description=description,
+            notebook=choice.path.name,
+            cell=name,
+            recorded=claim_locks.tags(stored.notebook, name, description),
+        )
+    state.clicks().mark_handled(key)
+    drafts.discard(workspace, SavedDraft, *draft.source)
+    state.reset_draft(("", ""), {}, "", 1)
+    if jobs:
+        st.switch_page(RUNS.script, query_params={"run": jobs[0].id})
+    st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))

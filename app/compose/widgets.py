@@ -1,0 +1,490 @@
+"""The form of an experiment, and what stands beside it: batch sizes, the YAML, the command."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from scalebook.app import state
+from scalebook.app.compose import data, fields
+from scalebook.app.compose.data import ClockSource
+from scalebook.app.shared import form, html
+from scalebook.app.shared.widgets import code_block, confirmed_anyway, number_box, press_button
+from scalebook.app.shared.words import plural, sentence
+from scalebook.training.base.errors import Problem
+from scalebook.training.experiments.description import ClassInfo, Description, Field, FieldType, Group
+from scalebook.training.experiments.fields import check_value
+from scalebook.training.experiments.validate import GPU_SHARE, MATMUL
+from scalebook.training.experiments.workload import VIRTUAL, Workload
+from scalebook.training.notebook.bodies import MOST_REPEATS
+
+SWITCH_HELP: Final = (
+    "Simulates more workers than this machine has: one process computes all gradients, each from the "
+    "parameter version that its worker would hold. Seconds are those of the clock that you declare."
+)
+MEANING: Final = (
+    "One process simulates all workers, each with the parameters that it would hold. Seconds are those "
+    "of the clock that you declare: 100 workers take as long as 100 machines would."
+)
+OFFER: Final = "Try more workers than this machine has: one process simulates them all."
+TIMES: Final = (
+    "From a Plan of an experiment with this model and data, from a recorded run with real workers (with "
+    "its tail), or a number."
+)
+SECONDS: Final = (
+    "Virtual seconds per gradient of a worker. Set stragglers, links, deaths and server time under `clock`, as YAML."
+)
+EXAMPLE: Final = (
+    "0.1 s is an example, not a measurement. **Plan**, on the card of an experiment with this model and "
+    "data, measures it; then choose it here."
+)
+NUMBER: Final = ClockSource("A number", {})
+WRITTEN: Final = ClockSource("From the clock", {})
+
+
+def simulated_workers(
+    config: form.Config,
+    last: form.Config,
+    description: Description,
+    key: Callable[[str], str],
+    slot: Callable[[str], None],
+    known: Callable[[], Sequence[ClockSource]],
+) -> list[str]:
+    """Draw the switch for workers that one process plays, and how long each of them computes, and write both into the
+    config; returns the strategy's arguments that have no place beside it.
+
+    `last`: what the page said before. `key` makes a widget's key of a name; `slot` leaves a place for the problems of a
+    dotted path. `known`: where times can come from.
+    """
+    left, right = st.columns([2, 1], vertical_alignment="bottom")
+    workers, before, clock = form.workers_of(config, description), form.is_simulated(config), form.CLOCK
+    with left:
+        said = st.toggle("Virtual workers", before, key=key("virtual"), help=SWITCH_HELP)
+        st.caption(MEANING if said else OFFER)
+    if said != before:
+        (form.make_simulated if said else form.make_real)(config, workers)
+    if not said:
+        return ["clock", "host"] if form.is_simulated(last) else ["clock"]  # a fold carries over what was there
+    with left:
+        source = _clock_source(config, key("clock_source"), known(), is_new=not before)
+    with right:
+        if source is NUMBER:
+            seconds: Any = form.get(config, f"{clock}.gradient_s")
+            gradient_s = number_box("Seconds per gradient", seconds, key("gradient_s"), hint=SECONDS)
+            form.put(config, f"{clock}.gradient_s", gradient_s)
+            if gradient_s == form.USUAL_GRADIENT_S:
+                st.caption(EXAMPLE)
+        else:
+            slot(f"{clock}.server_s")
+        slot(clock)
+        slot(f"{clock}.gradient_s")
+    return ["clock", "host"]
+
+
+def _clock_source(config: form.Config, key: str, known: Sequence[ClockSource], *, is_new: bool) -> ClockSource:
+    """Where the times come from, which is written into the config. A new clock begins with what Plan has measured."""
+    is_number = not isinstance(form.get(config, f"{form.CLOCK}.gradient_s"), dict)
+    before = data.chosen_source(config, known) or (NUMBER if is_number else WRITTEN)
+    options = list(dict.fromkeys([NUMBER.label, before.label, *(source.label for source in known)]))
+    by_label = {source.label: source for source in (*known, before, NUMBER)}
+    first = known[0] if is_new and known and known[0].is_measured else before
+    picked = by_label[st.selectbox("Times", options, options.index(first.label), key=key, help=TIMES)]
+    if picked is not before:
+        form.take_clock(config, picked.clock)
+    return picked
+
+
+def without_switch(argument: Field) -> Field:
+    """Without the choice that the switch makes."""
+    return replace(argument, choices=[choice for choice in argument.choices if choice != VIRTUAL])
+
+
+MOST_WORKERS = 1024
+WORKERS_KEY = "trainer.devices"
+WORKERS = "Processes that compute gradients, each with a copy of the model and its own core (or GPU)."
+SEEDS = "Number of runs, each with the next seed. Three give an interval."
+SEED = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
+NO_SCHEDULE = "constant"
+
+
+@dataclass
+class ConfigForm:
+    """The form of an experiment, in one drawing.
+
+    `config` is changed field by field. Problems belong beside their field, but are known only when all fields have been
+    read: each leaves a slot behind, by dotted path, which `show_problems` fills.
+    """
+
+    description: Description
+    config: form.Config
+    last: form.Config
+    """What the page said in its run before this one."""
+    version: int
+    gpus: str = ""
+    """Which the machines have, in words; "" where they have none."""
+    look: fields.LookAtModel = field(kw_only=True)
+    clocks: Callable[[], Sequence[ClockSource]] = tuple
+    """Where the times of virtual workers can come from."""
+    slots: dict[str, DeltaGenerator] = field(default_factory=dict)
+    refused: list[Problem] = field(default_factory=list)
+    """What is wrong with fields that the description does not know: workers, budget, seeds."""
+
+    def key(self, path: str) -> str:
+        return f"compose.{self.version}.{path}"
+
+    def draw(self, name: str, repeats: int, suggest: Callable[[form.Config], str]) -> tuple[str, int]:
+        """All sections; returns the cell's name, "" to take the one that `suggest` makes, and its number of seeds.
+
+        The name is drawn last, in its place above: what it suggests follows from all choices below.
+
+        A section whose fields come and go is in a container, so that those below keep their place on the page: the
+        browser makes what moves anew, and forgets what is being typed into it.
+        """
+        above = st.container()
+        st.header("Model and data")
+        left, right = st.columns(2)
+        with left:
+            self._class("model", "models", "Model")
+        with right:
+            self._class("data", "data", "Data")
+        st.header("Strategy and workers")
+        with st.container():
+            self._strategy()
+        st.header("Optimizer")
+        with st.container():
+            self._optimizer()
+        st.header("Learning rate and batch")
+        with st.container():
+            fields.rate_fields(self.config, self.description, self._field)
+        st.header("Budget and seeds")
+        repeats = self._budget(repeats)
+        self._advanced()
+        with above:
+            name = self._name(name, suggest(self.config))
+        return name, repeats
+
+    def _slot(self, path: str) -> None:
+        self.slots[path] = st.empty()
+
+    def _name(self, name: str, suggested: str) -> str:
+        said = st.text_input(
+            "Name",
+            name,
+            key=self.key("name"),
+            placeholder=suggested,
+            help="Names the cell and its runs. Empty: made from the choices below.",
+        )
+        self._slot("name")
+        return said.strip()
+
+    def _class(self, path: str, group: Group, label: str) -> ClassInfo | None:
+        """A choice of class, and its plain fields below; the advanced ones in a fold."""
+        info = self._choice(path, group, label, getattr(self.description, group))
+        if info is not None and info.config_value is None:
+            skip = {"data": ("batch_size",), "trainer.strategy": form.HANDLED_STRATEGY_ARGS}.get(path, ())
+            self._args(f"{path}.init_args", info, [field for field in info.fields if field.name not in skip])
+        return info
+
+    def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
+        entries = fields.own_first(entries)
+        before = form.chosen(self.config, path, group, self.description)
+        index = next((i for i, entry in enumerate(entries) if entry == before), None)
+        info = st.selectbox(
+            label,
+            entries,
+            index,
+            format_func=fields.label_of,
+            # another box once a class becomes known, as its folder is trusted: this one goes on holding none
+            key=self.key(path if before else f"{path}.unknown"),
+            help="\n\n".join(f"**{entry.name}**: {entry.summary}" for entry in entries if entry.summary) or None,
+            placeholder=fields.written(form.get(self.config, path)),
+        )
+        self._slot(path)
+        if info is None:
+            return None  # an unknown class stays as it is written, and the validation names it
+        form.choose(self.config, path, info, group, self.description)
+        if info.summary:
+            st.caption(info.summary)
+        return info
+
+    def _args(self, path: str, info: ClassInfo, wanted: Sequence[Field]) -> None:
+        for argument in wanted:
+            if not argument.advanced:
+                self._field(f"{path}.{argument.name}", argument)
+        if advanced := [argument for argument in wanted if argument.advanced]:
+            self._fold(f"More of {info.name}", path, [(f"{path}.{argument.name}", argument) for argument in advanced])
+
+    def _fold(self, title: str, key: str, wanted: Sequence[tuple[str, Field]], columns: int = 1) -> None:
+        """Fields behind a title. While it is closed they are not drawn, which halves the time of the page; they keep
+        what they said last."""
+        for path, argument in wanted:
+            self._carry(path, argument)
+        fold = st.expander(title, key=self.key(f"fold.{key}"), on_change="rerun")
+        if fold.open:
+            with fold:
+                places = st.columns(columns)
+                for i, (path, argument) in enumerate(wanted):
+                    with places[i % columns]:
+                        self._field(path, argument)
+
+    def _carry(self, path: str, field: Field) -> None:
+        """While a field is folded away, keep what was typed into it, unless that was for another class."""
+        owner = path.rsplit(".init_args", 1)[0]
+        if owner == path or form.get(self.last, f"{owner}.class_path") == form.get(self.config, f"{owner}.class_path"):
+            form.assign(self.config, path, field, form.value_of(self.last, path, field))
+
+    def _field(self, path: str, field: Field, label: str | None = None) -> Any:
+        # The class is part of the key: two classes may have a field of the same name and another default.
+        owner = form.get(self.config, f"{path.rsplit('.init_args', 1)[0]}.class_path", "")
+        key = self.key(f"{owner}:{path}")
+        if field.type == "class":
+            labels = fields.codec_labels(self.config, self.description, field)
+            said = fields.class_field(self.config, path, field, key, label, self._field, labels)
+        else:
+            said = fields.draw_field(self.config, path, field, key, label)
+        self._slot(path)
+        return said
+
+    def _strategy(self) -> None:
+        was_single = form.get(self.config, "trainer.strategy", "auto") == "auto"
+        workers = 2 if was_single else form.workers_of(self.config, self.description)
+        left, middle, right = st.columns([2, 1, 1])
+        with left:
+            info = self._choice("trainer.strategy", "strategies", "Strategy", self.description.strategies)
+        single = info is not None and info.config_value == "auto"
+        with middle:
+            key = self.key(f"workers.{'single' if single else 'several'}")
+            said = number_box("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
+            form.assign_workers(self.config, self._read(WORKERS_KEY, said, MOST_WORKERS))
+        with right:
+            data = form.chosen(self.config, "data", "data", self.description)
+            batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
+            if batch is not None:
+                self._field("data.init_args.batch_size", batch, "Batch size per worker")
+        self._slot(WORKERS_KEY)  # what is said of them is long, and their column narrow
+        if self.gpus:
+            st.caption(self.gpus)
+        fields.machine_fields(self.config, self.description, info, self.key, self._field, self._slot)
+        if info is not None and info.fields:
+            self._strategy_args(info)
+            fields.codec_bytes(self.config, self.description, drawn=self.slots, look=self.look)
+
+    def _strategy_args(self, info: ClassInfo) -> None:
+        """The strategy's arguments: those about what it does side by side, those about how it does it folded."""
+        above = "trainer.strategy.init_args"
+        form.open_arguments(self.config, "trainer.strategy", info)
+        shown = [field for field in info.fields if field.name in form.SHOWN_STRATEGY_ARGS]
+        for place, argument in zip(st.columns(max(1, len(shown))), shown, strict=False):
+            with place:
+                self._field(f"{above}.{argument.name}", argument)
+        hidden = [*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS]
+        if any(f"{above}.{argument.name}" == form.CLOCK for argument in info.fields):
+            hidden += simulated_workers(self.config, self.last, self.description, self.key, self._slot, self.clocks)
+        rest = [without_switch(field) for field in info.fields if field.name not in hidden]
+        folded = [(f"{above}.{field.name}", field) for field in rest]
+        if folded:
+            self._fold(f"More of {info.name}", above, folded, 2)
+        form.close_arguments(self.config, "trainer.strategy", info)
+
+    def _optimizer(self) -> None:
+        model = form.chosen(self.config, "model", "models", self.description)
+        if model is not None and model.own_optimizer:
+            st.info(f"{model.name} sets optimizer, learning rate and schedule in its own `configure_optimizers`.")
+            form.drop(self.config, "optimizer")
+            form.drop(self.config, "lr_scheduler")
+            return
+        if form.get(self.config, "optimizer") is None:
+            if model is None and form.get(self.config, "model") is not None:
+                st.info("This model is unknown; it may set its own optimizer, learning rate and schedule.")
+                return
+            self.config["optimizer"] = copy.deepcopy(self.description.default_optimizer)
+        left, middle, right = st.columns([2, 1, 1])
+        with left:
+            info = self._choice("optimizer", "optimizers", "Optimizer", self.description.optimizers)
+        rate = next((field for field in info.fields if field.name == "lr"), None) if info else None
+        with middle:
+            if rate is not None:
+                self._field("optimizer.init_args.lr", rate)
+        with right:
+            schedule = self._schedule()
+        scheduled = [(f"lr_scheduler.init_args.{field.name}", field) for field in (schedule.fields if schedule else ())]
+        for path, argument in scheduled:
+            if argument.required:
+                self._field(path, argument)
+        if info is not None:
+            rest = [(f"optimizer.init_args.{field.name}", field) for field in info.fields if field.name != "lr"]
+            rest += [(path, field) for path, field in scheduled if not field.required]
+            self._fold(f"More of {info.name}" + (f" and {schedule.name}" if schedule else ""), "optimizer", rest, 2)
+
+    def _schedule(self) -> ClassInfo | None:
+        entries = self.description.lr_schedulers
+        before = form.chosen(self.config, "lr_scheduler", "lr_schedulers", self.description)
+        info = st.selectbox(
+            "Schedule",
+            [None, *entries],
+            entries.index(before) + 1 if before in entries else 0,
+            format_func=lambda info: info.name if info else NO_SCHEDULE,
+            placeholder=NO_SCHEDULE,
+            key=self.key("lr_scheduler"),
+            help="How the learning rate changes during the run.",
+        )
+        self._slot("lr_scheduler")
+        if info is None:
+            form.drop(self.config, "lr_scheduler")
+        else:
+            form.choose(self.config, "lr_scheduler", info, "lr_schedulers", self.description)
+        return info
+
+    def _budget(self, repeats: int) -> int:
+        before = form.budget_of(self.config)
+        kind_column, amount_column, seeds_column, seed_column = st.columns([2, 1, 1, 1], vertical_alignment="top")
+        with kind_column:
+            kind = st.segmented_control(
+                "Budget", form.BUDGET_KINDS, default=before.kind, required=True, key=self.key("budget"),
+                help="Ends a run after this many passes over the data (by all workers together), updates, or minutes.",
+            )  # fmt: skip
+        with amount_column:
+            labels = {"epochs": "Epochs", "updates": "Updates", "time": "Minutes"}
+            usual: dict[form.BudgetKind, float] = {"epochs": 5, "updates": 1000, "time": 5}
+            start = before.value if before.kind == kind else usual[kind]
+            said = number_box(labels[kind], start, self.key(f"budget.{kind}"), whole=kind != "time")
+            path = f"trainer.{form.BUDGET_KEYS[kind]}"
+            read = self._read(path, said, None, kind="float", minimum=0.1) if kind == "time" else self._read(path, said)
+            form.assign_budget(self.config, form.Budget(kind, read))
+        with seeds_column:
+            said = number_box("Seeds", repeats, self.key("repeats"), whole=True, hint=SEEDS)
+            wanted = self._read("repeats", said, MOST_REPEATS)
+            repeats = wanted if isinstance(wanted, int) and not self._is_refused("repeats") else repeats
+        with seed_column:
+            seed = form.value_of(self.config, SEED.name, SEED)
+            form.put(self.config, SEED.name, fields.value_box(SEED, seed, self.key(SEED.name)))
+            self._slot(SEED.name)
+        return repeats
+
+    def _read(self, path: str, said: Any, most: int | None = None, *, kind: FieldType = "int",
+              minimum: float = 1) -> Any:  # fmt: skip
+        """What was typed into a box of a field that the description does not know, with what is wrong with it."""
+        problem = check_value(path, said, Field(path, kind, required=True, minimum=minimum, maximum=most))
+        if problem is not None:
+            self.refused.append(problem)
+        self._slot(path)
+        return said
+
+    def _is_refused(self, path: str) -> bool:
+        return any(problem.key == path for problem in self.refused)
+
+    def _advanced(self) -> None:
+        threads = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
+        wanted = [field for field in self.description.trainer if field.name not in form.HANDLED_TRAINER_KEYS]
+        share = [(GPU_SHARE.name, GPU_SHARE)] if self.gpus or form.get(self.config, GPU_SHARE.name) is not None else []
+        of_run = [("threads", threads), (MATMUL.name, MATMUL), *share]
+        paths = [*of_run, *((f"trainer.{field.name}", field) for field in wanted)]
+        self._fold("Advanced: threads and trainer", "trainer", paths, 3)
+
+    def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Fill the slots; returns the problems that have no field here."""
+        homeless: list[Problem] = []
+        for problem in problems:
+            slot = self._home(problem.key)
+            if slot is None:
+                homeless.append(problem)
+            else:
+                show = slot.error if problem.severity == "error" else slot.warning
+                label = "Workers: " if slot is self.slots.get(WORKERS_KEY) else ""
+                show(f"{sentence(label + problem.message)} {problem.remedy}")
+        return homeless
+
+    def _home(self, path: str) -> DeltaGenerator | None:
+        """The slot of the field itself, or of the nearest thing around it."""
+        while path and path not in self.slots:
+            path = path.rpartition(".")[0]
+        return self.slots.get(path)
+
+
+Intent = Literal["run", "save"]
+KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save"}
+MOST_SAID: Final = 3
+
+
+def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> Intent | None:
+    """Run and Save, off while anything is `wrong`, which is said below; `waiting` is the number of runs to submit.
+
+    `shown`: see `state.Clicks`. Run is off, too, until what `crowd` says has been confirmed.
+    """
+    off = bool(wrong)
+    row = st.container(horizontal=True, vertical_alignment="center", key="compose-buttons")
+    meant = confirmed_anyway(crowd, f"compose-crowd-{shown}-{crowd}")
+    with row:
+        run = press_button(
+            "Run", KEYS["run"], shown, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
+            help=f"Saves the experiment to the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
+        )  # fmt: skip
+        save = press_button(
+            "Save", KEYS["save"], shown, icon=":material/save:", disabled=off,
+            help="Saves the experiment to the notebook. Ctrl+S",
+        )  # fmt: skip
+    intent: Intent | None = "run" if run else "save" if save else None
+    if not wrong and (meant or intent != "run"):
+        return intent
+    if not wrong:
+        state.clicks().mark_handled(KEYS["run"], done=False)  # clicked before what it asks for had grown
+        return None
+    why = [str(problem) for problem in wrong[:MOST_SAID]]
+    why += [f"And {len(wrong) - MOST_SAID} more."] if len(wrong) > MOST_SAID else []
+    st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
+    if intent:
+        state.clicks().mark_handled(KEYS[intent], done=False)
+        state.say(f"Not {'run' if run else 'saved'}: {wrong[0]}", ":material/error:")
+    return None
+
+
+def sizes(load: Workload) -> None:
+    """Batch per worker, global and effective, always; a dash where the data has no batch size."""
+
+    def shown(value: int | None) -> str:
+        return "–" if value is None else f"{value:,}"
+
+    html.facts(
+        [
+            ("batch per worker", shown(load.batch_per_worker)),
+            ("global batch", shown(load.batch_global)),
+            ("effective batch", shown(load.batch_effective)),
+            _rate(load),
+        ]
+    )
+
+
+def _rate(load: Workload) -> tuple[str, str]:
+    """The one that optimizers step with."""
+    if load.learning_rate_scaled is not None:
+        return "scaled learning rate", f"{load.learning_rate_scaled:g}"
+    return "learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"
+
+
+def meaning(load: Workload) -> str:
+    """Why the effective batch is what it is, in one sentence."""
+    if load.batch_per_worker is None:
+        return "This data has no batch_size."
+    gathered = f", each over {load.accumulate} batches" if load.accumulate > 1 else ""
+    if load.workers == 1:
+        return f"One process: one batch per update{gathered}."
+    if load.gradients == load.workers:
+        return f"Each update averages the gradients of all {load.workers} workers{gathered}."
+    if load.computed > load.gradients:
+        return f"Each update averages the first {load.gradients} of {load.computed} gradients{gathered}."
+    if load.gradients > 1:
+        return f"Each update averages any {load.gradients} gradients{gathered}."
+    return f"Each gradient of the {load.workers} workers is an update of its own{gathered}; others' arrive in between."
+
+
+def text(yaml_text: str, commands: str, file_name: str) -> None:
+    """The YAML as it would be saved, and how to run it without a browser."""
+    html.draw('<div class="sb-eyebrow">YAML</div>')
+    code_block(yaml_text, "yaml")
+    html.draw('<div class="sb-eyebrow">Run from the command line</div>')
+    code_block(commands, wrap=True)
+    st.download_button("Download YAML", yaml_text, file_name, "text/yaml", type="tertiary", icon=":material/download:",
+                       on_click="ignore")  # fmt: skip

@@ -1,0 +1,33 @@
+"""The frame around every page: title, menu, style. Started by `scalebook ui`."""
+
+import streamlit as st
+
+from scalebook.app import state
+from scalebook.app.navigation import NOTEBOOK, PLACES
+from scalebook.app.shared import style
+from scalebook.app.shared.frame import ask_trust, watch_endings
+from scalebook.training.base.errors import ConfigError
+
+st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
+style.draw()
+watch_endings()  # before the page: a place of its own, whatever the page draws, or stops drawing half-way
+pages = [
+    st.Page(
+        place.script,
+        title=place.title,
+        icon=place.icon,
+        url_path=place.path or None,
+        default=place is NOTEBOOK,
+        visibility="hidden" if place.hidden else "visible",
+    )
+    for place in PLACES
+]
+page = st.navigation(pages, position="top")
+state.visit(page.url_path)
+try:
+    ask_trust()
+    page.run()
+except ConfigError as error:
+    st.error(str(error), icon=":material/error:")
+if toast := state.said():
+    st.toast(toast[0], icon=toast[1])

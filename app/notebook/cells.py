@@ -1,0 +1,262 @@
+"""The cells of a notebook: each by its kind, experiments, all of them at once, what can be added below."""
+
+from dataclasses import dataclass, field
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.compare import data as comparisons
+from scalebook.app.compare.cells import ask_claim, ask_comparison, recorded, show_claim, show_comparison, show_left
+from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
+from scalebook.app.notebook import widgets
+from scalebook.app.runs import data as runs
+from scalebook.app.runs.data import LIVE, SeedView, plain_copy, simulated_copy
+from scalebook.app.runs.remarks import offer_turn
+from scalebook.app.search import data as searches
+from scalebook.app.search.cells import show_search
+from scalebook.app.shared import dialogs, drafts, notes
+from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import plural, summary
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.data_paths import data_path_problems
+from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.workload import crowd_words, workload
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.devices import this_machine
+from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import BrokenCell, Cell, ClaimCell, ComparisonCell, ExperimentCell, SearchCell
+from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search import search_requests
+from scalebook.training.tracking.run_reader import RunReader
+
+EVERY_S = 1.0
+
+
+def show_experiment(stored: Stored, index: int, cell: ExperimentCell, reader: RunReader) -> list[SeedView]:
+    """The card of an experiment; drawn every second while a run waits or runs, and once more, with the page, when the
+    last has ended. Returns what it shows. `reader` is for this drawing of the page alone."""
+    seeds = _seeds(stored, cell, reader)
+    live = runs.experiment_state(seeds) in LIVE
+    with st.container(border=True, key=f"cell-experiment-{cell.name}"):
+        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, seeds if not live else None, live)
+    return seeds
+
+
+def _seeds(stored: Stored, cell: ExperimentCell, reader: RunReader | None = None) -> list[SeedView]:
+    """As the store has them now, or as `reader` has read them."""
+    workspace, reader = resources.workspace(), reader or resources.reader()
+    return runs.seeds(workspace, reader, stored, cell, resources.description(), resources.waiting_reasons)
+
+
+def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView] | None, was_live: bool) -> None:
+    if seeds is None:
+        seeds = _seeds(stored, cell)
+    if was_live and runs.experiment_state(seeds) not in LIVE:
+        st.rerun()  # the page stops looking every second, and comparisons take the result in
+    description = resources.description()
+    load = workload(cell.config, description)
+    lacking = gpu_problems(load, machines_of(resources.workspace()))
+    problems = [problem for problem in [*validate(cell.config, description), *lacking] if problem.severity == "error"]
+    line = summary(cell.config, description, cell.remark)
+    live = runs.experiment_state(seeds) in LIVE
+    crowd = "" if problems or live else crowd_words(load, len(this_machine().cores))
+    real_server = load.strategy == "AsyncPS" and not load.is_simulated and not problems
+    told = [*problems, *data_path_problems(cell.config, description)]
+    intent = widgets.experiment_card(cell.name, cell.repeats, line, seeds, told, stored.stamp, crowd, real_server)
+    offer_turn([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
+    clicked = f"{intent}-{cell.name}"
+    if intent == "run":
+        state.clicks().mark_handled(clicked, done=_run_one(stored, cell))
+    elif intent == "stop":
+        asked = runs.stop_seeds(seeds)
+        state.clicks().mark_handled(clicked)
+        state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
+    elif intent in ("edit", "search", "plan", "duplicate", "simulate"):
+        state.clicks().mark_handled(clicked)
+        _leave(intent, stored.path.stem, cell, load.workers)
+    elif intent == "delete":
+        dialogs.confirm_delete(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
+    elif intent == "comparison":
+        ask_comparison([comparisons.new_comparison(stored, description, [cell.name], index + 1, recorded(stored))])
+    elif intent is not None:
+        notes.place(intent, stored, index)
+        state.clicks().mark_handled(clicked)
+    if intent is not None:
+        st.rerun()
+
+
+def _leave(intent: str, notebook: str, cell: ExperimentCell, workers: int) -> None:
+    """To the page where the cell is edited, searched over or planned for, or where one like it begins."""
+    if intent == "edit":
+        st.switch_page(COMPOSE.script, query_params={"notebook": notebook, "cell": cell.name})
+    elif intent == "search":
+        st.switch_page(SEARCH.script, query_params={"notebook": notebook, "experiment": cell.name})
+    elif intent == "plan":
+        st.switch_page(PLAN.script, query_params=PLAN.cell(notebook, cell.name))
+    draft = simulated_copy(notebook, cell, workers) if intent == "simulate" else plain_copy(notebook, cell)
+    drafts.save(resources.workspace(), draft)
+    st.switch_page(COMPOSE.script, query_params={"notebook": notebook})
+
+
+def _run_one(stored: Stored, cell: ExperimentCell) -> bool:
+    """Submit its runs, unless they are under way already, by another click or in another tab. Whether it has been."""
+    if runs.experiment_state(_seeds(stored, cell)) in LIVE:
+        state.say(f"{cell.name} is already queued or running.", ":material/info:")
+        return True
+    try:
+        jobs = job_requests.submit(
+            resources.workspace(),
+            cell.config,
+            seeds=cell.seeds(),
+            description=resources.description(),
+            notebook=stored.path.name,
+            cell=cell.name,
+            recorded=claim_locks.tags(stored.notebook, cell.name, resources.description()),
+        )
+    except ConfigError as error:
+        state.say(str(error), ":material/error:")
+        return False
+    state.say(f"Submitted {plural(len(jobs), 'run')} of {cell.name}.", ":material/play_arrow:")
+    return True
+
+
+ALL, STALE, STOP = "run-all", "run-stale", "stop-all"
+
+
+@dataclass
+class CellStates:
+    """How the cells of a notebook stand, as the page shows them; `reader` is for this drawing of the page alone."""
+
+    reader: RunReader
+    seeds: dict[str, list[SeedView]] = field(default_factory=dict)
+    """Of each experiment its runs by seed."""
+    searching: list[str] = field(default_factory=list)
+    """The search cells whose search goes on."""
+
+
+def show_run_all(stored: Stored, standing: CellStates) -> None:
+    """All of a notebook at once: buttons to run its experiments, to run what is stale, to stop everything."""
+    by_cell = standing.seeds
+    if not by_cell:
+        return
+    ids = (seed.run.id if seed.run else "none" for seeds in by_cell.values() for seed in seeds)
+    now = " ".join([stored.stamp, *ids, *standing.searching])
+    idle = [name for name, seeds in by_cell.items() if runs.experiment_state(seeds) not in LIVE]
+    stale = [name for name in idle if runs.stale_seeds(by_cell[name])]
+    rests = len(idle) == len(by_cell) and not standing.searching
+    with st.container(horizontal=True, key="all-runs", gap="small"):
+        every = press_button(
+            "Run all", ALL, now, icon=":material/play_arrow:", type="tertiary", disabled=not idle,
+            help="Runs every experiment that is not running, with all its seeds.",
+        )  # fmt: skip
+        old = press_button(
+            "Run outdated and new", STALE, now, icon=":material/update:", type="tertiary", disabled=not stale,
+            help="Runs only the seeds that have not finished with the present config and modules.",
+        )  # fmt: skip
+        stop = press_button(
+            "Stop all", STOP, now, icon=":material/stop:", type="tertiary", disabled=rests,
+            help="Stops everything queued or running in this notebook, searches too.",
+        )  # fmt: skip
+    if stop:
+        _stop(stored)
+    elif old or every:
+        _run(stored, only_stale=old)
+
+
+def _run(stored: Stored, only_stale: bool) -> None:
+    """Each experiment stands for itself: what cannot run is told of, and the others run."""
+    submitted, refusals = 0, []
+    for cell in stored.notebook.experiments():
+        try:
+            submitted += _submit(stored, cell, only_stale)
+        except ConfigError as error:
+            refusals.append(f"{cell.name} did not start: {error}")
+    state.clicks().mark_handled(STALE if only_stale else ALL, done=bool(submitted))
+    words = [f"Submitted {plural(submitted, 'run')}.", *refusals]
+    state.say("  \n".join(words), ":material/error:" if refusals else ":material/play_arrow:")
+    st.rerun()
+
+
+def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
+    """How many runs, none where some wait or run; ConfigError also for what has to be confirmed in its cell."""
+    workspace, description = resources.workspace(), resources.description()
+    views = _seeds(stored, cell)
+    seeds = runs.stale_seeds(views) if only_stale else [seed.seed for seed in views]
+    if runs.experiment_state(views) in LIVE or not seeds:
+        return 0
+    if crowd := crowd_words(workload(cell.config, description), len(this_machine().cores)):
+        raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, then run it there.")
+    jobs = job_requests.submit(
+        workspace,
+        cell.config,
+        seeds=seeds,
+        description=description,
+        notebook=stored.path.name,
+        cell=cell.name,
+        recorded=claim_locks.tags(stored.notebook, cell.name, description),
+    )
+    return len(jobs)
+
+
+def _stop(stored: Stored) -> None:
+    asked = sum(runs.stop_seeds(_seeds(stored, cell)) for cell in stored.notebook.experiments())
+    words = [plural(asked, "run")] if asked else []
+    going = [
+        searches.of_cell(resources.workspace(), stored.path.name, cell.name) for cell in stored.notebook.searches()
+    ]
+    live = [search for search in going if search is not None and search.live]
+    for search in live:
+        search_requests.stop(search.folder)
+    words += ["1 search" if len(live) == 1 else f"{len(live)} searches"] if live else []
+    state.clicks().mark_handled(STOP)
+    state.say(f"Asked {' and '.join(words) or 'nothing'} to stop.", ":material/stop:")
+    st.rerun()
+
+
+def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> None:
+    """Draw cell `index` of the notebook, with all its buttons; `standing` takes in how it stands."""
+    notes.show_new(stored, index)
+    if isinstance(cell, ExperimentCell):
+        standing.seeds[cell.name] = show_experiment(stored, index, cell, standing.reader)
+    elif isinstance(cell, ComparisonCell):
+        show_comparison(stored, index, cell, standing.reader)
+    elif isinstance(cell, ClaimCell):
+        show_claim(stored, index, cell)
+    elif isinstance(cell, SearchCell):
+        if show_search(stored, index, cell):
+            standing.searching.append(cell.name)
+    elif isinstance(cell, BrokenCell):
+        _broken(stored, index, cell)
+    else:
+        notes.show(stored, index, cell)
+
+
+def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:
+    """A cell that cannot be read: why, its text, and a way to mend it right here."""
+    with st.container(border=True, key=f"cell-broken-{index}"):
+        it = "it " if cell.message.startswith(("is ", "has ")) else ""
+        st.error(f"The {cell.kind} {cell.name or 'cell'} cannot be read: {it}{cell.message}", icon=":material/error:")
+        height = min(500, max(140, 24 * (cell.source.count("\n") + 2)))
+        text = st.text_area("Text", cell.source, height=height, key=f"broken-{index}-{abs(hash(cell.source)) % 10**8}")
+        if st.button("Save", key=f"save-broken-{index}", disabled=text == cell.source):
+            text = text if text.endswith("\n") else f"{text}\n"
+            write(stored, lambda notebook: edit.replace_source(notebook, index, text))
+            st.rerun()
+
+
+def show_adding(stored: Stored) -> None:
+    """Below the last cell. Buttons for a note and, where there is an experiment, for a comparison and a claim;
+    comparisons left unsaved."""
+    show_left(stored)
+    with st.container(horizontal=True):
+        if st.button("Add a note", icon=":material/add:", type="tertiary"):
+            notes.add(stored, len(stored.notebook.cells))
+        if stored.notebook.experiments() and st.button(
+            "Add a comparison", icon=":material/stacked_line_chart:", type="tertiary"
+        ):
+            ask_comparison([comparisons.new_comparison(stored, resources.description(), recorded=recorded(stored))])
+        if stored.notebook.experiments() and st.button("Add a claim", icon=":material/gavel:", type="tertiary"):
+            ask_claim(stored)

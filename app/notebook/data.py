@@ -1,0 +1,107 @@
+"""What follows a notebook that gets another file name: its runs and searches, and what was typed and not saved."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from scalebook.app.compare.data import ComparisonDraft
+from scalebook.app.search_setup.data import SavedSetup
+from scalebook.app.shared import drafts
+from scalebook.app.shared.drafts import NoteDraft, SavedDraft
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import record_folder
+from scalebook.training.base.trust import SEARCH, sign, signed
+from scalebook.training.base.workspace import Workspace, sqlite_address
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.job_folder import ENDED
+from scalebook.training.notebook import lifecycle
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search.search_folder import all_searches
+from scalebook.training.tracking import names, notes
+from scalebook.training.tracking.notes import trials_experiment
+from scalebook.training.tracking.run_reader import RunReader
+
+if TYPE_CHECKING:
+    from mlflow.entities import Experiment
+
+DRAFTS: Final = (SavedDraft, NoteDraft, SavedSetup, ComparisonDraft)
+MOST_RUNS: Final = 50_000
+LIVE_SEARCH: Final = ("running", "stopping", "waiting")
+
+
+def rename(workspace: Workspace, reader: RunReader, stored: Stored, stem: str) -> Stored:
+    """The notebook in the file `stem`.md, with all that refers to it.
+
+    Begins with the runs, which are in MLflow and may be out of reach: where it breaks off, done again it goes on.
+    ConfigError while anything of the notebook runs, and where the name cannot be had; EditedMeanwhile.
+    """
+    old, new = stored.path.name, f"{stem}.md"
+    lifecycle.require_stem(stored.path, stem)
+    if _under_way(workspace, old):
+        raise ConfigError(
+            "file name", f"cannot change while {old} has active runs", "Stop them, or wait until they end."
+        )
+    _runs(workspace, reader, old, new)
+    _searches(workspace, old, new)
+    moved = lifecycle.move_file(stored, stem)
+    for kind in DRAFTS:
+        drafts.move(workspace, kind, stored.path.stem, stem)
+    return moved
+
+
+def _under_way(workspace: Workspace, notebook: str) -> bool:
+    jobs = (job for job in job_requests.all_jobs(workspace) if job.request().notebook == notebook)
+    searches = (search for search in all_searches(workspace) if search.request().notebook == notebook)
+    return any(job.state() not in ENDED for job in jobs) or any(search.state() in LIVE_SEARCH for search in searches)
+
+
+def _runs(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
+    """Those of this workspace: a store that is shared may have runs of other notebooks with this name."""
+    from mlflow.exceptions import MlflowException
+
+    own = reader.tracking_uri == sqlite_address(workspace.database)
+    try:
+        for run in reader.runs(notebook=old, limit=MOST_RUNS):
+            if own or (workspace.jobs / run.id).exists() or (workspace.studies / run.id).exists():
+                reader.client.set_tag(run.id, names.TAG_NOTEBOOK, new)
+                reader.client.set_tag(run.id, names.TAG_SOURCE, new)
+        experiment, other = (reader.client.get_experiment_by_name(Path(name).stem) for name in (old, new))
+        if own and experiment is not None and other is None:
+            reader.client.rename_experiment(experiment.experiment_id, Path(new).stem)
+            _describe(reader, experiment, old, new)
+        if own:
+            _trials(workspace, reader, old, new)
+    except MlflowException as error:
+        raise ConfigError("MLflow", f"refused the new name ({error.message[:200]})", "Try again.") from error
+
+
+def _trials(workspace: Workspace, reader: RunReader, old: str, new: str) -> None:
+    """The MLflow experiments of the trials of its searches."""
+    for search in all_searches(workspace):
+        request = search.request()
+        if request.notebook != old or not request.trials_experiment:
+            continue
+        experiment = reader.client.get_experiment(request.trials_experiment)
+        name = trials_experiment(Path(new).stem, request.name)
+        if experiment.name != name and reader.client.get_experiment_by_name(name) is None:
+            reader.client.rename_experiment(experiment.experiment_id, name)
+        _describe(reader, experiment, old, new, request.name)
+
+
+def _describe(reader: RunReader, experiment: "Experiment", old: str, new: str, search: str = "") -> None:
+    """Its description with the notebook's new name, unless a person has written another one."""
+    before, after = (notes.of_experiment(experiment.experiment_id, name, search) for name in (old, new))
+    if experiment.tags.get(names.TAG_NOTE) == before:
+        reader.client.set_experiment_tag(experiment.experiment_id, names.TAG_NOTE, after)
+
+
+def _searches(workspace: Workspace, old: str, new: str) -> None:
+    for search in all_searches(workspace):
+        request = search.request()
+        if request.notebook != old:
+            continue
+        mine = signed(search.path, SEARCH)
+        search.write(replace(request, notebook=new))
+        if mine:
+            sign(search.path, search.id, SEARCH)
+    record_folder.forget()

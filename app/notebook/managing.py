@@ -1,0 +1,305 @@
+"""The notebook as a whole: its earlier states, a new one, a model of one's own for it; renamed, duplicated, deleted,
+restored.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from html import escape
+from itertools import pairwise
+from typing import NoReturn
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.navigation import NOTEBOOK
+from scalebook.app.notebook import data
+from scalebook.app.notebook.widgets import UNDO
+from scalebook.app.shared import dialogs, html, notebooks, notes
+from scalebook.app.shared.dialogs import attempt, in_conflict
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import ago
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.trust import trusted
+from scalebook.training.base.workspace import SETTINGS
+from scalebook.training.experiments.found_modules import FoundModule, found, name_module, write_template
+from scalebook.training.notebook import history, lifecycle, store
+from scalebook.training.notebook.changes import changes
+from scalebook.training.notebook.history import PastState
+from scalebook.training.notebook.lifecycle import DeletedNotebook, retitled
+from scalebook.training.notebook.store import Stored
+
+MOST_TOLD = 3
+"""Changes of one state that are told of."""
+
+
+def undo_from(stored: Stored | None) -> str | None:
+    """The stamp of the file that an undo would start from; None where there is no earlier state, or while a note is
+    edited."""
+    if stored is None or notes.opened_here(stored.path) is not None:
+        return None
+    return stored.stamp if history.previous(stored.path, stored.notebook.text.encode("utf-8")) is not None else None
+
+
+def undo(stored: Stored) -> None:
+    """To the state before."""
+    back = history.previous(stored.path, stored.notebook.text.encode("utf-8"))
+    if back is not None:
+        attempt(
+            lambda: store.restore(stored, back), f"Undone: the notebook is back to its state of {ago(back.changed_s)}."
+        )
+    state.clicks().mark_handled(UNDO, done=False)
+    st.rerun()
+
+
+def ask_history(stored: Stored) -> NoReturn:
+    """Opens the dialog with all earlier states, to look at and to return to."""
+    dialogs.ask("History", partial(_history_dialog, stored), "large")
+
+
+def _history_dialog(stored: Stored) -> None:
+    """The kept states except the present one, newest first, and the difference that returning to one would make."""
+    now = stored.notebook.text
+    every = history.states(stored.path)
+    before = dict(pairwise(every))
+    kept = [state for state in every if state.back is None]
+    kept = [kept_state for kept_state in kept if kept_state.content() != now.encode("utf-8")]
+    if not kept:
+        st.markdown("No earlier state yet: each save adds one.")
+        return
+    chosen = st.selectbox(
+        "State", kept, format_func=lambda one: _state_words(one, before.get(one)), key="earlier-state"
+    )
+    text = chosen.content().decode("utf-8", "replace")
+    st.caption("The changes that restoring it would make to the file. The present state stays in this list.")
+    st.code(notebooks.difference(text, now, f"state {chosen.number}"), language="diff", height=320)
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if press_button("Restore this state", "earlier-return", type="primary"):
+            attempt(lambda: store.restore(stored, chosen), f"Restored the state of {ago(chosen.changed_s)}.")
+            state.clicks().mark_handled("earlier-return")
+            dialogs.close()
+            st.rerun()
+
+
+def _state_words(state_: PastState, before: PastState | None) -> str:
+    """When it came, and what changed then."""
+    what = _state_changes(state_, before) if before else "the oldest one"
+    return f"{state_.number}, {ago(state_.changed_s)}: {what}"
+
+
+@lru_cache(maxsize=4 * history.MOST)
+def _state_changes(state_: PastState, before: PastState) -> str:
+    """A state that is kept never changes."""
+    texts = (one.content().decode("utf-8", "replace") for one in (before, state_))
+    found = changes(*texts)
+    more = f", {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+    return "; ".join(found[:MOST_TOLD]) + more
+
+
+RENAME, DELETE, BRING_BACK = "rename-notebook", "delete-notebook", "bring-back"
+
+
+def manage(intent: str, stored: Stored) -> None:
+    """What the menu of the notebook offers, renaming, duplicating, deleting; anything else is not its business."""
+    if intent == "rename":
+        dialogs.ask("Rename this notebook", partial(_rename_dialog, stored))
+    elif intent == "duplicate":
+        copy = attempt(lambda: lifecycle.duplicate(stored), "This is the copy. Its experiments have no runs yet.")
+        if copy is not None:
+            st.query_params["notebook"] = copy.path.stem
+        st.rerun()
+    elif intent == "delete":
+        dialogs.ask("Delete this notebook?", partial(_delete_dialog, stored))
+
+
+def _rename_dialog(stored: Stored) -> None:
+    title = st.text_input("Title", stored.notebook.title, key="rename-title", max_chars=notebooks.LONGEST_TITLE)
+    stem = st.text_input("File name, without .md", stored.path.stem, key="rename-file")
+    st.caption("Its runs, searches, drafts and history move with it.")
+    now = f"{stored.path.name} {stored.stamp}"
+    if not press_button("Rename", RENAME, now, type="primary", disabled=not (title.strip() and stem.strip())):
+        return
+    with st.spinner("Moving its runs …"):
+        changed = attempt(lambda: _renamed(stored, title.strip(), stem.strip()), "Renamed.")
+    state.clicks().mark_handled(RENAME, done=changed is not None)
+    if changed is not None:
+        dialogs.close()
+        st.switch_page(NOTEBOOK.script, query_params={"notebook": changed.path.stem})
+    if in_conflict():
+        dialogs.close()
+    st.rerun()
+
+
+def _renamed(stored: Stored, title: str, stem: str) -> Stored:
+    called = stored.notebook.title
+    retitled(stored.notebook, title)  # refuses a title before anything is done
+    if stem != stored.path.stem:
+        stored = data.rename(resources.workspace(), resources.reader(), stored, stem)
+    return stored if title == called else store.save(stored, retitled(stored.notebook, title))
+
+
+def _delete_dialog(stored: Stored) -> None:
+    st.markdown(
+        f"This removes `{stored.path.name}`. Its runs stay in MLflow and on the Runs page. To restore it, use "
+        "**Deleted notebooks** in any notebook's menu."
+    )
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Cancel", key="notebook-stays"):
+            dialogs.close()
+            st.rerun()
+        if press_button("Delete", DELETE, stored.stamp, type="primary"):
+            attempt(lambda: _removed(stored), f"Deleted {stored.path.name}.")
+            state.clicks().mark_handled(DELETE, done=False)
+            dialogs.close()
+            st.rerun()
+
+
+def _removed(stored: Stored) -> Stored:
+    lifecycle.delete(stored)
+    return stored
+
+
+def ask_deleted() -> NoReturn:
+    """Opens the list of those that can be brought back."""
+    dialogs.ask("Deleted notebooks", _deleted_dialog)
+
+
+def _deleted_dialog() -> None:
+    gone = lifecycle.deleted(resources.workspace())
+    if not gone:
+        st.markdown("There are none.")
+        return
+    chosen = st.selectbox(
+        "Notebook", gone, format_func=lambda notebook: f"{notebook.title} ({notebook.path.name}), {ago(notebook.at)}"
+    )
+    if press_button("Restore", BRING_BACK, str(chosen.path), type="primary"):
+        _bring_back(chosen)
+
+
+def offer_deleted(wanted: str | None) -> None:
+    """Where the notebook that is asked for has been deleted: a way to have it again."""
+    known = (notebook for notebook in lifecycle.deleted(resources.workspace()) if notebook.path.stem == wanted)
+    notebook = next(known, None)
+    if notebook is not None and press_button(
+        f"Restore {notebook.path.name}", f"{BRING_BACK}-here", str(notebook.path), icon=":material/undo:"
+    ):
+        _bring_back(notebook)
+
+
+def _bring_back(notebook: DeletedNotebook) -> None:
+    back = attempt(lambda: lifecycle.bring_back(notebook), "Restored.")
+    for key in (BRING_BACK, f"{BRING_BACK}-here"):
+        state.clicks().mark_handled(key, done=False)
+    dialogs.close()
+    if back is not None:
+        st.switch_page(NOTEBOOK.script, query_params={"notebook": back.path.stem})
+    st.rerun()
+
+
+def ask_new() -> NoReturn:
+    """Opens the dialog for a new notebook."""
+    dialogs.ask("New notebook", _new_dialog)
+
+
+def _new_dialog() -> None:
+    """Asks for a title, makes the file, opens it."""
+    title = st.text_input(
+        "Title",
+        placeholder="Does staleness hurt a PixelCNN?",
+        help="Also names the file.",
+        max_chars=notebooks.LONGEST_TITLE,
+    )
+    if press_button("Create", "create-notebook", title, type="primary", disabled=not title.strip()):
+        try:
+            stored = store.create(resources.workspace(), title.strip())
+        except (ConfigError, FileExistsError) as error:
+            state.clicks().mark_handled("create-notebook", done=False)
+            st.error(str(error))
+            return
+        state.clicks().mark_handled("create-notebook", done=False)
+        dialogs.close()
+        notes.begin(stored)
+        st.switch_page(NOTEBOOK.script, query_params={"notebook": stored.path.stem})
+
+
+OWN_MODEL_TITLE = "Use my own model"
+TEMPLATE = "template-module"
+SUGGESTED = "my_model"
+
+
+def ask_own_model() -> NoReturn:
+    """Opens the dialog for a model of one's own: a module that lies in the folder, or a new one from a template."""
+    dialogs.ask(OWN_MODEL_TITLE, _own_model_dialog, "large")
+
+
+def _own_model_dialog() -> None:
+    workspace = resources.workspace()
+    named = workspace.settings.modules
+    st.markdown(
+        f"Any LightningModule and LightningDataModule works. `{SETTINGS}` names the modules that hold them; "
+        "their classes then appear in **New experiment**."
+    )
+    modules = found(workspace)
+    st.subheader("Found in this folder")
+    if not modules:
+        st.caption(
+            f"No Python file in `{workspace.root}` defines one yet. Copy yours there and open this dialog again."
+        )
+    for module in modules:
+        _module(module, is_named=module.name in named)
+    st.subheader("Start from a template")
+    st.caption("A working file with a small model and its data. Replace both by yours.")
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    with left:
+        name = st.text_input("File name, without .py", SUGGESTED, key="template-name").strip()
+    with right:
+        wanted = press_button("Create file", TEMPLATE, name, type="primary" if not modules else "secondary",
+                              disabled=not name, width="stretch")  # fmt: skip
+    if wanted:
+        words = f"Created {name}.py and added it to {SETTINGS}."
+        _make_own_model(lambda: write_template(workspace, name), TEMPLATE, words)
+    if not trusted(workspace):
+        st.caption(
+            "Files are only read here. Nothing is imported or run until you press **Trust this folder**, which comes "
+            "next."
+        )
+
+
+def _module(module: FoundModule, is_named: bool) -> None:
+    """A row: the file, what it defines, and the button that names it."""
+    key = f"use-{module.name}"
+    with st.container(border=True, key=f"found-{module.name}"):
+        left, right = st.columns([3, 1], vertical_alignment="center")
+        with left:
+            html.draw(_own_model_words(module))
+        with right:
+            used = press_button(
+                "In use" if is_named else "Use", key, module.name, width="stretch",
+                disabled=is_named or bool(module.problem),
+            )  # fmt: skip
+    if used:
+        workspace = resources.workspace()
+        _make_own_model(lambda: name_module(workspace, module.name), key, f"Added {module.name} to {SETTINGS}.")
+
+
+def _own_model_words(module: FoundModule) -> str:
+    """Names of files are the folder's, so they are escaped."""
+    path = module.path.relative_to(resources.workspace().root)
+    kinds = (("model", module.models), ("data", module.data))
+    defined = [f"{kind}: {', '.join(names)}" for kind, names in kinds if names]
+    problem = f'<div class="sb-wrong">{escape(module.problem)}</div>' if module.problem else ""
+    return f"<b>{escape(str(path))}</b><div>{escape(' · '.join(defined))}</div>{problem}"
+
+
+def _make_own_model(act: Callable[[], object], key: str, said: str) -> None:
+    """What was pressed; a mistake is said in the dialog, which stays open."""
+    try:
+        act()
+    except (ConfigError, OSError) as error:
+        state.clicks().mark_handled(key, done=False)
+        st.error(str(error))
+        return
+    state.clicks().mark_handled(key, done=False)
+    resources.look_anew()
+    state.say(said)
+    dialogs.close()
+    st.rerun()

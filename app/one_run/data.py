@@ -1,0 +1,167 @@
+"""Where a run comes from, what has changed since, and what it has left to be taken along."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalebook.app.runs.records import leads_out
+from scalebook.app.shared import notebooks
+from scalebook.app.shared.notebooks import NotebookChoice
+from scalebook.app.shared.words import plain
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.safe_reading import written
+from scalebook.training.base.own_modules import CodeNow
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.notebook.cells import ExperimentCell, Note
+from scalebook.training.notebook.comparison import differences, meanings
+from scalebook.training.notebook.results import changed_since
+from scalebook.training.search.search_folder import SearchFolder
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
+
+if TYPE_CHECKING:
+    from mlflow.entities import FileInfo
+
+
+@dataclass(frozen=True)
+class RunOrigin:
+    """What a run was started from. `notebook` is None where it is gone (or never was), `cell` "" where that is; `path`
+    names both as recorded."""
+
+    notebook: NotebookChoice | None
+    cell: str
+    search: SearchFolder | None
+    trial: str
+    path: str
+
+
+def origin(workspace: Workspace, record: RunRecord) -> RunOrigin:
+    """Reads the notebook, to see whether the cell is still there."""
+    stem, cell = Path(record.notebook or "").stem, record.cell or ""
+    choice = notebooks.pick(workspace, stem) if stem else None
+    known = False
+    if choice is not None:
+        stored, _ = notebooks.load(choice)
+        cells = stored.notebook.cells if stored else ()
+        known = any(cell_.name == cell for cell_ in cells if not isinstance(cell_, Note))
+    trial = record.tags.get(names.TAG_TRIAL, "")
+    parent = record.tags.get(names.TAG_PARENT, "")
+    search = SearchFolder(workspace.studies / parent) if trial and "/" not in parent else None
+    if search is not None and not search.name():
+        search = None
+    path = " › ".join(part for part in (choice.title if choice else stem, cell) if part)
+    return RunOrigin(choice, cell if known else "", search, trial, path)
+
+
+OF_A_RUN = ("seed_everything", "ckpt_path")
+"""Keys that belong to a run and not to its experiment."""
+MOST_OTHERS = 50
+
+
+def cell_of(workspace: Workspace, record: RunRecord) -> ExperimentCell | None:
+    """The experiment that it is a run of, as its notebook says now; None where that is gone or cannot be read."""
+    if not (record.notebook and record.cell):
+        return None
+    known = {path.name: path for path in workspace.notebooks()}
+    try:
+        return (
+            notebooks.read(known[record.notebook]).notebook.experiment(record.cell)
+            if record.notebook in known
+            else None
+        )
+    except ConfigError:
+        return None
+
+
+def changes_since(
+    record: RunRecord, ran: Mapping[str, Any], cell: ExperimentCell, description: Description
+) -> list[str] | None:
+    """What of the experiment's config and modules has changed since the run, in words; None where the run is not stale.
+    `ran`: the config of the run."""
+    code = CodeNow(description.folder)
+    if not changed_since(record, config_hash(cell.config, description), code):
+        return None
+    files = code.changed(record.tags.get(names.TAG_MODULES, ""))
+    differing = differences(meanings({"then": ran, "now": cell.config}, description))
+    words = [_change_words(key, values) for key, values in differing if key not in OF_A_RUN]
+    return [*words, *(f"{file} is not what it was" for file in files)]
+
+
+def _change_words(key: str, values: Mapping[str, Any]) -> str:
+    """`optimizer.lr was 0.01 and is now 0.001`."""
+    then, now = values.get("then"), values.get("now")
+    if then is None:
+        return f"{key} is now {plain(now)}, and was not set"
+    return f"{key} was {plain(then)} and is now {'not set' if now is None else plain(now)}"
+
+
+def other_runs(reader: RunReader, record: RunRecord) -> list[RunRecord]:
+    """All runs of its experiment, of any config and seed, itself among them, the newest first; MOST_OTHERS at most."""
+    if not (record.notebook and record.cell) or names.TAG_TRIAL in record.tags:
+        return [record]
+    return reader.runs(notebook=record.notebook, cell=record.cell, limit=MOST_OTHERS)
+
+
+MOST_FILES = 200
+MOST_BYTES = 2**31
+"""A larger file would not go through the server's memory; its path is told instead."""
+LONGEST_LOG = 2**24
+"""Bytes of a log that are searched, from its end."""
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """One file. `read` gives its bytes when it is asked for."""
+
+    name: str
+    kind: str
+    size: int
+    read: Callable[[], bytes]
+    path: Path | None = None
+    """Where it lies on this machine, if it is known."""
+
+
+def files(reader: RunReader, run_id: str, job: JobFolder | None) -> list[RunFile]:
+    """What can be taken along: checkpoints, the newest first, then artifacts by name; MOST_FILES of each at most."""
+    listed = _checkpoints(job) if job else []
+    inside = [] if leads_out(reader, run_id) else _artifacts(reader, run_id, "")
+    for info in islice(inside, MOST_FILES):
+        read = partial(_download, reader, run_id, info.path)
+        listed.append(RunFile(info.path, "artifact", info.file_size or 0, read))
+    return listed
+
+
+def _checkpoints(job: JobFolder) -> list[RunFile]:
+    paths = [path for path in job.path.rglob("*.ckpt") if path.is_file() and not path.is_symlink()]
+    facts = sorted(((path.stat(), path) for path in paths), key=lambda pair: -pair[0].st_mtime)
+    return [RunFile(path.name, "checkpoint", fact.st_size, path.read_bytes, path) for fact, path in facts[:MOST_FILES]]
+
+
+def _artifacts(reader: RunReader, run_id: str, folder: str) -> "Iterator[FileInfo]":
+    for info in reader.client.list_artifacts(run_id, folder or None):
+        if info.is_dir:
+            yield from _artifacts(reader, run_id, info.path)
+        else:
+            yield info
+
+
+def _download(reader: RunReader, run_id: str, path: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="scalebook-") as folder:
+        return Path(reader.client.download_artifacts(run_id, path, folder)).read_bytes()
+
+
+def found_in(log: Path, text: str) -> tuple[list[tuple[int, str]], int]:
+    """The lines of a log that contain `text`, in any case, with their numbers; and how many lines it has.
+
+    Of a log beyond LONGEST_LOG bytes the end is searched, and lines are counted from there.
+    """
+    lines = written(log, LONGEST_LOG).decode("utf-8", "replace").splitlines()
+    wanted = text.casefold()
+    return [(i, line) for i, line in enumerate(lines, 1) if wanted in line.casefold()], len(lines)

@@ -1,0 +1,236 @@
+"""What each worker of a run did, and what the run takes of its machine over time."""
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Final
+
+import streamlit as st
+
+from scalebook.app.shared import charts, html, style
+from scalebook.app.shared.charts import PALETTE, Series
+from scalebook.app.shared.words import ago, figure
+from scalebook.training.engine.coordination.measures import Pushes, PushRecord
+from scalebook.training.jobs.usage import Usage
+from scalebook.training.notebook.cells import Axis
+from scalebook.training.planner.quantities import shown
+from scalebook.training.tracking.run_reader import MetricCurve
+
+HEIGHT = 300
+MOST_ROWS = 64
+"""More workers and shards than that are in the artifact `pushes.json`."""
+MOST_BARS = 16
+
+
+def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
+    """A bar for all workers, and one for each: (name, part -> share)."""
+    known = [(name, dict(shares)) for name, shares in rows if shares]
+    if known:
+        st.header("Where the time went")
+        html.draw(charts.time_split(known[: 1 + MOST_BARS]))
+        _rest(len(known) - 1, MOST_BARS)
+
+
+def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulated: bool) -> None:
+    """A line for each worker, from the histories of `worker_N/...`. `simulated`: the seconds are those of a clock."""
+    if any(curve.values for curve in curves):
+        st.header("Throughput by worker")
+        numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
+        series = [
+            Series(f"worker {worker}", *curve.on(axis), charts.worker_colour(worker)) for worker, curve in numbered
+        ]
+        drawn = charts.lines(
+            series,
+            x_title=x_title,
+            y_title=f"samples/{'virtual ' if simulated else ''}s",
+            dark=style.dark(),
+            height=HEIGHT,
+        )
+        drawn.update_yaxes(rangemode="tozero")
+        charts.draw(drawn, "throughput", f"samples/s of each worker by {axis}")
+
+
+def pushes(record: PushRecord) -> None:
+    """Figures by worker; where there are several shards, by worker and shard in a fold below."""
+    if not record.shards:
+        return
+    st.header("Pushes")
+    rows = record.by_worker()
+    html.draw(_table(rows[:MOST_BARS], lambda row: [f"worker {row.worker}"], ["Worker"], record))
+    _rest(len(rows), MOST_BARS)
+    if record.parts > 1:
+        several = len({shard.section for shard in record.shards}) > 1
+        head = ["Worker", *(["Optimizer"] if several else []), "Shard"]
+
+        def name(row: Pushes) -> list[str]:
+            return [f"worker {row.worker}", *([str(row.section)] if several else []), str(row.shard)]
+
+        with st.expander("By shard"):
+            html.draw(_table(record.shards[:MOST_ROWS], name, head, None))
+
+
+def comings(record: PushRecord, ended: bool) -> None:
+    """How many workers take part, and who came and left; nothing where nobody did."""
+    changes = record.changes
+    if not changes:
+        return
+    st.header("Workers that joined and left" if ended else f"{len(record.there)} workers are taking part")
+    words = [f"worker {one.worker} {'joined' if one.joined else 'left'} {ago(one.at)}" for one in changes[-MOST_BARS:]]
+    st.caption(" · ".join(reversed(words)))
+
+
+def _rest(workers: int, shown: int) -> None:
+    """Where the others are."""
+    if workers > shown:
+        st.caption(f"The first {shown} of {workers:,} workers; all are in `pushes.json`, under Files.")
+
+
+def _table(
+    rows: Sequence[Pushes],
+    name: Callable[[Pushes], list[str]],
+    head: Sequence[str],
+    record: PushRecord | None,
+) -> str:
+    """Of `record` the mean staleness and the memory of a worker are columns more; what nobody measured has no
+    column."""
+    columns: list[tuple[str, Callable[[Pushes], str]]] = [
+        ("applied", lambda row: f"{row.applied:,}"),
+        ("dropped", lambda row: f"{row.dropped:,}"),
+    ]
+    if any(row.duplicates for row in rows):
+        columns.append(("duplicates", lambda row: f"{row.duplicates:,}"))
+    if record is not None:
+        columns.append(("mean staleness", lambda row: figure(record.mean_staleness(row.worker), 3)))
+    columns.append(("mean age, ms", lambda row: figure(None if row.age_s is None else 1000 * row.age_s, 3)))
+    if any(row.drift is not None for row in rows):
+        columns.append(("mean drift", lambda row: figure(row.drift, 3)))
+    if any(row.pushed_bytes for row in rows):
+        columns.append(("pushed", lambda row: shown(row.pushed_bytes, "B")))
+        columns.append(("pulled", lambda row: shown(row.pulled_bytes, "B")))
+    if record is not None and any(record.memory_bytes(row.worker) for row in rows):
+        columns.append(("peak memory", lambda row: shown(record.memory_bytes(row.worker) or 0, "B")))
+    body = [
+        [*(html.text(word) for word in name(row)), *(html.number(cell(row)) for _, cell in columns)] for row in rows
+    ]
+    titles = [*head, *(title for title, _ in columns)]
+    return html.table(titles, body, numeric=range(len(head), len(titles)))
+
+
+MOST_LABELS = 16
+"""Most labels below the bars."""
+
+
+def staleness(record: PushRecord) -> None:
+    """How old the gradients were that were applied, under a heading of its own; nothing before the first push."""
+    if any(any(row) for row in record.counts):
+        st.header("Staleness")
+        html.draw(staleness_html(record.counts))
+
+
+def staleness_html(counts: Sequence[Sequence[int]]) -> str:
+    """How old the gradients were: `counts[worker][i]` pushes of staleness i, the last bin "or more"; some are counted.
+
+    A column is as high as its share of all pushes, and divided by worker, where there are colours for all of them.
+    """
+    if len(counts) > len(PALETTE):
+        counts = [[sum(column) for column in zip(*counts, strict=True)]]
+    used = max(i + 1 for row in counts for i, count in enumerate(row) if count)
+    totals = [sum(row[i] for row in counts) for i in range(used)]
+    every = -(-used // MOST_LABELS)  # ceil
+    columns = "".join(_staleness_column(i, counts, totals, labelled=i % every == 0) for i in range(used))
+    names = [(f"worker {worker}", charts.worker_colour(worker)) for worker in range(len(counts))]
+    return (
+        (charts.legend(names) if len(counts) > 1 else "")
+        + f'<div class="sb-hist">{columns}</div>'
+        + '<div class="sb-hist-title">staleness: updates by others between pull and push</div>'
+    )
+
+
+def _staleness_column(i: int, counts: Sequence[Sequence[int]], totals: Sequence[int], *, labelled: bool) -> str:
+    share, height = totals[i] / sum(totals), totals[i] / max(totals)
+    name = f"{i}+" if i == len(counts[0]) - 1 else str(i)
+    whose = [f"worker {worker}" for worker in range(len(counts))] if len(counts) > 1 else ["all"]
+    parts = "".join(
+        f'<i style="flex:{row[i]};background:{charts.worker_colour(worker)}" title="{whose[worker]}: {row[i]:,}"></i>'
+        for worker, row in enumerate(counts)
+        if row[i]
+    )
+    shown = (f"{share:.0%}" if share >= 0.005 else "<1%") if labelled and totals[i] else ""
+    return (
+        f'<div title="staleness {name}: {totals[i]:,} pushes, {share:.1%}"><b>{escape(shown)}</b>'
+        f'<div style="height:{0.82 * height:.1%}">{parts}</div><span>{name if labelled else ""}</span></div>'
+    )
+
+
+USAGE_HEIGHT = 240
+BY_WORKER: Final = {"GPU busy by worker, %": ("busy", 100.0), "GPU memory by worker, MB": ("memory_mb", 1.0)}
+"""Title, and of which field, times what."""
+
+
+def usage_over_time(samples: Sequence[Usage]) -> None:
+    """CPU and memory; of runs on GPUs also theirs. Nothing before the first sample."""
+    if not samples:
+        return
+    st.header("CPU and memory")
+    seconds = [sample.seconds for sample in samples]
+    memory = [sample.memory_mb for sample in samples]
+    shown = [
+        ("CPU cores busy", [Series("CPU cores", seconds, [sample.cores for sample in samples], charts.PALETTE[0])]),
+        ("memory of all processes, MB", [Series("memory", seconds, memory, charts.PALETTE[0])]),
+    ]
+    uuids = list(dict.fromkeys(gpu.uuid for sample in samples for gpu in sample.gpus))
+    for title, field, times in (("GPU busy, %", "busy", 100.0), ("GPU memory, MB", "memory_mb", 1.0),
+                                ("GPU temperature, °C", "temperature_c", 1.0)):  # fmt: skip
+        lines = [_gpu_line(samples, uuid, i, field, times) for i, uuid in enumerate(uuids)]
+        told = [line for line in lines if line.x]  # not every GPU tells everything
+        shown += [(title, told)] if told else []
+    by_worker = _usage_by_worker(samples)
+    shown += by_worker
+    columns = st.columns(2, gap="medium")
+    for i, (title, lines) in enumerate(shown):
+        drawn = charts.lines(lines, x_title="seconds", title=title, dark=style.dark(), height=USAGE_HEIGHT)
+        drawn.update_yaxes(rangemode="tozero")
+        with columns[i % 2]:
+            charts.draw(drawn, f"usage-{title}", f"{title} against seconds")
+    if uuids and len(by_worker) < len(BY_WORKER):
+        unknown = [title for title in BY_WORKER if not any(drawn.startswith(title) for drawn, _ in by_worker)]
+        st.caption(
+            f"Unknown: {'; '.join(unknown)}. NVML does not report it here, as in most containers and MIG instances."
+        )
+
+
+def _usage_by_worker(samples: Sequence[Usage]) -> list[tuple[str, list[Series]]]:
+    """A line for each worker on each of its GPUs; no chart of what NVML tells of none."""
+    numbers = {uuid: i for i, uuid in enumerate(dict.fromkeys(gpu.uuid for one in samples for gpu in one.gpus))}
+    keys = sorted({(one.process, one.uuid) for sample in samples for one in sample.workers}, key=_in_order)
+    shown = []
+    for title, (field, times) in BY_WORKER.items():
+        lines = list[Series]()
+        for process, uuid in keys[: len(charts.PALETTE)]:
+            points = [
+                (sample.seconds, times * told)
+                for sample in samples
+                for one in sample.workers
+                if (one.process, one.uuid) == (process, uuid) and (told := getattr(one, field)) is not None
+            ]
+            name = f"{process or 'the run'}, GPU {numbers.get(uuid, '?')}"
+            lines.append(Series(name, [x for x, _ in points], [y for _, y in points], charts.PALETTE[len(lines)]))
+        if told_lines := [line for line in lines if line.x]:
+            more = f" (the first {len(lines)} of {len(keys)})" if len(keys) > len(lines) else ""
+            shown.append((f"{title}{more}", told_lines))
+    return shown
+
+
+def _in_order(key: tuple[str, str]) -> tuple[int, str]:
+    process, uuid = key
+    return (int(process.rpartition(" ")[2] or 0) if process else -1), uuid
+
+
+def _gpu_line(samples: Sequence[Usage], uuid: str, index: int, field: str, times: float) -> Series:
+    points = [
+        (sample.seconds, times * told)
+        for sample in samples
+        for gpu in sample.gpus
+        if gpu.uuid == uuid and (told := getattr(gpu, field)) is not None
+    ]
+    colour = charts.PALETTE[index % len(charts.PALETTE)]
+    return Series(f"GPU {index}", [x for x, _ in points], [y for _, y in points], colour)

@@ -1,0 +1,159 @@
+"""What Plan asks and answers, as plain data: a system that is written by hand, and an answer as rows and CSV."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.engine.rules.clock_settings import Distribution
+from scalebook.training.planner.answer import Answer, Curve, Point
+from scalebook.training.planner.links import WORDS
+from scalebook.training.planner.profile import Profile, mean, read_profile
+from scalebook.training.planner.quantities import shown
+
+
+@dataclass(frozen=True)
+class SystemField:
+    """One box. `key` stands in the address; `default` is of an example, a model of 25 M parameters on accelerators."""
+
+    key: str
+    label: str
+    default: str
+    hint: str
+
+
+FIELDS: Final = (
+    SystemField("gradient", "Time per gradient", "180 ms", "Data, forward and backward of one worker."),
+    SystemField("spread", "Spread of that time", "0.1", "Standard deviation / mean. Empty: no spread."),
+    SystemField("batch", "Samples per gradient", "32", "Batch size of one worker."),
+    SystemField("parameters", "Parameters", "100 MB", "Bytes per push and per pull."),
+    SystemField("copying", "Server copies", "10 GB/s", "Memory bandwidth of one core. An update reads and writes."),
+    SystemField("bandwidth", "Link", "10 Gbit/s", "Of each worker, and of all servers together. Empty: no limit."),
+    SystemField("latency", "Latency", "20 us", "One way."),
+)
+TEMPLATE: Final = """\
+title: a model of 25 M parameters on accelerators
+gradient: {kind: gamma, mean: 180 ms, cv: 0.1}
+batch_size: 32
+parameters: 100 MB        # or push and pull, one by one
+copy_bandwidth: 10 GB/s   # of a server; or server: 0.03 (seconds of a push)
+stragglers: {}            # {3: 2.0}: worker 3 takes twice as long
+server_machines: one      # or each: a machine, with its link, for each shard; workers: on the workers' machines
+# server_cores: 8         # of a machine that serves; a shard is served by one core
+# software: {message: 50 us, bandwidth: 2 GB/s}   # what each end takes for a message, and copies
+link: {bandwidth: 10 Gbit/s, latency: 20 us}
+server_link: {bandwidth: 10 Gbit/s}
+"""
+
+
+def from_fields(typed: Mapping[str, str]) -> Profile:
+    """The profile of a system that was typed into a form, by the keys of FIELDS; ConfigError, naming key and remedy,
+    for what is no profile."""
+    given = {key: text.strip() for key, text in typed.items()}
+    gradient: Any = given["gradient"]
+    if given["spread"]:
+        gradient = {"kind": "gamma", "mean": gradient, "cv": _number(given["spread"], "profile.gradient.cv", "0.1")}
+    link = {name: _plain(given[name]) for name in ("bandwidth", "latency") if given[name]}
+    return read_profile(
+        {
+            "gradient": _plain(gradient),
+            "batch_size": _number(given["batch"], "profile.batch_size", "32"),
+            "parameters": _plain(given["parameters"]),
+            "copy_bandwidth": _plain(given["copying"]),
+            "network": link,
+        }
+    )
+
+
+def from_text(text: str) -> Profile:
+    """Of YAML; ConfigError, naming key and remedy, for what is no profile."""
+    try:
+        raw = yaml.load(text)
+    except ConfigError as error:
+        raise ConfigError(yaml.place_of(error), error.problem.message, error.problem.remedy) from None
+    if not isinstance(raw, dict):
+        raise ConfigError("profile", "is not a mapping", "Write one key per line, as gradient: 180 ms.")
+    return read_profile({str(key): value for key, value in raw.items()})
+
+
+def facts(profile: Profile) -> list[tuple[str, str]]:
+    """What it is made of, as names and figures."""
+    cv = profile.gradient_s.cv if isinstance(profile.gradient_s, Distribution) else None
+    return [
+        ("time per gradient", shown(profile.gradient_mean_s, "s")),
+        *([("spread", f"± {cv:.0%}")] if cv else []),
+        ("samples per gradient", f"{profile.batch_size:,}"),
+        ("a push", shown(profile.push_bytes, "B")),
+        ("a pull", shown(profile.pull_bytes, "B")),
+        ("server time per push", shown(mean(profile.server_s), "s")),
+        *([("cores to serve", str(profile.server_cores))] if profile.server_cores else []),
+        *([("time per message and end", shown(profile.software.message_s, "s"))] if profile.software else []),
+        ("link", _bandwidth(profile)),
+        *([("cores", str(profile.cores))] if profile.cores else []),
+        *[(f"{number} at once", f"{factor:.2f} × as long") for number, factor in sorted(profile.slowdown.items())],
+    ]
+
+
+def _bandwidth(profile: Profile) -> str:
+    bandwidth = profile.network.link.bandwidth
+    return shown(bandwidth, "B/s") if isinstance(bandwidth, float | int) else "no limit"
+
+
+def _plain(text: Any) -> Any:
+    """A number without a unit as the number that it is."""
+    if isinstance(text, str):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _number(text: str, key: str, example: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ConfigError(key, f"is {text!r}, not a number", f"Write one, as {example}.") from None
+    return int(value) if value.is_integer() else value
+
+
+COLUMNS: Final = (
+    "workers", "updates_per_s", "samples_per_s", "speedup", "compute", "communicate", "idle", "staleness",
+    "staleness_p95", "dropped", "server_busy", "in_busy", "out_busy", "memory",
+)  # fmt: skip
+
+
+def curve_names(curves: Sequence[Curve]) -> list[str]:
+    """What tells each curve from the others: its rule, and what else differs."""
+    several_shards = len({curve.shards for curve in curves}) > 1
+    several_networks = len({curve.network for curve in curves}) > 1
+    return [
+        " · ".join(
+            [
+                f"{curve.rule} (the config's)" if curve.own else curve.rule,
+                *([f"{curve.shards} shard{'s' * (curve.shards > 1)}"] if several_shards else []),
+                *([WORDS[curve.network]] if several_networks else []),
+            ]
+        )
+        for curve in curves
+    ]
+
+
+def speedup(curve: Curve, point: Point) -> float:
+    """Samples a second, in those of one worker."""
+    return point.samples_per_s / curve.one_per_s
+
+
+def as_csv(answer: Answer) -> str:
+    """A line for each number of workers of each curve."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["rule", "shards", "network", *COLUMNS])
+    for curve in answer.curves:
+        for point in curve.points:
+            values = {**vars(point), "speedup": speedup(curve, point)}
+            writer.writerow([curve.rule, curve.shards, curve.network, *(f"{values[name]:.6g}" for name in COLUMNS)])
+    return text.getvalue()

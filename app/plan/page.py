@@ -1,0 +1,188 @@
+"""Planning with more workers, of an experiment or of a system written by hand: the question, and what was found."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.navigation import NOTEBOOK
+from scalebook.app.plan import answer_charts, data, widgets
+from scalebook.app.shared import charts, html, notebooks, style
+from scalebook.app.shared.widgets import page_title, press_button
+from scalebook.app.shared.words import plural
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.validate import require
+from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.notebook.offered_metrics import offered
+from scalebook.training.planner.answer import Answer
+from scalebook.training.planner.answer_words import accuracy, compared, sentences
+from scalebook.training.planner.profile import Profile, as_mapping
+from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
+from scalebook.training.planner.time_to_target import TargetAnswer, target_words
+
+MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
+PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"
+EVERY_S = 1.0
+RECENT_RUNS = 5
+ABOUT = (
+    "How fast a system would train with more workers, where adding them stops helping, and why. Simulates the "
+    "timing with the real engine; nothing is trained."
+)
+
+
+def show(notebook: str, name: str) -> None:
+    """The whole page; `name` is the experiment's whose parts are measured, "" where the system is written by hand."""
+    cell = _cell(notebook, name)
+    try:
+        left, right = st.columns([11, 9], gap="large")
+        with left:
+            st.header("System")
+            profile = _system(cell)
+        with right:
+            st.header("Question")
+            asking = widgets.ask_question(
+                {key: st.query_params.get_all(key) for key in ("rules", "shards")},
+                _metrics(notebook, cell),
+                trains=profile is None,
+            )
+        if profile is None and cell is not None:
+            known, hashed = None, config_hash(cell.config, resources.description())
+        else:
+            assert profile is not None, "the form has made one"
+            known, hashed = as_mapping(profile), ""
+        asked = QuestionFolder(resources.workspace(), PlanRequest(known, hashed, **asdict(asking)))
+        asked.request.question()
+    except ConfigError as error:
+        st.error(str(error), icon=":material/error:")
+        return
+    working = asked.running() is not None
+    config = cell.config if cell is not None else None
+    st.fragment(_standing, run_every=EVERY_S if working else None)(asked, config, name or "plan", working)
+
+
+def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
+    """What the experiment's runs have logged."""
+    choice = notebooks.pick(resources.workspace(), notebook) if cell is not None else None
+    if cell is None or choice is None:
+        return []
+    runs = resources.reader().runs(notebook=choice.path.name, cell=cell.name, limit=RECENT_RUNS)
+    return offered([cell.config], runs, resources.description())
+
+
+def _cell(notebook: str, name: str) -> ExperimentCell | None:
+    """The head of the page, with the way back; None where the address names no experiment, or one that has gone."""
+    choice = notebooks.pick(resources.workspace(), notebook) if notebook else None
+    stored, _ = notebooks.load(choice) if choice else (None, "")
+    if choice is not None:
+        label = " › ".join(part for part in (choice.title, name) if part)
+        st.page_link(NOTEBOOK.script, label=label, icon=":material/arrow_back:",
+                     query_params=NOTEBOOK.cell(choice.name, name))  # fmt: skip
+    page_title(f"Plan {name}" if name else "Plan", ABOUT, choice.title if choice else "")
+    cell = stored.notebook.experiment(name) if stored and name else None
+    if name and cell is None:
+        st.warning(f"{notebook} has no experiment {name}: it has been renamed or deleted. Describe a system by hand.")
+    return cell
+
+
+def _system(cell: ExperimentCell | None) -> Profile | None:
+    """The profile that was written; None where this machine is measured."""
+    kinds = [*([MACHINE] if cell is not None else []), FORM, YAML]
+    kind = st.segmented_control("System from", kinds, default=kinds[0], required=True, key="system",
+                                bind="query-params", label_visibility="collapsed")  # fmt: skip
+    if cell is None or kind in (FORM, YAML):
+        return widgets.system_text() if kind == YAML else widgets.system_fields()
+    found = measured(resources.workspace(), config_hash(cell.config, resources.description()))
+    if found is None:
+        html.empty("Not measured yet", f"Plan first measures {cell.name} on this machine, in less than 30 s.")
+    else:
+        widgets.system_facts(found)
+    return None
+
+
+def _standing(asked: QuestionFolder, config: Mapping[str, Any] | None, name: str, was_working: bool) -> None:
+    """Buttons, and how far it is, or what was found."""
+    progress = asked.running()
+    if was_working and progress is None:
+        st.rerun()  # the page stops looking every second, and shows what was measured
+    failure, answer = asked.failure(), None if progress else asked.answer()
+    reached, measures = asked.target_answer(), asked.request.profile is None
+    missing = answer is None or (asked.request.target is not None and reached is None)
+    label = "Plan" if answer is None else "Train to the target"
+    with st.container(horizontal=True):
+        idle = progress is None
+        if idle and missing and press_button(label, PLAY, type="primary", icon=":material/timeline:"):
+            _start(asked, config, anew=False)
+        known = measures and asked.profile() is not None
+        if idle and known and press_button("Measure again", ANEW, type="tertiary", icon=":material/refresh:"):
+            _start(asked, config, anew=True)
+        if not idle and press_button("Stop", STOP, icon=":material/stop:"):
+            asked.stop()
+            state.clicks().mark_handled(STOP)
+            st.rerun()
+    if progress is not None:
+        st.progress(min(1.0, progress.done / (progress.whole or 1)), text=progress.words)
+    elif failure is not None:
+        st.error(f"{failure.key}: {failure.message}. {failure.remedy}", icon=":material/error:")
+    if progress is None and answer is not None:
+        _show_finding(answer, name)
+        if reached is not None:
+            _show_target(reached, answer)
+    elif progress is None and failure is None:
+        html.empty("No plan yet", "Press Plan for the answer in words, charts and a table.")
+
+
+def _start(asked: QuestionFolder, config: Mapping[str, Any] | None, *, anew: bool) -> None:
+    key = ANEW if anew else PLAY
+    try:
+        if asked.request.profile is None:
+            assert config is not None, "it is a cell's"
+            require(config, resources.description(), queued=False)
+            asked.start(config, anew=anew)
+        else:
+            asked.start()
+    except ConfigError as error:
+        state.say(str(error), ":material/error:")
+    state.clicks().mark_handled(key)
+    st.rerun()
+
+
+def _show_finding(answer: Answer, file: str) -> None:
+    """`file`: what a download is called."""
+    st.header("Answer")
+    dark = style.dark()
+    if best := compared(answer):
+        st.markdown("\n".join(f"- {line}" for line in best))
+    charts.draw(answer_charts.samples(answer, dark), "plan-samples", "samples a second against workers")
+    st.header("Each strategy")
+    for curve, name in zip(answer.curves, data.curve_names(answer.curves), strict=True):
+        lines = sentences(curve, answer.elastic, answer.config_workers)
+        st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
+    with st.expander("How accurate?"):
+        st.markdown("\n".join(f"- {line}" for line in accuracy(answer)))
+    st.header("By number of workers")
+    left, right = st.columns(2)
+    with left:
+        charts.draw(answer_charts.idle(answer, dark), "plan-idle", "share of time without computing against workers")
+    with right:
+        charts.draw(answer_charts.updates(answer, dark), "plan-updates", "updates a second against workers")
+        charts.draw(answer_charts.staleness(answer, dark), "plan-staleness", "mean and p95 staleness against workers")
+    st.caption(answer_charts.READING)
+    st.header("All figures")
+    widgets.findings_table(answer, file)
+
+
+def _show_target(found: TargetAnswer, answer: Answer) -> None:
+    """How long until the target, and both factors of it."""
+    st.header(f"Time to {found.metric} {found.target:g}")
+    st.markdown(target_words(found, answer.curves[0].reliability))
+    titles = ("updates to the target", "seconds per update", "seconds to the target")
+    for i, (column, figure) in enumerate(
+        zip(st.columns(3), answer_charts.target(found, titles, style.dark()), strict=True)
+    ):
+        with column:
+            charts.draw(figure, f"plan-target-{i}", f"{titles[i]} against workers")
+    widgets.target_table(found)
+    st.caption(f"Under {found.rule}, at the config's own learning rate; {plural(found.seeds, 'seed')}.")

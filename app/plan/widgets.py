@@ -1,0 +1,195 @@
+"""What the page of Plan consists of: the question, the system it is about, the table of what was found."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import streamlit as st
+
+from scalebook.app.plan import data
+from scalebook.app.plan.data import FIELDS
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import number_box
+from scalebook.app.shared.words import figure
+from scalebook.training.base.durations import roughly
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.planner.answer import Answer
+from scalebook.training.planner.answer_words import busy_words, million_price
+from scalebook.training.planner.links import NETWORKS, OWN, WORDS
+from scalebook.training.planner.profile import Profile
+from scalebook.training.planner.quantities import shown
+from scalebook.training.planner.question import WORKERS, numbers
+from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.tracking.names import VAL_ACCURACY
+
+RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
+USUAL: Final = ("ddp", "fsdp", "sync", "async")
+"""Of a system written by hand, where no rule is chosen."""
+SHARDS: Final = ("1", "2", "4", "8", "16")
+MOST: Final = 64
+MOST_CURVES: Final = 24
+
+
+@dataclass(frozen=True)
+class QuestionForm:
+    """What the widgets say, as `PlanRequest` has it."""
+
+    workers: list[int]
+    rules: list[str]
+    shards: list[int]
+    networks: list[str]
+    metric: str = ""
+    target: float | None = None
+
+
+def ask_question(asked: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool) -> QuestionForm:
+    """What is asked: for which workers, rules, shards and links; all of it stands in the address.
+
+    `asked` is what the address says, `trains`: there is a config, which may be trained to a target of one of these
+    `metrics`. ConfigError for what is no number, and for more than MOST_CURVES at once.
+    """
+    columns = st.columns(2)
+    rule_now, shards_now = ("the config's, beside others", "from the config") if trains else (", ".join(USUAL), "1")
+    with columns[0]:
+        rules = st.multiselect(
+            "Strategies", list(dict.fromkeys([*RULES, *asked.get("rules", ())])), [] if trains else list(USUAL),
+            key="rules", bind="query-params", accept_new_options=True, placeholder=rule_now,
+            help="ddp, fsdp, or the rule of a parameter server, with its first argument after a colon: bounded:2, "
+                 "sync:1 (one backup worker).",
+        )  # fmt: skip
+        most = st.select_slider("Workers up to", [str(count) for count in WORKERS[2:]], str(MOST), key="most",
+                                bind="query-params")  # fmt: skip
+    with columns[1]:
+        titles = {OWN: "the system's own", **{name: WORDS[name].partition(",")[0] for name in NETWORKS}}
+        links = st.multiselect(
+            "Links", list(titles.values()), [titles[OWN]], key="links", bind="query-params",
+            placeholder="the system's own, 10 Gbit/s Ethernet",
+            help="Any other link puts each worker on its own machine.",
+        )  # fmt: skip
+        shards = st.multiselect(
+            "Shards", list(dict.fromkeys([*SHARDS, *asked.get("shards", ())])), [] if trains else ["1"],
+            key="shards", bind="query-params", accept_new_options=True, placeholder=shards_now,
+            help="Parts of the parameters, each with its own server.",
+        )  # fmt: skip
+        metric, target = _target(metrics) if trains else ("", None)
+    said = QuestionForm(
+        [count for count in WORKERS if count <= int(most)],
+        list(rules) or ([] if trains else list(USUAL)),
+        list(numbers(",".join(shards) or "1", "--shards")) if shards or not trains else [],
+        [name for name, title in titles.items() if title in links],
+        metric,
+        target,
+    )
+    if (curves := (len(said.rules) or 1) * (len(said.shards) or 1) * len(said.networks)) > MOST_CURVES:
+        remedy = f"Choose fewer rules, shards or links: at most {MOST_CURVES} combinations."
+        raise ConfigError("plan", f"asks for {curves} curves", remedy)
+    return said
+
+
+def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
+    """A metric and a value of it; ("", None) where no value was written."""
+    hint = (
+        "Also trains with up to 16 virtual workers, under the first rule, link and number of shards. Time to "
+        "target = updates to target × seconds per update."
+    )
+    target = number_box("Target", None, "target", empty="none", hint=hint, in_address=True)
+    if isinstance(target, str):
+        raise ConfigError("target", f"{target!r} is not a number", "Write one, such as 0.95.")
+    if target is None:
+        return "", None
+    first = VAL_ACCURACY if VAL_ACCURACY in metrics else next(iter(metrics), "")
+    hint = f"A metric that the model logs: {', '.join(metrics)}." if metrics else "A metric that the model logs."
+    metric = st.text_input("Metric", first, key="metric", bind="query-params", help=hint)
+    return metric.strip(), float(target)
+
+
+WIDTH = 150
+"""Pixels: two beside each other at 400."""
+
+
+def system_fields() -> Profile:
+    """The system as boxes, all of them in the address. ConfigError for what is no profile."""
+    typed = {}
+    with st.container(horizontal=True):
+        for field in FIELDS:
+            typed[field.key] = st.text_input(
+                field.label, field.default, key=field.key, help=field.hint, bind="query-params", width=WIDTH
+            )
+    return data.from_fields(typed)
+
+
+def system_text() -> Profile:
+    """YAML, in the address too. ConfigError for what is no profile."""
+    said = st.text_area("Profile", data.TEMPLATE, height=230, key="profile", bind="query-params",
+                        label_visibility="collapsed")  # fmt: skip
+    return data.from_text(said)
+
+
+def system_facts(profile: Profile) -> None:
+    """Figures of one that was measured."""
+    if warning := busy_words(profile):
+        st.warning(warning, icon=":material/warning:")
+    html.facts(data.facts(profile))
+    st.caption(profile.source)
+
+
+HEAD = (
+    "Setting", "workers", "updates/s", "samples/s", "× one worker", "computing", "sending", "idle", "staleness", "p95",
+    "memory each",
+)  # fmt: skip
+
+
+def findings_table(answer: Answer, file: str) -> None:
+    """The table; below it, what it can be downloaded as. The knee's row is bold."""
+    price = number_box("Price per worker-hour", None, "price", empty="none", in_address=True,
+                            hint="In any currency. Adds what a million samples cost.")  # fmt: skip
+    if isinstance(price, str) or (price is not None and price < 0):
+        st.error(f"price: {price} is not a price. Write a number, such as 2.5.", icon=":material/error:")
+        price = None
+    head = HEAD if price is None else (*HEAD, "per 1M samples")
+    rows = []
+    for curve, name in zip(answer.curves, data.curve_names(answer.curves), strict=True):
+        beyond = curve.knee.beyond if curve.knee else None
+        for i, point in enumerate(curve.points):
+            last_before = i + 1 < len(curve.points) and curve.points[i + 1].workers == beyond
+            rows.append(
+                [
+                    html.text(name if i == 0 else "", "" if i == 0 else "dim"),
+                    html.number(f"{point.workers}", best=last_before),
+                    html.number(figure(point.updates_per_s, 3)),
+                    html.number(figure(point.samples_per_s, 3), best=last_before),
+                    html.number(figure(data.speedup(curve, point), 3)),
+                    html.number(f"{point.compute:.0%}"),
+                    html.number(f"{point.communicate:.0%}"),
+                    html.number(f"{point.idle:.0%}"),
+                    html.number(figure(point.staleness, 3)),
+                    html.number(f"{point.staleness_p95}"),
+                    html.number(shown(point.memory, "B") if point.memory else ""),
+                    *([] if price is None else [html.number(figure(million_price(point, price), 3))]),
+                ]
+            )
+    html.draw(html.table(head, rows, numeric=range(1, len(head)), label="All figures"))
+    st.caption(
+        "Bold: as far as workers help. Sending: push (with queueing) and pull. Memory: weights, "
+        "gradients and optimizer state of one worker, without activations."
+    )
+    st.download_button("CSV", data.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
+                       icon=":material/download:", type="tertiary")  # fmt: skip
+
+
+def target_table(found: TargetAnswer) -> None:
+    """Both factors, and the time."""
+    rows = [
+        [
+            html.number(f"{point.workers}"),
+            html.number(figure(point.updates, 3) if point.updates is not None else "missed"),
+            html.number(figure(point.updates_per_s, 3)),
+            html.number(roughly(point.seconds) if point.seconds is not None else ""),
+        ]
+        for point in found.points
+    ]
+    html.draw(
+        html.table(
+            ("workers", "updates needed", "updates/s", "time"), rows, numeric=range(4), label="Time to the target"
+        )
+    )

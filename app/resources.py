@@ -1,0 +1,345 @@
+"""The only module with `st.cache_*`: builds the services once and shares them between all visitors of this server."""
+
+import copy
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from scalebook.app.runs import records as run_records
+from scalebook.app.runs.data import RunView
+from scalebook.app.runs.records import CachingReader, NotebookRuns
+from scalebook.app.search import trial_data
+from scalebook.app.serving.addresses import Addresses, by_same_name
+from scalebook.app.serving.mlflow_server import remote_address
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.workspace import Workspace, sqlite_address
+from scalebook.training.engine.coordination.measures import PushRecord
+from scalebook.training.experiments import catalogue, logged_metrics
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.model_parameters import find_out
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.jobs.job_requests import broken_jobs
+from scalebook.training.jobs.waiting_jobs import waiting_reasons as queue_reasons
+from scalebook.training.notebook.cells import ClaimCell
+from scalebook.training.notebook.claims import written_tables
+from scalebook.training.notebook.claims.evidence import EvidenceReader
+from scalebook.training.notebook.claims.judging import Judgement, judge_all
+from scalebook.training.notebook.claims.written_tables import Table
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search.search_folder import ENDED, SearchFolder, broken_searches
+from scalebook.training.search.study import study
+from scalebook.training.search.study.trials import TrialRecord, at_rest, at_work
+from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
+from scalebook.training.tracking.worker_figures import WorkerFigures
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+LOOKING = "describe"  # the thread that does
+MODEL_LOOKING = "parameters"
+METRICS_LOOKING = "logged metrics"
+DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the form
+IMPORTANCE_TTL_S = 10.0
+BROKEN_TTL_S = 10.0
+CLAIM_TTL_S = 10.0
+ALL_RUNS_TTL_S = 10.0
+MOST_RUNS = 5_000  # older ones are in MLflow
+
+
+def workspace() -> Workspace:
+    """The folder this server was started for; made anew each time, so that its settings are read anew."""
+    return Workspace.find()
+
+
+def reader() -> RunReader:
+    """The store of runs, one client for all."""
+    return _reader(workspace().tracking_uri())
+
+
+def notebook_runs(name: str) -> RunReader:
+    """The runs of a notebook as they stand now, read once, for one drawing of a page."""
+    known = all_runs() if _is_own_store() else []
+    return NotebookRuns(reader(), name, known if 0 < len(known) < MOST_RUNS else None)
+
+
+def _is_own_store() -> bool:
+    """Whether runs are recorded in the workspace's own database, of whose changes its files tell."""
+    return workspace().tracking_uri() == sqlite_address(workspace().database)
+
+
+@st.cache_resource(show_spinner=False)
+def _reader(tracking_uri: str) -> RunReader:
+    return CachingReader(tracking_uri)
+
+
+def description() -> Description:
+    """Models, data sets, strategies and optimizers. Raises ConfigError where the user's modules break it."""
+    return _description(str(workspace().root))
+
+
+@st.cache_resource(ttl=DESCRIPTION_TTL_S, show_spinner="Reading models, data sets and strategies …")
+def _description(root: str) -> Description:
+    return catalogue.describe(workspace())
+
+
+def description_at_hand() -> Description | None:
+    """`description`, where that needs no look at the modules, which takes seconds; else None, and it is looked behind
+    the page."""
+    if catalogue.is_kept(workspace()):
+        return description()
+    if not any(thread.name == LOOKING for thread in threading.enumerate()):
+        threading.Thread(target=_look_behind, args=[workspace()], daemon=True, name=LOOKING).start()
+    return None
+
+
+def _look_behind(place: Workspace) -> None:
+    try:
+        catalogue.describe(place)
+    except ConfigError as error:
+        log.warning("Could not describe models and strategies: %s", error)  # the pages that need them say it too
+
+
+def look_at_model(config: Mapping[str, Any], about: Description) -> None:
+    """Have the config's model looked at behind the page, one at a time: ask again until it is known."""
+    if not any(thread.name == MODEL_LOOKING for thread in threading.enumerate()):
+        arguments = [copy.deepcopy(dict(config)), about]
+        threading.Thread(target=find_out, args=arguments, daemon=True, name=MODEL_LOOKING).start()
+
+
+def look_at_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
+    """Have two batches of each config run behind the page, unless that goes on already, of these or others."""
+    if not looks_at_metrics():
+        arguments = [copy.deepcopy([dict(config) for config in configs]), about]
+        threading.Thread(target=_find_out_metrics, args=arguments, daemon=True, name=METRICS_LOOKING).start()
+
+
+def _find_out_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
+    for config in configs:
+        told = logged_metrics.known(config, about)
+        if told is None or told.problem:  # another of them may have the same model and data
+            logged_metrics.find_out(config, about)
+
+
+def looks_at_metrics() -> bool:
+    """Whether that goes on."""
+    return any(thread.name == METRICS_LOOKING for thread in threading.enumerate())
+
+
+def look_anew() -> None:
+    """After the folder was trusted: what may be named and what waits is another now."""
+    _description.clear()
+    _waiting_reasons.clear()
+
+
+@st.cache_resource(ttl=1.0, show_spinner=False)
+def _waiting_reasons(root: str) -> dict[str, str]:
+    return queue_reasons(Workspace(Path(root)))
+
+
+def waiting_reasons() -> Mapping[str, str]:
+    """Why each waiting job waits. Looks at every job, so it is asked once a second for all who draw."""
+    return _waiting_reasons(str(workspace().root))
+
+
+@st.cache_resource(ttl=BROKEN_TTL_S, show_spinner=False)
+def _broken_records(root: str) -> list[BrokenRecord]:
+    return [*broken_jobs(Workspace(Path(root))), *broken_searches(Workspace(Path(root)))]
+
+
+def broken_records() -> Sequence[BrokenRecord]:
+    """The records of jobs and searches that cannot be read. Looks at every file, so all who draw share the answer."""
+    return _broken_records(str(workspace().root))
+
+
+@st.cache_resource(ttl=ALL_RUNS_TTL_S, refresh_mode="background", max_entries=2, show_spinner=False)
+def _all_runs(tracking_uri: str, changed: Sequence[int]) -> list[RunRecord]:
+    return _reader(tracking_uri).listed(MOST_RUNS)
+
+
+def all_runs() -> list[RunRecord]:
+    """The newest MOST_RUNS of the store, as `RunReader.listed` has them: of the workspace's own as they stand, of
+    another one at most ALL_RUNS_TTL_S old."""
+    return _all_runs(workspace().tracking_uri(), _stamps(workspace().database))
+
+
+@st.cache_resource(ttl=ALL_RUNS_TTL_S, max_entries=2, show_spinner=False)
+def _parameter_names(tracking_uri: str, changed: Sequence[int]) -> list[str]:
+    return _reader(tracking_uri).parameter_names()
+
+
+@st.cache_resource(ttl=ALL_RUNS_TTL_S, max_entries=100, show_spinner=False)
+def _parameter(tracking_uri: str, changed: Sequence[int], name: str) -> dict[str, str]:
+    return _reader(tracking_uri).parameter(name)
+
+
+def parameter_names() -> list[str]:
+    """Of all runs in the store."""
+    names = {name for record in all_runs() for name in record.params}
+    return sorted({*names, *_parameter_names(workspace().tracking_uri(), _stamps(workspace().database))})
+
+
+def parameter(name: str) -> Mapping[str, str]:
+    """What each run of the store has for this parameter, by its id."""
+    told = _parameter(workspace().tracking_uri(), _stamps(workspace().database), name)
+    return told or {record.id: record.params[name] for record in all_runs() if name in record.params}
+
+
+def _stamps(database: Path) -> tuple[int, ...]:
+    """Values that change whenever somebody writes to the search."""
+    files = (database, database.with_name(f"{database.name}-wal"))
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in files)
+
+
+def look_at_all_runs_anew() -> None:
+    """After runs were deleted, or something was written about them."""
+    _all_runs.clear()
+
+
+def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
+    """The verdict on a claim, by the runs of this workspace as they stand; of another store at most CLAIM_TTL_S old."""
+    judged = _judgements(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
+    return judged[cell.name]
+
+
+@st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
+def _judgements(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Judgement]:
+    """Of all claims of a notebook, since each verdict is corrected for their number."""
+    return judge_all(EvidenceReader(workspace(), reader(), notebook, _stored.notebook, description()))
+
+
+def result_tables(stored: Stored) -> Mapping[str, Table]:
+    """What its runs say, for the places in its text where results are written; as old as a `judgement`."""
+    return _result_tables(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
+
+
+@st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
+def _result_tables(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Table]:
+    witness = EvidenceReader(workspace(), reader(), notebook, _stored.notebook, description())
+    return written_tables.tables(witness, _judgements(_stored, notebook, text, changed))
+
+
+def mlflow_address() -> str | None:
+    """Where MLflow's own pages are, None where no server runs. Ours, by the name that the browser is known by here."""
+    addresses = Addresses.read(workspace())
+    if addresses is None or addresses.mlflow is None or remote_address():
+        return addresses.mlflow if addresses else None
+    return by_same_name(addresses.mlflow, st.context.url or "")
+
+
+def curves(record: RunRecord, metrics: Sequence[str]) -> list[MetricCurve]:
+    """The curves of those `metrics` that have a point, in this order."""
+    return [curve for curve in reader().curves(record.id, metrics) if curve.values] if metrics else []
+
+
+def pushes(view: RunView) -> PushRecord | None:
+    """What became of the workers' pushes; None where the run has no parameter server or has not got there yet.
+
+    From the job's folder where it is here, which is up to date while the run lives; else from the store.
+    """
+    if view.job is not None and (record := run_records.pushes_in_folder(view.job.path)) is not None:
+        return record
+    return _ended_pushes(workspace().tracking_uri(), view.id) if view.ended else None
+
+
+@st.cache_resource(max_entries=1000, show_spinner=False)
+def _ended_pushes(tracking_uri: str, run_id: str) -> PushRecord | None:
+    return run_records.pushes_in_store(_reader(tracking_uri), run_id)
+
+
+def worker_figures(view: RunView) -> WorkerFigures:
+    """Of each of its workers; from the job's folder where it is here, else from the store. Nothing of one process."""
+    if view.workers < 2:
+        return WorkerFigures()
+    if view.job is not None and (state := run_records.workers_state(view.job.path)) is not None:
+        return _living_figures(view.job.path, *state)
+    return _ended_figures(workspace().tracking_uri(), view.id) if view.ended else WorkerFigures()
+
+
+@st.cache_resource(max_entries=20, show_spinner=False)
+def _living_figures(folder: Path, changed_ns: int, size: int) -> WorkerFigures:
+    return run_records.workers_in_folder(folder)
+
+
+@st.cache_resource(max_entries=100, show_spinner=False)
+def _ended_figures(tracking_uri: str, run_id: str) -> WorkerFigures:
+    return run_records.workers_in_store(_reader(tracking_uri), run_id)
+
+
+def samples_picture(record: RunRecord) -> bytes | None:
+    """What a generative model drew, as PNG."""
+    if record.ended is None:
+        return run_records.samples_picture(reader(), record.id)
+    return _ended_picture(workspace().tracking_uri(), record.id)
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _ended_picture(tracking_uri: str, run_id: str) -> bytes | None:
+    return run_records.samples_picture(_reader(tracking_uri), run_id)
+
+
+@st.cache_resource(max_entries=500, show_spinner=False)
+def _config_text(tracking_uri: str, run_id: str) -> str:
+    return run_records.config_text(_reader(tracking_uri), run_id)
+
+
+def config_text(record: RunRecord) -> str:
+    """The config that ran, as recorded."""
+    return _config_text(workspace().tracking_uri(), record.id)
+
+
+def search_spec(folder: SearchFolder) -> SearchSpec:
+    """What is searched; read anew when somebody extends the search. Raises ConfigError where a module is gone."""
+    return _search_spec(str(folder.path), folder.stamp())
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _search_spec(path: str, changed: int) -> SearchSpec:
+    return SearchFolder(Path(path)).spec(description())
+
+
+def search_records(folder: SearchFolder) -> list[TrialRecord]:
+    """All trials as the study has them, at most a second old, the same list for all who look."""
+    return _search_records(str(folder.path), folder.stamp())
+
+
+@st.cache_resource(ttl=1.0, max_entries=50, show_spinner=False)
+def _search_records(path: str, changed: int) -> list[TrialRecord]:
+    folder = SearchFolder(Path(path))
+    folder.require_trust(reading=True)
+    request = folder.request()
+    records = study.read(request.storage, request.study, search_spec(folder))
+    if folder.state() in ENDED:
+        return at_rest(records)
+    progress = folder.progress()
+    return records if progress is None or progress.now is None else at_work(records, progress.now)
+
+
+def drawn(draw: Callable[..., T], *told: object) -> T:
+    """`draw(*told)`: a figure, which nobody may change. Made once for all who look while it is told the same: the map
+    of 100 trials takes 0.1 s of the processor."""
+    return _drawn(f"{draw.__module__}.{draw.__qualname__}", repr(told), lambda: draw(*told))
+
+
+@st.cache_resource(max_entries=40, show_spinner=False)
+def _drawn(what: str, told: str, _draw: Callable[[], T]) -> T:
+    return _draw()
+
+
+def search_factors(folder: SearchFolder) -> Mapping[int, float]:
+    """What the learning rate of each trial was multiplied with, by its number."""
+    return trial_data.factors(search_records(folder), search_spec(folder), description())
+
+
+def search_importance(folder: SearchFolder) -> dict[str, float] | None:
+    """How much each dimension matters, computed at most every IMPORTANCE_TTL_S; None where that cannot be told yet."""
+    return _search_importance(str(folder.path), folder.stamp())
+
+
+@st.cache_resource(ttl=IMPORTANCE_TTL_S, max_entries=50, show_spinner=False)
+def _search_importance(path: str, changed: int) -> dict[str, float] | None:
+    folder = SearchFolder(Path(path))
+    return trial_data.importance(search_records(folder), search_spec(folder))

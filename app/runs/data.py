@@ -1,0 +1,506 @@
+"""Runs as the pages show them: what MLflow has recorded, joined with a job's folder, which knows whether it lives; the
+runs of an experiment, and what its buttons do; who holds which devices."""
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from scalebook.app.shared import form, notebooks
+from scalebook.app.shared.drafts import SavedDraft
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cluster.ray_executor import RayExecutor
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.workload import strategy_words
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.devices import Allocation, this_machine
+from scalebook.training.jobs.gpu_problems import about_gpus
+from scalebook.training.jobs.gpus import gpu_readings, gpus_here
+from scalebook.training.jobs.job_folder import ENDED, JobFolder, Progress, Result
+from scalebook.training.jobs.job_nodes import lent_to
+from scalebook.training.jobs.job_requests import folder_of, open_jobs
+from scalebook.training.jobs.schedule import in_order
+from scalebook.training.notebook.cells import ExperimentCell
+from scalebook.training.notebook.results import results
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search import search_requests
+from scalebook.training.search.search_folder import SearchFolder
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunReader, RunRecord, tag_is
+
+STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
+MOST_PAGES = 900  # of the list of runs
+SIBLINGS = 12  # more seeds than that are looked up in the notebook
+NOT_LIVING = "Its process is gone and left no reason."
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run: what MLflow has recorded, joined with its job's folder, which knows whether it lives. `state` is one of
+    STATES or `stopping`; `reason` says why a waiting one waits, or for which machines one that runs does."""
+
+    record: RunRecord
+    state: str
+    progress: Progress | None = None
+    result: Result | None = None
+    reason: str = ""
+    job: JobFolder | None = None
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def ended(self) -> bool:
+        return self.state in (*ENDED, "pruned")
+
+    @property
+    def title(self) -> str:
+        return self.record.title
+
+    @property
+    def strategy(self) -> str:
+        """Strategy, workers and rule, as `strategy_words` has them."""
+        tags = self.record.tags
+        strategy, rule, workers = (tags.get(key) for key in (names.TAG_STRATEGY, names.TAG_RULE, names.TAG_WORKERS))
+        return strategy_words(strategy or "", rule, workers, self.is_simulated)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its workers, and the seconds that it recorded, are virtual."""
+        return names.is_simulated(self.record.tags)
+
+    @property
+    def workers(self) -> int:
+        return int(self.record.tags.get(names.TAG_WORKERS, "1"))
+
+    @property
+    def began(self) -> float | None:
+        """Unix time at which its process started; None where none did. MLflow's own time is that of the submission."""
+        if self.state == "waiting" or (self.job is not None and not self.job.claimed()):
+            return None
+        started = self.job.started() if self.job else None
+        return started.started if started else self.record.started
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall time since the process started, until now or until the end; None where no process started."""
+        if self.began is None:
+            return None
+        ended = self.result.ended if self.result else self.record.ended
+        return max(0.0, (ended or time.time()) - self.began)
+
+    @property
+    def cause(self) -> str:
+        if self.result is not None and self.result.cause:
+            return self.result.cause
+        return self.record.tags.get(names.TAG_CAUSE, NOT_LIVING)
+
+    @property
+    def pruned(self) -> str:
+        """Why its search gave it up; "" of any other run."""
+        return self.result.cause if self.state == "pruned" and self.result else ""
+
+    @property
+    def advice(self) -> str:
+        if self.result is not None and self.result.advice:
+            return self.result.advice
+        return self.record.tags.get(names.TAG_ADVICE, "")
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Last values by metric; of a run that goes on those of its own progress, all read at once, before MLflow's."""
+        progress = self.progress
+        if progress is None:
+            return self.record.metrics
+        metrics = {**self.record.metrics, **progress.metrics}
+        if progress.updates:
+            metrics |= {
+                names.UPDATES: progress.updates,
+                names.SAMPLES: progress.samples,
+                names.SECONDS: progress.seconds,
+            }
+        if progress.updates and progress.seconds > 0:
+            metrics[names.UPDATES_PER_SECOND] = progress.updates / progress.seconds
+            metrics[names.SAMPLES_PER_SECOND] = progress.samples / progress.seconds
+        return metrics
+
+    @property
+    def last_word(self) -> str:
+        """The word for the last value of a metric: `final`, or `latest` while more may come."""
+        return "final" if self.ended else "latest"
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it has ended before its time and left what it can go on from."""
+        early = self.state in ("failed", "stopped")
+        return early and self.job is not None and job_requests.newest_checkpoint(self.job) is not None
+
+    @property
+    def frame(self) -> str:
+        """Where in a person's own code it failed, as a traceback writes it."""
+        return self.result.frame if self.result else ""
+
+    @property
+    def failure(self) -> str:
+        if self.result is not None and self.result.failure:
+            return self.result.failure
+        return self.record.tags.get(names.TAG_FAILURE, "unknown")
+
+
+Reasons = Callable[[], Mapping[str, str]]
+"""Why each waiting job waits, by job id."""
+
+
+def no_reasons() -> Mapping[str, str]:
+    return {}
+
+
+def view(workspace: Workspace, record: RunRecord, reasons: Reasons = no_reasons) -> RunView:
+    """Join one record with its job's folder, where this workspace has it (a shared store also holds others' runs)."""
+    job = folder_of(workspace, record.id)
+    if job is None or not (job.path / "job.json").exists():
+        return RunView(record, record.outcome)
+    state: str = job.state()
+    if state == "stopped" and record.outcome == "pruned":
+        state = "pruned"
+    says_why = state == "waiting" or (state == "running" and job.request().grows)
+    return RunView(
+        record=record,
+        state=state,
+        progress=None if state in (*ENDED, "pruned") else job.progress(),
+        result=job.result(),
+        reason=reasons().get(record.id, "") if says_why else "",
+        job=job,
+    )
+
+
+def views(workspace: Workspace, records: Iterable[RunRecord], reasons: Reasons = no_reasons) -> list[RunView]:
+    """`view` of each; `reasons` is called only for runs that wait, because it looks at every job."""
+    return [view(workspace, record, reasons) for record in records]
+
+
+def next_first(views: Sequence[RunView]) -> list[RunView]:
+    """Those that have begun as they are, then those that wait, the one that starts next first."""
+    waiting = {view.id: view for view in views if view.state == "waiting"}
+    queued = in_order([view.job.queued() for view in waiting.values() if view.job])
+    known = [waiting.pop(request.id) for request in queued]
+    return [*(view for view in views if view.state != "waiting"), *known, *waiting.values()]
+
+
+def page_number(text: str) -> int:
+    """The page that an address asks for, from 1; the first one where it asks for none."""
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 1
+    return min(max(1, number), MOST_PAGES)
+
+
+NO_SEARCH = f"tags.`{names.TAG_TRIAL}` IS NULL and tags.`{names.TAG_SEARCH}` IS NULL"
+TRACEBACK = "Traceback (most recent call last)"
+
+
+def parted(log: str) -> tuple[str, str]:
+    """A log, cut before the first traceback in it: what came before, and the rest; all is the rest where none is."""
+    at = log.rfind("\n", 0, max(0, log.find(TRACEBACK))) + 1
+    return log[:at], log[at:]
+
+
+NOT_CURVES = ("perf/", "ps/", "best/", "final/", "to_target/", "worker_", "system/")
+
+
+def curve_metrics(record: RunRecord) -> list[str]:
+    """The metrics worth a chart of their own, the main one first: what the model logs, not what we measure about it."""
+    metrics = [
+        name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")
+    ]
+    if names.own_training_loss(metrics) and names.TRAIN_LOSS in metrics:
+        metrics.remove(names.TRAIN_LOSS)
+    main, validated = names.main_metric(record.metrics), names.validation_metrics(record.metrics)
+    return sorted(metrics, key=lambda name: (name != main, name not in validated, name))
+
+
+def all_metrics(record: RunRecord) -> list[str]:
+    """Every metric that has a history: those of the model (`curve_metrics`), then those that are measured about the
+    run."""
+    own = curve_metrics(record)
+    measured = [name for name in record.metrics if name.startswith((*names.MEASURED, "worker_"))]
+    return [*own, *sorted(measured)]
+
+
+def in_place(known: Sequence[str], metrics: Sequence[str], most: int) -> list[str]:
+    """The metrics whose charts are shown, `most` of them: those `known` where they stood, new ones after them."""
+    kept = [name for name in known if name in metrics]
+    return [*kept, *(name for name in metrics if name not in kept)][:most]
+
+
+def shares(record: RunRecord, worker: int | None = None) -> dict[str, float]:
+    """Where the time went: part -> share, of the run or of one worker; empty where it was not measured."""
+    by_part: dict[str, float] = {}
+    for part, name in names.PARTS.items():
+        key = name if worker is None else names.per_worker(name, worker)
+        if key in record.metrics:
+            by_part[part] = record.metrics[key]
+    return by_part
+
+
+def rates(record: RunRecord) -> list[str]:
+    """The metrics that say how fast each worker is, in their order; empty where that was not measured."""
+    workers = range(int(record.tags.get(names.TAG_WORKERS, "1")))
+    rates_ = [names.per_worker(names.SAMPLES_PER_SECOND, worker) for worker in workers]
+    return [name for name in rates_ if name in record.metrics]
+
+
+def siblings(reader: RunReader, record: RunRecord) -> list[RunRecord]:
+    """The runs of the same cell with the same config, by seed: the newest of each, SIBLINGS at most."""
+    if not (record.notebook and record.cell):
+        return []
+    same = record.tags.get(names.TAG_CONFIG_HASH, "")
+    newest: dict[str, RunRecord] = {}
+    for run in reader.runs(notebook=record.notebook, cell=record.cell, config_hash=same, limit=SIBLINGS):
+        newest.setdefault(run.tags.get(names.TAG_SEED, ""), run)
+    return [newest[seed] for seed in sorted(newest, key=lambda seed: (len(seed), seed))]
+
+
+SIMULATED_WORKERS = 16
+LIVE = ("running", "waiting", "stopping")
+
+
+@dataclass(frozen=True)
+class SeedView:
+    """The newest run with this seed, if any; `changed` as in SeedResult: what of the cell has changed since."""
+
+    seed: int
+    run: RunView | None
+    changed: str = ""
+
+    @property
+    def stale(self) -> bool:
+        return bool(self.changed)
+
+    @property
+    def state(self) -> str:
+        return self.run.state if self.run else "new"
+
+
+def seeds(
+    workspace: Workspace,
+    reader: RunReader,
+    stored: Stored,
+    cell: ExperimentCell,
+    description: Description,
+    reasons: Reasons,
+) -> list[SeedView]:
+    """State and results of a cell of the notebook `stored`, by seed."""
+    return [
+        SeedView(result.seed, view(workspace, result.run, reasons) if result.run else None, result.changed)
+        for result in results(reader, stored.path.name, cell, description, notebook=stored.notebook)
+    ]
+
+
+def experiment_state(seeds: Iterable[SeedView]) -> str:
+    """One word for the cell: what needs attention first."""
+    states = {seed.state for seed in seeds}
+    order = ("running", "stopping", "waiting", "failed", "stopped", "finished", "new")
+    return next((word for word in order if word in states), "new")
+
+
+def stale_seeds(seeds: Iterable[SeedView]) -> list[int]:
+    """The seeds that have not finished with the config as it stands, and are not about to."""
+    return [seed.seed for seed in seeds if seed.state not in LIVE and (seed.stale or seed.state != "finished")]
+
+
+def stop_seeds(seeds: Iterable[SeedView]) -> int:
+    """Ask all that have not ended to end; returns how many."""
+    asked = [seed.run.job for seed in seeds if seed.run and seed.run.job and not seed.run.ended]
+    for job in asked:
+        job_requests.stop(job)
+    return len(asked)
+
+
+def copy_of(workspace: Workspace, view: RunView) -> SavedDraft:
+    """A new experiment with the config of a run: as its cell says, or as it ran where the cell is gone."""
+    record = view.record
+    stem = Path(record.notebook or "").stem
+    path = workspace.root / f"{stem}.md"
+    cell = notebooks.read(path).notebook.experiment(record.cell or "") if path.is_file() else None
+    if cell is not None:
+        return plain_copy(stem, cell)
+    assert view.job is not None, "only runs of this workspace can be duplicated"
+    return SavedDraft(stem, "", "", 1, view.job.content())
+
+
+def plain_copy(notebook: str, cell: ExperimentCell) -> SavedDraft:
+    """A new experiment of `notebook` with the config of `cell`; its name follows its strategy and workers."""
+    return SavedDraft(notebook, "", "", cell.repeats, cell.config)
+
+
+def simulated_copy(notebook: str, cell: ExperimentCell, workers: int) -> SavedDraft:
+    """A new experiment of `notebook`, with more virtual workers than the `workers` that the cell has."""
+    config = copy.deepcopy(cell.config)
+    strategy = form.get(config, "trainer.strategy")
+    if not isinstance(strategy, dict):  # written as its bare name
+        form.put(config, "trainer.strategy", {"class_path": strategy})
+    form.make_simulated(config, max(SIMULATED_WORKERS, 4 * workers))
+    return SavedDraft(notebook, "", "", cell.repeats, config)
+
+
+MOST_TRIALS = 50_000
+
+
+def delete_runs(workspace: Workspace, reader: RunReader, run_ids: Iterable[str]) -> tuple[int, list[str]]:
+    """Delete their folders here and their entries in MLflow, which keeps them among its deleted ones; how many were,
+    and why the others were not: a run that goes on is never deleted."""
+    done, refused = 0, []
+    for run_id in run_ids:
+        job = job_requests.folder_of(workspace, run_id)
+        try:
+            if job is not None:
+                job_requests.delete(workspace, job)
+            else:
+                _delete_entry(reader, run_id)
+            done += 1
+        except ConfigError as error:
+            refused.append(str(error))
+    return done, refused
+
+
+def _delete_entry(reader: RunReader, run_id: str) -> None:
+    """Of a run that has no folder here: it may live somewhere else."""
+    try:
+        record = reader.run(run_id)
+    except KeyError:
+        return  # by somebody else, meanwhile
+    if record.outcome in ("waiting", "running"):
+        raise ConfigError(record.name or run_id[:12], f"is {record.outcome}", "Stop it on its machine.")
+    reader.client.delete_run(run_id)
+
+
+def delete_search(workspace: Workspace, reader: RunReader, search: SearchFolder, *, trials: bool) -> list[str]:
+    """The search with its study and, where asked for, the runs of its `trials`; why some of these were not deleted.
+
+    ConfigError while it goes on.
+    """
+    search_requests.delete(search)
+    refused: list[str] = []
+    if trials:
+        mine = reader.runs(where=tag_is(names.TAG_PARENT, search.id), limit=MOST_TRIALS)
+        _, refused = delete_runs(workspace, reader, [run.id for run in mine])
+    try:
+        reader.run(search.id)
+    except KeyError:
+        return refused
+    reader.client.delete_run(search.id)
+    return refused
+
+
+@dataclass(frozen=True)
+class DeviceHolder:
+    """A run, and the numbers of the devices that it was lent."""
+
+    run_id: str
+    name: str
+    cores: list[int]
+    gpus: list[int]
+    share: float = 1.0
+    """Of the memory of these."""
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """A GPU; what it does not tell is None."""
+
+    index: int
+    name: str
+    memory_mb: float
+    used_mb: float | None
+    busy: float | None
+    temperature_c: float | None
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """Another machine, of the workspace's cluster. `words`: why nothing can be lent of it just now."""
+
+    name: str
+    held: list[DeviceHolder]
+    free_cores: list[int]
+    free_gpus: list[int]
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """This machine. `free`: lent to nobody of this workspace."""
+
+    cores: int
+    free_cores: list[int]
+    free_gpus: list[int]
+    held: list[DeviceHolder]
+    gpus: list[GpuState]
+    memory_mb: float
+    memory_used_mb: float
+    elsewhere: list[NodeState] = field(default_factory=list)
+    about_gpus: str = ""
+    """Why none is used, where one might be there; what is odd about those that are."""
+
+
+def device_state(workspace: Workspace) -> DeviceState:
+    """Who holds which devices at this moment. Looks at every job that has not ended."""
+    machine, memory = this_machine(), psutil.virtual_memory()
+    index = {gpu.uuid: i for i, gpu in enumerate(machine.gpus)}
+    held, away = [], dict[str, list[tuple[str, str, Allocation]]]()
+    for job in reversed(open_jobs(workspace)):
+        if job.state() not in ("running", "stopping"):
+            continue
+        for lent in [] if (started := job.started()) is None else lent_to(job, started):
+            if lent.machine:
+                away.setdefault(lent.machine, []).append((job.id, job.request().title, lent))
+                continue
+            gpus = [index[uuid] for uuid in lent.gpus if uuid in index]
+            request = job.request()
+            held.append(DeviceHolder(job.id, request.title, sorted(lent.cores), gpus, request.gpu_share))
+    readings = {reading.uuid: reading for reading in gpu_readings([gpu.uuid for gpu in machine.gpus])}
+    gpu_states = []
+    for i, gpu in enumerate(machine.gpus):
+        now = readings.get(gpu.uuid)
+        figures = (now.memory_mb, now.busy, now.temperature_c) if now else (None, None, None)
+        gpu_states.append(GpuState(i, gpu.name, gpu.memory_mb, *figures))
+    lent_cores = {core for holder in held for core in holder.cores}
+    lent_gpus = {gpu for holder in held for gpu in holder.gpus}
+    return DeviceState(
+        cores=len(machine.cores),
+        free_cores=[core for core in machine.cores if core not in lent_cores],
+        free_gpus=[i for i in range(len(machine.gpus)) if i not in lent_gpus],
+        held=held,
+        gpus=gpu_states,
+        memory_mb=memory.total / 1e6,
+        memory_used_mb=(memory.total - memory.available) / 1e6,
+        elsewhere=_cluster_state(workspace, away) if _is_clustered(workspace) else [],
+        about_gpus=" ".join(gpus_here().notes) if machine.gpus else about_gpus([machine]),
+    )
+
+
+def _is_clustered(workspace: Workspace) -> bool:
+    try:
+        return bool(workspace.settings.cluster)
+    except ConfigError:  # told where the settings are used
+        return False
+
+
+def _cluster_state(workspace: Workspace, held: Mapping[str, list[tuple[str, str, Allocation]]]) -> list[NodeState]:
+    """The machines of the cluster, as they were last heard of."""
+    told = RayExecutor(workspace).known()
+    states = []
+    for machine in told.ready:
+        uuids = [gpu.uuid for gpu in machine.gpus]
+        holders = [
+            DeviceHolder(run, name, sorted(lent.cores), [uuids.index(uuid) for uuid in lent.gpus if uuid in uuids])
+            for run, name, lent in held.get(machine.name, [])
+        ]
+        lent, lent_gpus = ({n for one in holders for n in getattr(one, kind)} for kind in ("cores", "gpus"))
+        free = [core for core in machine.cores if core not in lent]
+        states.append(NodeState(machine.name, holders, free, [i for i in range(len(uuids)) if i not in lent_gpus]))
+    return [*states, *(NodeState(name, [], [], [], words) for name, words in sorted(told.others.items()))]

@@ -1,0 +1,221 @@
+"""What runs have recorded, read back: files in a job's folder or in the store; and a reader that keeps what has
+ended.
+"""
+
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from scalebook.app.runs.data import RunView
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files.safe_reading import MOST_OWN_BYTES, whole
+from scalebook.training.base.trust import within
+from scalebook.training.base.workspace import Workspace, sqlite_address
+from scalebook.training.engine.coordination.measures import PushRecord
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import NEWEST_FIRST, MetricCurve, RunReader, RunRecord
+from scalebook.training.tracking.worker_figures import LARGEST, WorkerFigures, parsed
+
+
+def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
+    """The newest `samples.png`; None where the model draws none."""
+    return read_artifact(reader, run_id, names.SAMPLES_PICTURE)
+
+
+def read_artifact(reader: RunReader, run_id: str, name: str) -> bytes | None:
+    """A file of the run's root folder; 1 ms in a local store, a request or two at a server. None also of one with more
+    than MOST_OWN_BYTES."""
+    client = reader.client
+    sizes = {} if leads_out(reader, run_id) else {one.path: one.file_size or 0 for one in client.list_artifacts(run_id)}
+    if sizes.get(name, MOST_OWN_BYTES + 1) > MOST_OWN_BYTES:
+        return None
+    with tempfile.TemporaryDirectory(prefix="scalebook-") as folder:
+        return Path(client.download_artifacts(run_id, name, folder)).read_bytes()
+
+
+def leads_out(reader: RunReader, run_id: str) -> bool:
+    """Whether a run of the folder's own store says that its files are elsewhere on this machine, or a link does.
+
+    The store may be a stranger's, who would have other files of this user's shown.
+    """
+    workspace = Workspace.find()
+    if reader.tracking_uri != sqlite_address(workspace.database):
+        return False
+    place = urlsplit(reader.client.get_run(run_id).info.artifact_uri)
+    if place.scheme not in ("", "file"):
+        return False
+    return not within(workspace, Path(unquote(place.path)))
+
+
+def config_text(reader: RunReader, run_id: str) -> str:
+    """The config that ran; "" where it was not recorded."""
+    content = read_artifact(reader, run_id, names.CONFIG_ARTIFACT)
+    return "" if content is None else content.decode("utf-8", "replace")
+
+
+def pushes_in_folder(folder: Path) -> PushRecord | None:
+    """A run's pushes, as `push_recorder.py` has left them in a job's folder; None where there are none."""
+
+    def read(name: str) -> bytes | None:
+        try:
+            return whole(folder / name)
+        except OSError:
+            return None
+
+    return _push_record(read)
+
+
+def pushes_in_store(reader: RunReader, run_id: str) -> PushRecord | None:
+    """The record of a run's pushes among its artifacts; None where there is none."""
+    return _push_record(lambda name: read_artifact(reader, run_id, name))
+
+
+def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
+    """Runs of before `pushes.json` have the counts of staleness alone. None also where it cannot be read."""
+    for name in (names.PUSHES_JSON, names.STALENESS_JSON):
+        if content := read(name):
+            try:
+                return records.parse(Path(name), content, PushRecord)
+            except BrokenRecord:
+                continue
+    return None
+
+
+def workers_state(folder: Path) -> tuple[int, int] | None:
+    """Of the file in a job's folder: another one when it has grown; None where there is none."""
+    try:
+        facts = (folder / names.WORKERS_JSONL).lstat()
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_size
+
+
+def workers_in_folder(folder: Path) -> WorkerFigures:
+    """Figures of single workers (tracking/worker_figures.py) in a job's folder; none where there is no such file, or a
+    larger one than ours are."""
+    try:
+        return parsed(whole(folder / names.WORKERS_JSONL, LARGEST))
+    except OSError:
+        return WorkerFigures()
+
+
+def workers_in_store(reader: RunReader, run_id: str) -> WorkerFigures:
+    return parsed(read_artifact(reader, run_id, names.WORKERS_JSONL) or b"")
+
+
+def with_workers(view: RunView, figures: WorkerFigures) -> RunView:
+    """With the figures of its workers among its metrics, as runs of earlier versions have them in MLflow."""
+    if not figures.last:
+        return view
+    return replace(view, record=replace(view.record, metrics={**view.record.metrics, **figures.last}))
+
+
+MOST_OF_NOTEBOOK = 1000  # runs of a notebook that are read at once
+CURVES_KEPT = 4000  # about 20 kB each
+
+
+class CachingReader(RunReader):
+    """A reader for many visitors: keeps the curves of ended runs. Safe to use from several threads, like its parent."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        super().__init__(tracking_uri)
+        self._lock = threading.Lock()
+        self._ended: set[str] = set()
+        self._curves: OrderedDict[tuple[str, str], MetricCurve] = OrderedDict()
+
+    def run(self, run_id: str) -> RunRecord:
+        record = super().run(run_id)
+        self._note([record])
+        return record
+
+    def listed(self, limit: int) -> list[RunRecord]:
+        records = super().listed(limit)
+        self._note(records)
+        return records
+
+    def runs(
+        self,
+        *,
+        notebook: str | None = None,
+        cell: str | None = None,
+        config_hash: str | None = None,
+        where: str = "",
+        limit: int = 100,
+        order_by: Sequence[str] = NEWEST_FIRST,
+    ) -> list[RunRecord]:
+        records = super().runs(
+            notebook=notebook, cell=cell, config_hash=config_hash, where=where, limit=limit, order_by=order_by
+        )
+        self._note(records)
+        return records
+
+    def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
+        with self._lock:
+            kept = {metric: self._curves.get((run_id, metric)) for metric in metrics}
+            ended = run_id in self._ended
+        missing = [metric for metric, curve in kept.items() if curve is None]
+        read = {curve.metric: curve for curve in super().curves(run_id, missing)} if missing else {}
+        if ended and read:  # as known before the reading: nothing can have been added since
+            with self._lock:
+                for metric, curve in read.items():
+                    self._curves[run_id, metric] = curve
+                while len(self._curves) > CURVES_KEPT:
+                    self._curves.popitem(last=False)
+        return [kept[metric] or read[metric] for metric in metrics]
+
+    def _note(self, records: Sequence[RunRecord]) -> None:
+        with self._lock:
+            self._ended.update(record.id for record in records if record.ended is not None)
+
+
+class NotebookRuns(RunReader):
+    """The runs of one notebook but for trials, read at once and not again: for all cells of a page that is drawn.
+
+    What is asked of its cells is answered from there; all else, and what a notebook of more than MOST_OF_NOTEBOOK runs
+    is asked, is passed on to `reader`. `known`: all runs of the store as they stand, where somebody has them.
+    """
+
+    def __init__(self, reader: RunReader, notebook: str, known: Sequence[RunRecord] | None = None) -> None:
+        super().__init__(reader.tracking_uri)
+        self.reader, self.notebook = reader, notebook
+        self._all: list[RunRecord] | None = None
+        if known is not None:
+            self._all = [run for run in known if run.notebook == notebook and names.TAG_TRIAL not in run.tags][
+                :MOST_OF_NOTEBOOK
+            ]
+
+    def run(self, run_id: str) -> RunRecord:
+        return self.reader.run(run_id)
+
+    def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
+        return self.reader.curves(run_id, metrics)
+
+    def runs(
+        self,
+        *,
+        notebook: str | None = None,
+        cell: str | None = None,
+        config_hash: str | None = None,
+        where: str = "",
+        limit: int = 100,
+        order_by: Sequence[str] = NEWEST_FIRST,
+    ) -> list[RunRecord]:
+        if notebook == self.notebook and not where and tuple(order_by) == NEWEST_FIRST:
+            if self._all is None:
+                self._all = self.reader.runs(
+                    notebook=notebook, where=f"tags.`{names.TAG_TRIAL}` IS NULL", limit=MOST_OF_NOTEBOOK
+                )
+            if len(self._all) < MOST_OF_NOTEBOOK:
+                return [record for record in self._all if self._is_of(record, cell, config_hash)][:limit]
+        return self.reader.runs(
+            notebook=notebook, cell=cell, config_hash=config_hash, where=where, limit=limit, order_by=order_by
+        )
+
+    @staticmethod
+    def _is_of(record: RunRecord, cell: str | None, config_hash: str | None) -> bool:
+        return cell in (None, record.cell) and config_hash in (None, record.tags.get(names.TAG_CONFIG_HASH))

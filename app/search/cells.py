@@ -1,0 +1,119 @@
+"""A search cell of a notebook, live while its search is."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.navigation import SEARCH
+from scalebook.app.search import data, widgets
+from scalebook.app.search.data import BestTrial, SearchView
+from scalebook.app.shared import dialogs, notes
+from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.widgets import turn_better
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.data_paths import data_path_problems
+from scalebook.training.experiments.search.definition import read_search, search_problems
+from scalebook.training.jobs.gpu_problems import machines_of
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import SearchCell
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search import search_requests
+
+EVERY_S = 1.0
+
+
+def show_search(stored: Stored, index: int, cell: SearchCell) -> bool:
+    """The card; drawn every second while the search runs, and once more, with the page, when it has ended.
+
+    Returns whether it goes on.
+    """
+    search = _found(stored, cell)
+    live = search is not None and search.live
+    with st.container(border=True, key=f"cell-search-{cell.name}"):
+        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, search if not live else None, live)
+    return live
+
+
+def _found(stored: Stored, cell: SearchCell) -> SearchView | None:
+    return data.of_cell(resources.workspace(), stored.path.name, cell.name)
+
+
+def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | None, was_live: bool) -> None:
+    if was_live:
+        search = _found(stored, cell)
+        if search is None or not search.live:
+            st.rerun()  # the page stops looking every second
+    description = resources.description()
+    base = data.base_of(stored.notebook, cell.body)
+    problems = [problem for problem in search_problems(cell.body, base, description) if problem.severity == "error"]
+    if not problems and not was_live:
+        machines = machines_of(resources.workspace())
+        problems = search_requests.lacking_gpus(read_search(cell.body, base, description), description, machines)
+    stale = data.stale(search, cell.body, base, description) if search is not None and not problems else ""
+    told = [*problems, *data_path_problems(base or cell.body.get("config") or {}, description)]
+    intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
+    if turned(stored, cell, base or cell.body.get("config") or {}):
+        st.rerun()
+    if intent is None:
+        return
+    clicked = f"{intent}-{cell.name}"
+    if intent == "delete":
+        dialogs.confirm_delete(stored, index, "search", cell.name, "Its trials stay in MLflow and on the Search page.")
+    if intent == "edit":
+        state.clicks().mark_handled(clicked)
+        st.switch_page(SEARCH.script, query_params={"notebook": stored.path.stem, "cell": cell.name})
+    if intent == "open" and search is not None:
+        state.clicks().mark_handled(clicked)
+        st.switch_page(SEARCH.script, query_params={"search": search.id})
+    state.clicks().mark_handled(clicked, done=_act(intent, stored, index, cell, search))
+    st.rerun()
+
+
+def turned(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
+    """Where it is a guess what is better of an objective, that and a button; turned, it is another search. Whether it
+    has been turned."""
+    for name in data.without_goal(cell.body):
+        key = f"better-{cell.name}-{name}"
+        if goal := turn_better(name, data.better(name, config, ()), key, stored.stamp):
+            body = data.turned(cell.body, name, goal)
+            done = write(stored, partial(edit.put_search, name=cell.name, body=body))
+            state.clicks().mark_handled(key, done=done is not None)
+            return done is not None
+    return False
+
+
+def _best(search: SearchView | None) -> BestTrial | None:
+    """Value and point of the best trial so far; None before there is one."""
+    if search is None or not search.done:
+        return None
+    try:
+        spec = resources.search_spec(search.folder)
+    except ConfigError:
+        return None  # the search is of classes that are gone; its own page says so
+    return data.best_of(resources.search_records(search.folder), spec, resources.reader())
+
+
+def _act(intent: str, stored: Stored, index: int, cell: SearchCell, search: SearchView | None) -> bool:
+    """Whether it has been done."""
+    if intent in ("run", "resume"):
+        return _run(stored, cell)
+    if intent == "stop" and search is not None:
+        search_requests.stop(search.folder)
+        state.say(f"Asked {cell.name} to stop.", ":material/stop:")
+    else:
+        notes.place(intent, stored, index)
+    return True
+
+
+def _run(stored: Stored, cell: SearchCell) -> bool:
+    """Start it, or go on with the study that has the same identity, with the budget that the cell says now."""
+    try:
+        data.run(resources.workspace(), stored, cell, resources.description())
+    except ConfigError as error:
+        state.say(str(error), ":material/error:")
+        return False
+    state.say(f"Started {cell.name}.", ":material/play_arrow:")
+    return True

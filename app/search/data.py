@@ -1,0 +1,297 @@
+"""Searches as the pages show them: how they stand, what they are to find, and what becomes of the best trial."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.app.search import trial_data
+from scalebook.app.shared.words import figure, plain, plural, spoken
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.classes import mapping
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.point import resolve
+from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import Notebook, SearchCell
+from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search import search_requests
+from scalebook.training.search.search_folder import (
+    SearchFolder,
+    SearchProgress,
+    SearchRequest,
+    SearchResult,
+    State,
+    all_searches,
+    standing,
+)
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking import directions
+from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
+
+Body = dict[str, Any]
+"""What a search cell says."""
+
+
+def better(name: str, config: Mapping[str, Any], runs: Sequence[RunRecord]) -> Direction:
+    """What is better of an objective that says nothing of it."""
+    return directions.of_runs(name, None, [run.tags for run in runs], [config])
+
+
+def objectives(body: Mapping[str, Any]) -> list[str]:
+    """One name or two; a body by hand may say anything, and may name the goal: `{val/iou: max}`."""
+    named = body.get("objective")
+    items = named if isinstance(named, list | tuple) else [named]
+    return [str(next(iter(item), "") if isinstance(item, Mapping) else item) for item in items if item]
+
+
+def goal_of(body: Mapping[str, Any], name: str) -> Goal | None:
+    """What the body says is better of one of its objectives."""
+    written = body.get("objective")
+    items = written if isinstance(written, list | tuple) else [written]
+    return next((told[1] for item in items if (told := directions.named(item)) and told[0] == name), None)
+
+
+def without_goal(body: Mapping[str, Any]) -> list[str]:
+    """The metrics among its objectives of which the body does not say what is better."""
+    return [name for name in objectives(body) if name not in AMOUNTS and goal_of(body, name) is None]
+
+
+def turned(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
+    """The body with a person's word on what is better of one of its objectives."""
+    written = body.get("objective")
+    items = written if isinstance(written, list | tuple) else [written]
+    names = objectives(body)
+    items = [directions.written(name, goal) if said == name else item for said, item in zip(names, items, strict=True)]
+    return {**body, "objective": items[0] if len(items) == 1 else items}
+
+
+LIVE: Final = ("running", "stopping", "waiting")
+NOT_DRIVEN: Final = "Its process has ended. Press Resume: no finished trial is lost or repeated."
+
+
+@dataclass(frozen=True)
+class BestTrial:
+    """The best trial so far in words: its value, its point."""
+
+    value: str
+    point: str
+    is_own: bool = False
+    """Its objective is not computed from all workers' data together."""
+
+
+@dataclass(frozen=True)
+class SearchView:
+    """One search as it stands. `state` is one of SearchFolder.state's."""
+
+    folder: SearchFolder
+    request: SearchRequest
+    state: State
+    body: Body
+    progress: SearchProgress | None
+    result: SearchResult | None
+    broken: str = ""
+    """What is wrong with its records; then `body` may be empty."""
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def name(self) -> str:
+        return self.request.name
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+    @property
+    def standing(self) -> str:
+        """Its state in words, with how many trials failed of a search that finished."""
+        return standing(self.state, self.result, self.progress)
+
+    @property
+    def colour(self) -> str:
+        """The style sheet's word for how it stands: a finished search of which trials failed is not green."""
+        return self.state if self.standing == self.state else "partly"
+
+    @property
+    def trials(self) -> int:
+        """How many were asked for."""
+        trials = self.body.get("trials")
+        return trials if isinstance(trials, int) else (self.progress.trials if self.progress else 0)
+
+    @property
+    def done(self) -> int:
+        return self.progress.done if self.progress else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has done all that was asked for."""
+        return self.state == "finished" and self.done >= self.trials
+
+    @property
+    def objective(self) -> str:
+        """The first one."""
+        return next(iter(objectives(self.body)), "")
+
+    @property
+    def best(self) -> str:
+        """The best value so far, "" where there is none yet."""
+        return figure(self.progress.best) if self.progress else ""
+
+    @property
+    def fraction(self) -> float:
+        return min(1.0, self.done / self.trials) if self.trials else 0.0
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not go on, and what to do; "" where nothing is wrong."""
+        if self.broken:
+            return self.broken
+        if self.state == "interrupted":
+            return NOT_DRIVEN
+        if self.result is None or not self.result.cause or self.state == "finished":
+            return ""
+        return f"{self.result.cause.rstrip('.')}. {self.result.advice}".strip()
+
+
+def view(folder: SearchFolder) -> SearchView:
+    """Read from its folder; a few small files. Broken where its request cannot be read."""
+    body, broken = {}, ""
+    try:
+        body = folder.body()
+    except BrokenRecord as error:
+        broken = str(error)
+    return SearchView(
+        folder=folder,
+        request=folder.request(),
+        state=folder.state(),
+        body=body,
+        progress=folder.progress(),
+        result=folder.result(),
+        broken=broken,
+    )
+
+
+def views(workspace: Workspace, most: int) -> list[SearchView]:
+    """The newest `most` of the workspace, the newest first."""
+    return [view(search) for search in all_searches(workspace)[:most]]
+
+
+def find(workspace: Workspace, search_id: str) -> SearchView | None:
+    """The search with this id (or a beginning of it); None where there is none, or several."""
+    try:
+        return view(search_requests.find(workspace, search_id))
+    except ConfigError:
+        return None
+
+
+def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchView | None:
+    """The newest search of a cell; `notebook` is the file's name."""
+    folder = search_requests.of_cell(workspace, notebook, cell)
+    return view(folder) if folder else None
+
+
+def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The config of the experiment that a search cell names; None where it names none, or one that is gone."""
+    experiment = notebook.experiment(str(body.get("experiment", "")))
+    return experiment.config if experiment else None
+
+
+def stale(search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> str:
+    """As `launch.stale`."""
+    asked = search.folder.request()
+    return search_requests.stale(asked.identity, asked.modules, body, base, description)
+
+
+def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:
+    """Start the cell's search, or go on with it. ConfigError where the cell has a mistake."""
+    return search_requests.start(
+        workspace,
+        cell.body,
+        base_of(stored.notebook, cell.body),
+        name=cell.name,
+        notebook=stored.path.name,
+        cell=cell.name,
+        description=description,
+        recorded=claim_locks.tags(stored.notebook, cell.name, description),
+    )
+
+
+def best_of(records: Sequence[TrialRecord], spec: SearchSpec, reader: RunReader) -> BestTrial | None:
+    """The best trial so far in words; None where none has finished."""
+    record = trial_data.best(records, spec)
+    if record is None:
+        return None
+    own = spec.objectives[0].name in trial_data.own(record, spec, reader)
+    return BestTrial(trial_data.reached(record, spec), trial_data.words(record, spec), own)
+
+
+def space_words(body: Mapping[str, Any]) -> str:
+    """`batch size 16 ... 1,024 × learning rate 0.001 ... 1 (linear per 256)`; for a body that may have mistakes."""
+    parts = []
+    for name, row in mapping(body.get("space")).items():
+        range_ = mapping(row)
+        kind, values = next(((kind, value) for kind, value in range_.items() if isinstance(value, list)), ("", []))
+        listed = kind in ("values", "grid")
+        words = (
+            ", ".join(_short(value) for value in values) if listed else " … ".join(_short(value) for value in values)
+        )
+        rule = range_.get("rule")
+        parts.append(f"{spoken(name)} {words}" + (f" ({rule} per {range_.get('per', 256)})" if rule else ""))
+    return " × ".join(parts) or "nothing yet"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(value.get("class_path", value)).rsplit(".", 1)[-1]
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else plain(value)
+
+
+def scaling_words(body: Mapping[str, Any]) -> str:
+    """Always said, because a batch size means nothing without it."""
+    return "weak scaling: batch of each worker" if body.get("scaling") == "weak" else "strong scaling: global batch"
+
+
+def budget_words(body: Mapping[str, Any]) -> list[str]:
+    """`30 trials × 3 seeds`, `TPE`, `median pruner`, `20 s a run`, `exclusive`."""
+    trials, seeds = body.get("trials", 100), body.get("seeds", 1)
+    sampler_ = body.get("sampler", "tpe")
+    sampler = next(iter(sampler_), "tpe") if isinstance(sampler_, Mapping) else str(sampler_)
+    words = [plural(trials, "trial") if isinstance(trials, int) else "", sampler.upper()
+             if sampler in ("tpe", "qmc", "gp") else sampler]  # fmt: skip
+    if isinstance(seeds, int) and seeds > 1:
+        words[0] += f" × {plural(seeds, 'seed')}"
+    if body.get("pruner", "none") != "none":
+        words.append(f"{body['pruner']} pruner")
+    if body.get("seconds_per_trial"):
+        words.append(f"{body['seconds_per_trial']:g} s a run")
+    if body.get("exclusive"):
+        words.append("exclusive")
+    return [word for word in words if word]
+
+
+def with_best(
+    notebook: Notebook, search: SearchView, record: TrialRecord, spec: SearchSpec, description: Description
+) -> tuple[Notebook, str]:
+    """The notebook with an experiment cell of the trial's config below the search's cell; returns its name, too.
+
+    ConfigError where the point cannot be resolved.
+    """
+    config = resolve(spec, record.point, description)
+    name = edit.unique_name(notebook, f"{search.name}-best")
+    at, repeats = None, max(1, spec.seeds)
+    for index, cell in enumerate(notebook.cells):
+        if isinstance(cell, SearchCell) and cell.name == search.request.cell:
+            at = index + 1
+            base = notebook.experiment(str(cell.body.get("experiment", "")))
+            repeats = base.repeats if base else repeats
+    reached = ", ".join(
+        f"{objective.name} {trial_data.reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)
+    )
+    remark = f"Begun from trial {record.number} of {search.name}: {reached} at {trial_data.words(record, spec)}"
+    return edit.put_experiment(notebook, name, config, repeats, at=at, remark=remark), name

@@ -1,0 +1,202 @@
+"""The learning curves of all trials, by samples, so that batch sizes and strategies are compared fairly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from scalebook.app.search import looks, trial_data
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.search.map.landscape import range_of, value
+from scalebook.training.search.map.shades import Shades
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking.curves import thin
+
+READING = (
+    "One line per trial: the darker, the better its final value. Pruned trials end early. Outliers are drawn "
+    "along the edge. Click the mark at the end of a curve to open its trial."
+)
+READING_DARK = READING.replace("darker", "brighter")
+BUCKETS = 8  # of shade; the trials of one are one trace, because a thousand traces are slow
+POINTS = 48  # of one trial's curve; with a thousand trials more cannot be seen
+HEIGHT = 470
+FLATTENED = 8
+FAR = 20
+
+
+def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
+    """The learning curves of all trials; None while no trial has logged anything."""
+    known = [record for record in records if record.curve]
+    if not known:
+        return None
+    shades = range_of(records, spec)
+    figure = looks.figure(dark, HEIGHT)
+    frame = _frame_of(known, spec)
+    given_up = [record for record in known if record.state in ("pruned", "infeasible", "failed")]
+    if given_up:
+        figure.add_trace(_lines(given_up, frame, looks.dim(dark), "not finished", 0.4, legend=False))
+    finished = [record for record in known if record.state == "finished"]
+    for bucket, mine in _buckets(finished, shades):
+        colour = looks.shade((bucket + 0.5) / BUCKETS, dark)
+        figure.add_trace(_lines(mine, frame, colour, "finished", 0.75, legend=False))
+    for state in ("running",):
+        mine = [record for record in known if record.state == state]
+        if mine:
+            figure.add_trace(
+                _lines(mine, frame, looks.LOOKS[state].colour(dark), "running", 1.0, legend=True, width=1.6)
+            )
+    _ends(figure, known, frame, spec, dark)
+    _highlight(figure, known, frame, spec, dark)
+    _axes(figure, frame, spec, shades, dark)
+    return figure
+
+
+def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tuple[int, list[TrialRecord]]]:
+    """The worst first, so that the best are drawn on top."""
+    if shades is None:
+        return []
+    by_bucket: dict[int, list[TrialRecord]] = {}
+    values = [known if (known := value(record)) is not None else shades.worst for record in finished]
+    for record, shade in zip(finished, shades.of(values), strict=True):
+        by_bucket.setdefault(min(int(shade * BUCKETS), BUCKETS - 1), []).append(record)
+    return sorted(by_bucket.items())
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The range of values that the chart tells apart. Curves beyond it run along the edge, so that they do not flatten
+    the others."""
+
+    low: float
+    high: float
+    log: bool
+
+    def within(self, values: Sequence[float]) -> NDArray[np.float64]:
+        return np.clip(np.asarray(values, dtype=np.float64), self.low, self.high)
+
+
+def _frame_of(known: Sequence[TrialRecord], spec: SearchSpec) -> Frame:
+    """All values but the worst 3 %; where these, or trials that are far worse than most, would flatten the others to
+    less than a part in FLATTENED of the height, the values of the other trials alone."""
+    sign = 1 if spec.objectives[0].lower else -1
+    curves = [np.array([sign * each for _, each in record.curve if np.isfinite(each)]) for record in known]
+    curves = [curve for curve in curves if len(curve)]
+    if not curves:
+        return Frame(-np.inf, np.inf, False)
+    best, worst = _ends_of(curves, "linear")
+    inner = _ends_of(_without_far_worse(curves), "lower")[1]
+    if worst - best > FLATTENED * (inner - best) > 0:
+        worst = inner
+    low, high = sorted((sign * best, sign * worst))
+    return Frame(low, high, low > 0 and high / low > 8)
+
+
+def _ends_of(curves: Sequence[NDArray[np.float64]], method: Literal["linear", "lower"]) -> tuple[float, float]:
+    """Of curves of which less is better, the best value and the one that 97 % do not exceed."""
+    values = np.concatenate(curves)
+    return float(values.min()), float(np.quantile(values, 0.97, method=method))
+
+
+def _without_far_worse(curves: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """The curves whose own best is not FAR times as far beyond the median of all as that is from the best of all."""
+    bests = np.array([curve.min() for curve in curves])
+    middle = float(np.quantile(bests, 0.5, method="lower"))
+    fence = middle + FAR * (middle - float(bests.min()))
+    return [curve for curve, best in zip(curves, bests, strict=True) if best <= fence]
+
+
+def _lines(
+    mine: Sequence[TrialRecord],
+    frame: Frame,
+    colour: str,
+    name: str,
+    opacity: float,
+    *,
+    legend: bool,
+    width: float = 1.0,
+) -> go.Scatter:
+    """One trace for many curves: a gap (NaN) after each."""
+    x: list[float] = []
+    y: list[float] = []
+    custom: list[tuple[float, float]] = []
+    for record in mine:
+        xs, ys = thin([float(at) for at, _ in record.curve], [each for _, each in record.curve], POINTS)
+        x += [*xs, np.nan]
+        y += [*ys, np.nan]
+        custom += [(record.number, value) for value in (*ys, np.nan)]
+    return go.Scatter(
+        x=np.array(x, dtype=np.float32),
+        y=frame.within(y).astype(np.float32),
+        customdata=np.array(custom, dtype=np.float32),
+        mode="lines",
+        name=name,
+        showlegend=legend,
+        line={"color": colour, "width": width},
+        opacity=opacity,
+        hovertemplate="trial %{customdata[0]:d}: %{customdata[1]:.4g} after %{x:,} samples<extra></extra>",
+    )
+
+
+def _ends(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
+    """A mark at the end of each curve that was stopped early or failed, of the kind that the map uses."""
+    for state, name in (("finished", "finished"), ("pruned", "pruned"), ("diverged", "diverged"), ("failed", "failed")):
+        mine = [record for record in known if (record.failure if state == "diverged" else record.state) == state]
+        mine = [record for record in mine if np.isfinite(record.curve[-1][1])]
+        if mine:
+            figure.add_trace(
+                go.Scatter(
+                    x=np.array([record.curve[-1][0] for record in mine], dtype=np.float32),
+                    y=frame.within([record.curve[-1][1] for record in mine]).astype(np.float32),
+                    mode="markers",
+                    name=looks.LOOKS[name].word,
+                    showlegend=name != "finished",  # each stands at the end of its line
+                    marker={**looks.marker(name, dark, 5.5), "opacity": 0.8},
+                    text=[trial_data.hover(record, spec) for record in mine],
+                    customdata=[record.number for record in mine],
+                    hovertemplate="%{text}<extra></extra>",
+                )
+            )
+
+
+def _highlight(figure: go.Figure, known: Sequence[TrialRecord], frame: Frame, spec: SearchSpec, dark: bool) -> None:
+    winner = trial_data.best(known, spec)
+    if winner is None:
+        return
+    x, y = thin([float(at) for at, _ in winner.curve], [each for _, each in winner.curve], 4 * POINTS)
+    common = {
+        "x": np.array(x, dtype=np.float32),
+        "y": frame.within(y).astype(np.float32),
+        "mode": "lines",
+        "hoverinfo": "skip",
+    }
+    figure.add_trace(go.Scatter(**common, showlegend=False, line={"color": looks.ground(dark), "width": 6}))
+    figure.add_trace(
+        go.Scatter(
+            **common,
+            name=f"best: trial {winner.number}, {trial_data.words(winner, spec)}",
+            line={"color": "#dd7a1b" if not dark else "#f2a24f", "width": 3},
+        )
+    )
+
+
+def _axes(figure: go.Figure, frame: Frame, spec: SearchSpec, shades: Shades | None, dark: bool) -> None:
+    name, low, high = spec.objectives[0].name, frame.low, frame.high
+    if frame.log:
+        figure.update_yaxes(**looks.log_axis(low / 1.08, high * 1.1))
+    elif low < high < np.inf:
+        room = 0.05 * (high - low)
+        figure.update_yaxes(range=[low - room, high + room])
+    curve_of = name if name not in ("seconds", "samples", "updates") else "metric"
+    figure.update_xaxes(title_text="samples", rangemode="tozero")
+    figure.update_yaxes(title_text=curve_of)
+    if shades is not None:
+        figure.add_trace(  # only for its colour bar
+            go.Scatter(
+                x=[None], y=[None], mode="markers", showlegend=False, hoverinfo="skip",
+                marker={"color": [0.5], "coloraxis": "coloraxis"},
+            )
+        )  # fmt: skip
+        figure.update_layout(coloraxis=looks.colour_axis(shades, f"{name} at the end", dark))

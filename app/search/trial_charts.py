@@ -1,0 +1,321 @@
+"""Charts of trials: the best so far, the share of each dimension, two objectives, and parallel coordinates."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from scalebook.app.search import looks, trial_data
+from scalebook.app.shared import charts
+from scalebook.app.shared.words import spoken
+from scalebook.training.experiments.search.space import Dimension
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.search.map.landscape import KINDS, kind, range_of, value
+from scalebook.training.search.map.scales import can_be_axis, scale
+from scalebook.training.search.map.shades import LOG_RATIO
+from scalebook.training.search.study.trials import TrialRecord
+
+PROGRESS_READING = (
+    "One mark per trial; the line is the best value so far. Marks along the edge could not run, or are worse "
+    "than the range shown. Click a mark to open its trial."
+)
+BEYOND = 0.06  # share of the height beyond the worst value shown, where trials without a value stand
+
+
+def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, height: int = 230) -> go.Figure | None:
+    """How the best value fell, against the trials' numbers, by the first objective; None before the first trial has
+    ended."""
+    objective = spec.objectives[0]
+    shades = range_of(records, spec)
+    ended = [record for record in records if record.state not in ("waiting", "running")]
+    if not ended:
+        return None
+    low, high = (shades.best, shades.worst) if shades else (0.0, 1.0)
+    log = bool(shades and shades.log)
+    floor, edge = _ends(low, high, log)
+    figure = looks.figure(dark, height)
+    for name in KINDS:
+        mine = [record for record in ended if kind(record) == name]
+        if mine:
+            figure.add_trace(_marks(name, mine, spec, (floor, edge), dark))
+    figure.add_trace(_best(ended, spec, (floor, edge), dark))
+    last = max(record.number for record in ended)
+    figure.update_xaxes(title_text="trial", range=[-0.012 * last - 0.5, 1.012 * last + 0.5])
+    ends = sorted((floor, edge * (edge / floor) ** BEYOND if log else edge + (edge - floor) * BEYOND))
+    figure.update_yaxes(title_text=objective.name, **(looks.log_axis(*ends) if log else {"range": ends}))
+    return figure
+
+
+def _ends(best: float, worst: float, log: bool) -> tuple[float, float]:
+    """The ends of the axis: a little beyond the best value, and beyond the worst one that is told apart."""
+    if log:
+        room = (worst / best) ** 0.08
+        return best / room, worst * room
+    room = 0.08 * (worst - best) or 0.08 * abs(best) or 1.0
+    return best - room, worst + room
+
+
+def _marks(
+    name: str, mine: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool
+) -> go.Scatter:
+    low, high = sorted(ends)
+    edge = ends[1]
+    heights = []
+    for record in mine:
+        known = (
+            value(record)
+            if name == "finished"
+            else (record.curve[-1][1] if name == "pruned" and record.curve else None)
+        )
+        heights.append(edge if known is None or not np.isfinite(known) else min(max(known, low), high))
+    small = len(mine) > 300
+    return go.Scatter(
+        x=[record.number for record in mine],
+        y=heights,
+        mode="markers",
+        name=looks.LOOKS[name].word,
+        marker={**looks.marker(name, dark, 5 if small else 6.5), "opacity": 0.7},
+        text=[trial_data.hover(record, spec) for record in mine],
+        customdata=[record.number for record in mine],
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _best(ended: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, float], dark: bool) -> go.Scatter:
+    """The line of the best value so far, within the ends of the axis."""
+    lower = spec.objectives[0].lower
+    x: list[int] = []
+    y: list[float] = []
+    for record in sorted(ended, key=lambda each: each.number):
+        known = value(record)
+        if known is not None and (not y or (known < y[-1] if lower else known > y[-1])):
+            x.append(record.number)
+            y.append(known)
+    if x:
+        x.append(max(record.number for record in ended))
+        y.append(y[-1])
+    low, high = sorted(ends)
+    return go.Scatter(
+        x=x, y=[min(max(best, low), high) for best in y], mode="lines", name="best so far", hoverinfo="skip",
+        line={"shape": "hv", "color": charts.PALETTE[0] if not dark else "#5cc3c6", "width": 2.2},
+    )  # fmt: skip
+
+
+IMPORTANCE_READING = (
+    "How much each dimension decides whether a trial is among the best tenth (PED-ANOVA; the shares add up to "
+    "1). A dimension that the search has narrowed down looks less important than it is."
+)
+
+
+def importance(shares: Mapping[str, float], dark: bool) -> go.Figure:
+    """Which dimension decides whether a trial is a good one: bars, the largest on top."""
+    names = list(shares)[::-1]
+    figure = looks.figure(dark, 92 + 44 * len(names))
+    figure.add_trace(
+        go.Bar(
+            x=[shares[name] for name in names],
+            y=[spoken(name) for name in names],
+            orientation="h",
+            marker={"color": charts.PALETTE[0], "cornerradius": 3},
+            text=[f"{shares[name]:.0%}" if shares[name] >= 0.005 else "<1%" for name in names],
+            textposition="outside",
+            textfont={"color": looks.ink(dark)},
+            cliponaxis=False,
+            hoverinfo="skip",
+        )
+    )
+    top = max(shares.values(), default=1.0)
+    figure.update_xaxes(title_text="share", range=[0, min(1.0, top) * 1.12], tickformat=".0%")
+    figure.update_yaxes(tickfont={"size": 13, "color": looks.ink(dark)}, ticklabelstandoff=8)
+    figure.update_layout(showlegend=False)
+    return figure
+
+
+PARETO_HEIGHT = 470
+
+
+def pareto_reading(spec: SearchSpec) -> str:
+    """One line; with one objective the seconds stand beside it as information."""
+    if len(spec.objectives) > 1:
+        return (
+            "The line is the Pareto front: no other trial is better in both. Dim dots are dominated. Click a dot "
+            "to open its trial."
+        )
+    alone = "" if spec.exclusive or spec.is_simulated else " Trials ran side by side and slowed each other down."
+    return (
+        "Quality by the seconds that a trial took. The line is the Pareto front; the search optimizes quality "
+        f"only.{alone} Click a dot to open its trial."
+    )
+
+
+def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
+    """The chart of quality against cost; None before the first trial with both figures."""
+    placed = [(at, record) for record in records if (at := _place(record, spec)) is not None]
+    if not placed:
+        return None
+    front = _front(placed, spec)
+    numbers = {record.number for _, record in front}
+    rest = [pair for pair in placed if pair[1].number not in numbers]
+    figure = looks.figure(dark, PARETO_HEIGHT)
+    figure.add_trace(_dots(rest, spec, dark, "dominated", looks.dim(dark), 6.5, 0.4))
+    x, y = [at[0] for at, _ in front], [at[1] for at, _ in front]
+    accent = "#0b6e75" if not dark else "#5cc3c6"
+    figure.add_trace(
+        go.Scatter(
+            x=x, y=y, mode="lines", showlegend=False, hoverinfo="skip",
+            line={"shape": "hv" if _lower(spec)[0] else "vh", "color": accent, "width": 2},
+        )
+    )  # fmt: skip
+    figure.add_trace(_dots(front, spec, dark, "front", accent, 10, 1.0))
+    for update, name, values in (
+        (figure.update_xaxes, _names(spec)[0], [at[0] for at, _ in placed]),
+        (figure.update_yaxes, _names(spec)[1], [at[1] for at, _ in placed]),
+    ):
+        update(title_text=name, **_range(values))
+    return figure
+
+
+def _names(spec: SearchSpec) -> tuple[str, str]:
+    """The names of the two axes: the cost across, the quality upwards."""
+    cost = spec.objectives[1].name if len(spec.objectives) > 1 else "seconds"
+    return trial_data.amount(spec, cost), trial_data.amount(spec, spec.objectives[0].name)
+
+
+def _lower(spec: SearchSpec) -> tuple[bool, bool]:
+    return (spec.objectives[1].lower if len(spec.objectives) > 1 else True, spec.objectives[0].lower)
+
+
+def _place(record: TrialRecord, spec: SearchSpec) -> tuple[float, float] | None:
+    first = value(record)
+    second = value(record, 1) if len(spec.objectives) > 1 else record.seconds
+    return None if first is None or second is None else (second, first)
+
+
+Placed = tuple[tuple[float, float], TrialRecord]
+
+
+def _front(known: Sequence[Placed], spec: SearchSpec) -> list[Placed]:
+    """The trials that none betters in both, from the cheapest to the dearest."""
+    across, up = _lower(spec)
+    ranked = sorted(known, key=lambda pair: (pair[0][0] if across else -pair[0][0], pair[0][1] if up else -pair[0][1]))
+    front: list[Placed] = []
+    for pair in ranked:
+        if not front or (pair[0][1] < front[-1][0][1] if up else pair[0][1] > front[-1][0][1]):
+            front.append(pair)
+    return front
+
+
+def _dots(
+    mine: Sequence[Placed], spec: SearchSpec, dark: bool, name: str, colour: str, size: float, opacity: float
+) -> go.Scatter:
+    return go.Scatter(
+        x=[at[0] for at, _ in mine],
+        y=[at[1] for at, _ in mine],
+        mode="markers",
+        name=name,
+        marker={"size": size, "color": colour, "opacity": opacity, "line": {"width": 0.7, "color": looks.ground(dark)}},
+        text=[trial_data.hover(record, spec) for _, record in mine],
+        customdata=[record.number for _, record in mine],
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _range(values: Sequence[float]) -> dict[str, object]:
+    """An axis range that contains all values; logarithmic where they span much, so that the worst do not flatten the
+    rest."""
+    low, high = min(values), max(values)
+    if low == high:
+        return {}
+    if low > 0 and high / low >= LOG_RATIO:
+        room = (high / low) ** 0.08
+        return looks.log_axis(low / room, high * room)
+    room = 0.08 * (high - low)
+    return {"range": [low - room, high + room]}
+
+
+PARALLEL_READING = (
+    "One line per trial, through its value on every axis, coloured from good to bad. Drag along an axis to "
+    "filter; drag an axis name to move it."
+)
+PARALLEL_HEIGHT = 470
+MISSING = -0.12  # where lines end that have no value on an axis
+ASIDE = 0.025  # of an axis
+BAD = -0.14  # the colour of trials that could not run, beyond the worst shade: what is drawn first lies below
+BAD_COLOURS = ("#e3c3d6", "#573f50")  # those of a diverged trial, dim: there may be hundreds
+
+
+def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Figure | None:
+    """An axis for each dimension, a line for each finished or infeasible trial, coloured by its value; the latter end
+    above or below the last axis. None before the first of them."""
+    shades = range_of(records, spec)
+    known = [record for record in records if value(record) is not None or record.state == "infeasible"]
+    if not known or shades is None:
+        return None
+    worst_first = sorted(known, key=lambda record: -1.0 if (v := value(record)) is None else float(shades.of([v])[0]))
+    position = np.array(
+        [MISSING if (v := value(record)) is None else float(shades.of([v])[0]) for record in worst_first],
+        dtype=np.float32,
+    )
+    colour = np.where(position == MISSING, BAD, position)
+    axes = [_axis(dimension, worst_first, spec) for dimension in spec.space] + [_values(position, spec, shades.ticks())]
+    figure = looks.figure(dark, PARALLEL_HEIGHT)
+    scale_to = [((at - BAD) / (1 - BAD), each) for at, each in looks.colorscale(dark)]
+    bad, border = BAD_COLOURS[dark], scale_to[0][0] - 0.001
+    figure.add_trace(
+        go.Parcoords(
+            dimensions=axes,
+            line={
+                "color": colour.astype(np.float32), "cmin": BAD, "cmax": 1,
+                "colorscale": [(0, bad), (border, bad), *scale_to],
+            },
+            labelfont={"size": 12.5, "color": looks.ink(dark)},
+            tickfont={"size": 11.5, "color": looks.ink(dark)},
+            rangefont={"size": 1, "color": "rgba(0,0,0,0)"},
+            unselected={"line": {"color": looks.dim(dark), "opacity": 0.06}},
+        )
+    )  # fmt: skip
+    figure.update_layout(margin={"l": 70, "r": 80, "t": 66, "b": 18})
+    return figure
+
+
+def _axis(dimension: Dimension, mine: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, object]:
+    name = spec.called(dimension.name.rsplit(".", 1)[-1])
+    if can_be_axis(dimension):
+        along = scale(dimension)
+        at = [
+            along.position(record.point[dimension.name]) if dimension.name in record.point else MISSING
+            for record in mine
+        ]
+        ticks = along.ticks()
+    else:
+        labels = list(dict.fromkeys(dimension.label(each) for each in dimension.choices)) or [
+            dimension.label(dimension.low)
+        ]
+        step = (1 - 2 * ASIDE) / max(len(labels) - 1, 1)
+        chosen = [
+            dimension.label(record.point[dimension.name]) if dimension.name in record.point else "" for record in mine
+        ]
+        at = [
+            ASIDE + labels.index(each) * step + _aside(record.number) if each in labels else MISSING
+            for record, each in zip(mine, chosen, strict=True)
+        ]
+        ticks = [(ASIDE + i * step, label) for i, label in enumerate(labels)]
+    return {
+        "label": name, "values": np.array(at, dtype=np.float32), "range": [min([-0.03, *at]), max([1.03, *at])],
+        "tickvals": [tick for tick, _ in ticks], "ticktext": [label for _, label in ticks],
+    }  # fmt: skip
+
+
+def _aside(number: int) -> float:
+    """Spreads the lines of one category a little, so that it shows how many there are; the same at every drawing."""
+    return ASIDE * (2 * (number * 0.618034 % 1.0) - 1)
+
+
+def _values(position: NDArray[np.float32], spec: SearchSpec, ticks: list[tuple[float, str]]) -> dict[str, object]:
+    infeasible = [(MISSING, "could not run")] if (position == MISSING).any() else []
+    marks = [*infeasible, *ticks]
+    return {
+        "label": spec.objectives[0].name, "values": position, "range": [MISSING if infeasible else -0.03, 1.03],
+        "tickvals": [mark for mark, _ in marks], "ticktext": [label for _, label in marks],
+    }  # fmt: skip

@@ -1,0 +1,357 @@
+"""Setting up a search without its widgets: the fields that it can vary, the body of the cell, what it would do, and its
+unfinished drafts."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from scalebook.app.runs import data as runs
+from scalebook.app.search import data as searches
+from scalebook.app.search.data import Body
+from scalebook.app.shared.drafts import Draft
+from scalebook.app.shared.words import plain, plural
+from scalebook.training.base.durations import duration
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import paths
+from scalebook.training.experiments.classes import mapping
+from scalebook.training.experiments.description import Description, Field
+from scalebook.training.experiments.search.cost import Cost
+from scalebook.training.experiments.search.keys import KEYS, without_defaults
+from scalebook.training.experiments.search.point import STRATEGIES, resolve, summary
+from scalebook.training.experiments.search.presets import preset_body
+from scalebook.training.experiments.search.space import Dimension, Kind
+from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
+from scalebook.training.experiments.workload import Workload, workload
+from scalebook.training.jobs.devices import NodeDevices
+from scalebook.training.jobs.gpu_problems import computes_on_gpus
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import Note, Notebook, SearchCell
+from scalebook.training.notebook.offered_metrics import offered
+from scalebook.training.tracking import directions
+from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
+
+Row = dict[str, Any]
+"""One dimension as the cell says it: `{"log_uniform": [0.001, 1.0], "rule": "linear", "per": 256}`."""
+KINDS: Final[dict[Kind, str]] = {
+    "log_uniform": "logarithmic",
+    "uniform": "linear",
+    "int": "whole numbers",
+    "powers_of_two": "powers of two",
+    "grid": "numbers",
+    "values": "choices",
+}
+BY_HANDLE: Final = (
+    "data.batch_size",
+    "optimizer.lr",
+    "trainer.strategy.workers",
+    "trainer.devices",
+    "trainer.max_time",
+)
+"""Paths for which there is a handle, or which a search itself sets."""
+
+
+@dataclass(frozen=True)
+class SearchField:
+    """Something that can be varied. `name` is how the cell calls it: a handle (`batch_size`) or a dotted path."""
+
+    name: str
+    title: str
+    present: Any
+    field: Field
+    """Type, bounds and choices of its values."""
+
+    @property
+    def label(self) -> str:
+        """Its entry in the list of fields, with the present value: `model.hidden  (now 64)`."""
+        shown = self.title if self.title == self.name else f"{self.title}, {self.name}"
+        return f"{shown}  (now {plain(self.present)})"
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """The kinds of range that suit it, the most useful one first."""
+        if self.name in ("batch_size",):
+            return ["powers_of_two", "int", "grid", "values"]
+        if self.name == "workers":
+            return ["values", "int", "powers_of_two"]
+        if self.field.type == "int":
+            return ["int", "powers_of_two", "grid", "values"]
+        if self.field.type == "float":
+            wide: list[Kind] = ["log_uniform", "uniform", "grid", "values"]
+            bounded = self.field.minimum is not None and self.field.maximum is not None
+            return ["uniform", "log_uniform", "grid", "values"] if bounded else wide
+        return ["values"]
+
+
+def search_fields(config: Mapping[str, Any], description: Description) -> list[SearchField]:
+    """All that can be varied in this config: the handles first, then every argument of every class it names."""
+    return [*_handles(config, description), *_paths(config, description)]
+
+
+def _handles(config: Mapping[str, Any], description: Description) -> list[SearchField]:
+    load = workload(config, description)
+    fields: list[SearchField] = []
+    if load.batch_per_worker is not None:
+        batch = Field("batch_size", "int", "Samples per batch.", minimum=1)
+        fields.append(SearchField("batch_size", "Batch size", load.batch_global, batch))
+    if load.learning_rate is not None:
+        rate = Field("learning_rate", "float", "Learning rate of the optimizer.", minimum=0, exclusive_minimum=True)
+        fields.append(SearchField("learning_rate", "Learning rate", load.learning_rate, rate))
+    words = [*STRATEGIES, *(strategy.class_path for strategy in description.strategies if strategy.source == "user")]
+    now = load.strategy if load.rule is None or load.strategy == "ddp" else load.rule.partition(",")[0]
+    fields.append(SearchField("strategy", "Strategy", now, Field("strategy", "enum", choices=words)))
+    workers = Field("workers", "int", "Processes that compute gradients.", minimum=1, maximum=1024)
+    return [*fields, SearchField("workers", "Workers", load.workers, workers)]
+
+
+def _paths(config: Mapping[str, Any], description: Description) -> Iterator[SearchField]:
+    for path, field in paths.fields(config, description):
+        if path not in BY_HANDLE and not (field.type == "json" and path.startswith("trainer.")):
+            yield SearchField(path, path, _now(config, path, field), field)
+
+
+def _now(config: Mapping[str, Any], path: str, field: Field) -> Any:
+    """What the config says at a path in which `init_args` is left out, or the field's default."""
+    value: Any = config
+    for key in path.split("."):
+        if isinstance(value, Mapping) and "class_path" in value:
+            value = mapping(value.get("init_args"))
+        if not isinstance(value, Mapping) or key not in value:
+            return field.default
+        value = value[key]
+    return value
+
+
+def kind_of(row: Mapping[str, Any]) -> Kind | None:
+    """The kind that a row names; None where it names none."""
+    return next((kind for kind in KINDS if kind in row), None)
+
+
+def first_row(field: SearchField, kind: Kind | None = None) -> Row:
+    """A range around what the config says now, as a beginning."""
+    kind = kind or field.kinds[0]
+    if kind == "values":
+        return {"values": _choices(field)}
+    now = field.present if isinstance(field.present, int | float) and not isinstance(field.present, bool) else 1
+    if kind == "powers_of_two":
+        middle = max(1, 2 ** round(math.log2(max(1, now))))
+        return {"powers_of_two": [max(1, middle // 8), middle * 8]}
+    if kind == "int":
+        return {"int": _inside(field.field, [max(1, int(now) // 4), max(4, int(now) * 4)])}
+    if kind == "grid":
+        whole = field.field.type == "int"
+        return {"grid": [int(now), int(now) * 2, int(now) * 4] if whole else [now / 10, now, now * 10]}
+    if kind == "log_uniform":
+        low, high = _inside(field.field, [_rounded(now / 30) or 1e-4, _rounded(now * 30) or 1.0])
+        return {"log_uniform": [low if low > 0 else high / 1000, high]}
+    return {"uniform": _inside(field.field, [0.0, _rounded(now * 2) or 1.0])}
+
+
+def _choices(field: SearchField) -> list[Any]:
+    described = field.field
+    if field.name == "strategy":
+        return ["single", "ddp", "async"]
+    if field.name == "workers":
+        return [1, 2]
+    if described.type == "bool":
+        return [True, False]
+    if described.type == "class":
+        few = [option for option in described.classes if described.group != "modules" or option.source == "user"]
+        return list(described.choices) or [option.class_path for option in few]  # not all of torch.nn
+    return list(described.choices) or [field.present]
+
+
+def _rounded(value: float) -> float:
+    """`value` to one digit: 0.0333 -> 0.03."""
+    return float(f"{value:.1g}")
+
+
+def _inside(field: Field, pair: Sequence[Any]) -> list[Any]:
+    low, high = pair
+    if field.minimum is not None:
+        low = max(low, type(low)(field.minimum))
+    if field.maximum is not None:
+        high = min(high, type(high)(field.maximum))
+    return [low, max(low, high)]
+
+
+RECENT_RUNS: Final = 5
+EXAMPLES: Final = (0.0, 0.5, 1.0)
+
+
+def begun(experiment: str, config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()) -> Body:
+    """A search over nothing yet. `runs` are those of the experiment."""
+    name = metrics(config, description, runs)[0]
+    return {
+        "experiment": experiment,
+        "objective": with_objectives([name], {name: searches.better(name, config, runs)}, config),
+        "scaling": "strong",
+        "space": {},
+        "sampler": "tpe",
+        "pruner": "none",
+        "trials": 30,
+        "seeds": 1,
+    }
+
+
+def with_preset(
+    body: Body,
+    name: str,
+    config: Mapping[str, Any],
+    description: Description,
+    machine: NodeDevices,
+    runs: Sequence[RunRecord] = (),
+) -> Body:
+    """What the preset says, for the same experiment, by the metric that `begun` takes."""
+    gpus = machine.together if computes_on_gpus(workload(config, description), [machine]) else 0
+    preset = preset_body(name, config, description, len(machine.cores), gpus)
+    new = begun("", config, description, runs)
+    if runs:
+        amounts = [item for item in searches.objectives(preset) if item in AMOUNTS]
+        preset["objective"] = [new["objective"], *amounts] if amounts else new["objective"]
+    kept: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
+    return tidy({**new, **preset, **kept, "preset": name})
+
+
+def tidy(body: Mapping[str, Any]) -> Body:
+    """The body with its keys in reading order and without those that say nothing; unknown keys stay, at the end."""
+    return without_defaults({key: body[key] for key in KEYS if key in body} | dict(body))
+
+
+def metrics(config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()) -> list[str]:
+    """What a trial can be judged by, the main metric of the experiment's `runs`, or of its model, first."""
+    return offered([config], runs, description)
+
+
+def with_objectives(said: Sequence[str], better: Mapping[str, Direction], config: Mapping[str, Any]) -> Any:
+    """What to write for the objectives `said`: with what is better of each in `better` where a person says it, or where
+    name and config alone tell something else."""
+    items = []
+    for name in said:
+        told = better.get(name)
+        alone = directions.of_runs(name, None, (), [config])
+        plain = told is None or (told.source != "said" and told.lower == alone.lower)
+        goal: Goal | None = None if plain or told is None else "min" if told.lower else "max"
+        items.append(directions.written(name, goal))
+    return items[0] if len(items) == 1 else items
+
+
+def recent(reader: RunReader, notebook: str, cell: str) -> list[RunRecord]:
+    """The newest runs of the experiment, which say what it logs."""
+    return reader.runs(notebook=notebook, cell=cell, limit=RECENT_RUNS) if cell else []
+
+
+def seconds_a_run(workspace: Workspace, reader: RunReader, notebook: str, cell: str) -> float | None:
+    """Median wall time of the newest finished runs of the experiment; None where none has finished yet."""
+    records = reader.runs(notebook=notebook, cell=cell, where="attributes.status = 'FINISHED'", limit=RECENT_RUNS)
+    seconds = [view.seconds for view in runs.views(workspace, records) if view.seconds]
+    return median(seconds) if seconds else None
+
+
+def about(cost: Cost) -> str:
+    """`Starts 40 runs, about 7 minutes on this machine, 2 side by side.`"""
+    count = plural(cost.runs, "run")
+    if cost.minutes is None:
+        return f"Starts {count}; the time is unknown until the first run ends."
+    minutes = max(1, round(cost.minutes))
+    took = "less than a minute" if cost.minutes < 1 else f"about {plural(minutes, 'minute')}"
+    if minutes >= 120:
+        took = f"about {plural(round(minutes / 60), 'hour')}"
+    beside = f", {cost.side_by_side} side by side" if cost.side_by_side > 1 else ", one at a time"
+    return f"Starts {count}, {took} on this machine{beside}."
+
+
+def source_of(cost: Cost, seconds: float | None, spec: SearchSpec) -> str:
+    """Where the estimate of minutes comes from, in words; "" where there is no estimate."""
+    if cost.minutes is None:
+        return ""
+    if spec.seconds_per_trial is not None:
+        return f"Each run takes {spec.seconds_per_trial:g} s."
+    return "" if seconds is None else f"Based on {duration(seconds)} per run of the experiment."
+
+
+@dataclass(frozen=True)
+class Example:
+    """A point as it would run; `load` is None where it cannot, and `problem` says why."""
+
+    words: str
+    load: Workload | None
+    problem: str = ""
+
+
+def examples(spec: SearchSpec, description: Description) -> list[Example]:
+    """The lower end of every range, the middle, the upper end: what the space means, resolved."""
+    examples_: list[Example] = []
+    for share in EXAMPLES:
+        point = {dimension.name: value_at(dimension, share) for dimension in spec.space}
+        words = summary(spec, point)
+        if any(example.words == words for example in examples_):
+            continue
+        try:
+            examples_.append(Example(words, workload(resolve(spec, point, description), description)))
+        except ConfigError as error:
+            examples_.append(Example(words, None, str(error)))
+    return examples_
+
+
+def value_at(dimension: Dimension, share: float) -> Any:
+    """The value at `share` (0 to 1) of the way through a dimension, on its own scale."""
+    if dimension.kind in ("powers_of_two", "grid", "values"):
+        values = dimension.grid()
+        return values[min(len(values) - 1, round(share * (len(values) - 1)))]
+    if dimension.kind == "log_uniform" or dimension.log:
+        value = dimension.low * (dimension.high / dimension.low) ** share
+    else:
+        value = dimension.low + share * (dimension.high - dimension.low)
+    if dimension.kind == "int":
+        return int(dimension.low) + round((value - dimension.low) / dimension.step) * dimension.step
+    return float(f"{value:.3g}")
+
+
+def suggested_name(body: Mapping[str, Any], notebook: Notebook) -> str:
+    """Experiment and preset, with a number where the name is taken."""
+    return edit.unique_name(notebook, f"{body.get('experiment', 'search')}-{body.get('preset') or 'search'}")
+
+
+def put(notebook: Notebook, name: str, body: Body) -> Notebook:
+    """The search cell as `body` says: changed in place, or new below its experiment and the searches that follow it."""
+    at = None
+    for index, cell in enumerate(notebook.cells):
+        named = not isinstance(cell, Note) and cell.name == body.get("experiment")
+        if named or (at == index and isinstance(cell, SearchCell)):
+            at = index + 1
+    return edit.put_search(notebook, name, body, at=at)
+
+
+def cell_text(notebook: Notebook, name: str, body: Body) -> str:
+    """The cell's text as it would stand in the notebook; plain YAML where the name or a value cannot stand there."""
+    try:
+        cell = put(notebook, name, body).search(name)
+    except ConfigError:
+        cell = None
+    return cell.source.strip() if cell else yaml.dump(body)
+
+
+@dataclass(frozen=True)
+class SavedSetup(Draft):
+    """What the form said last, for one address."""
+
+    KIND = "search-draft"
+    cell: str
+    experiment: str
+    name: str
+    step: int
+    body: Body
+
+    @property
+    def which(self) -> str:
+        return address(self.cell, self.experiment)
+
+
+def address(cell: str, experiment: str) -> str:
+    """Of the search set-up, within its notebook."""
+    return f"{cell}\n{experiment}"

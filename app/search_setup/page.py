@@ -1,0 +1,323 @@
+"""Setting up a search: from an experiment or a search cell to a saved cell and a search that runs."""
+
+import copy
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.navigation import NOTEBOOK, SEARCH
+from scalebook.app.search import data as searches
+from scalebook.app.search.data import Body
+from scalebook.app.search_setup import data, widgets
+from scalebook.app.search_setup.data import SavedSetup, search_fields
+from scalebook.app.shared import drafts, html, notebooks
+from scalebook.app.shared.dialogs import write
+from scalebook.app.shared.frame import preload_charts
+from scalebook.app.shared.notebooks import NotebookChoice
+from scalebook.app.shared.what_it_logs import what_it_logs
+from scalebook.app.shared.widgets import draft_line, page_title, show_problems
+from scalebook.app.state import SearchDraft
+from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.cost import cost
+from scalebook.training.experiments.search.definition import SearchSpec, read_search, search_problems
+from scalebook.training.jobs.devices import NodeDevices, this_machine
+from scalebook.training.jobs.gpu_problems import machines_of
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.store import Stored
+from scalebook.training.search import search_requests
+from scalebook.training.tracking.run_reader import RunRecord
+
+OPENED = "searching"  # the notebook as it was when the form was opened
+LEFT, RIGHT = 11, 8
+
+
+def show(notebook: str, cell: str, experiment: str) -> None:
+    """The page; says what to do first where there is no experiment to search over."""
+    workspace = resources.workspace()
+    choice = notebooks.pick(workspace, notebook)
+    if choice is None:
+        html.empty(f"No notebook called {notebook}", "Open one and press Search on an experiment.")
+        return
+    description = resources.description()
+    draft = _load(choice, cell, experiment, description)
+    if draft is None:
+        missing = f"no search called {cell}" if cell else f"no experiment called {experiment}"
+        html.empty(f"{choice.title} has {missing}", "It has been renamed or deleted.")
+        st.page_link(
+            NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
+        )
+        return
+    if not _opened().notebook.experiments() and not draft.base.get("config"):
+        html.empty("No experiment to search over", f"Open {choice.title} and press New experiment first.")
+        return
+    step = _head(choice, draft)
+    left, right = st.columns([LEFT, RIGHT], gap="large")
+    with left:
+        _form(choice, draft, description)
+    if step != draft.step:  # only now: what was typed last is in the draft
+        _go(draft, step)
+    with right, st.container(key="beside"):
+        intent = _plan(choice, draft, description)
+    preload_charts()
+    if intent:
+        _finish(intent, choice, draft, description)
+
+
+def _opened() -> Stored:
+    opened: Stored | None = state.recall(OPENED, None)
+    assert opened is not None, "kept together with the draft"
+    return opened
+
+
+def _load(choice: NotebookChoice, cell: str, experiment: str, description: Description) -> SearchDraft | None:
+    """The draft for this address: the one at work, or the one that was left, or the cell, or a new search.
+
+    None where the address names a cell that the notebook does not have (any more), and nothing was left of it.
+    """
+    draft = state.search_draft()
+    source = (choice.name, cell, experiment)
+    if draft.source == source and draft.base and not state.just_entered():
+        return draft
+    stored = notebooks.read(choice.path)
+    state.remember(OPENED, stored)
+    left = drafts.load(resources.workspace(), SavedSetup, choice.name, data.address(*source[1:]))
+    if left is not None:
+        saved, at = left
+        return state.reset_search_draft(source, saved.body, saved.name, saved.step, at)
+    if cell:
+        known = stored.notebook.search(cell)
+        return state.reset_search_draft(source, copy.deepcopy(known.body), known.name) if known is not None else None
+    if experiment and stored.notebook.experiment(experiment) is None:
+        return None
+    first = next((experiment.name for experiment in stored.notebook.experiments()), "")
+    runs = data.recent(resources.reader(), choice.path.name, experiment or first)
+    body = data.begun(experiment or first, _base(stored.notebook, experiment or first), description, runs)
+    return state.reset_search_draft(source, body, "")
+
+
+def _base(notebook: Notebook, experiment: str) -> dict[str, Any]:
+    cell = notebook.experiment(experiment)
+    return cell.config if cell else {}
+
+
+def _config(body: Body) -> dict[str, Any] | None:
+    """The config that is searched over: the experiment's, or the cell's own."""
+    config = body.get("config")
+    return config if isinstance(config, dict) else searches.base_of(_opened().notebook, body)
+
+
+def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
+    """Returns the step that is wanted."""
+    back, right = st.columns([2, 3], vertical_alignment="bottom")
+    cell = draft.source[1]
+    with back:
+        back_to = NOTEBOOK.cell(choice.name, cell or draft.source[2])
+        st.page_link(NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params=back_to)
+        page_title(f"Edit {cell}" if cell else "New search", within=choice.title)
+    with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
+        step = widgets.steps(draft.step, f"search.{draft.version}")
+        if st.button("Start over", type="tertiary", help="Discards the draft: back to what the notebook has."):
+            _start_over(draft)
+    if draft.left_at is not None:
+        draft_line(draft.left_at, "this search")
+    return step
+
+
+def _discard(draft: SearchDraft) -> None:
+    notebook, *cell_and_experiment = draft.source
+    drafts.discard(resources.workspace(), SavedSetup, notebook, data.address(*cell_and_experiment))
+
+
+def _start_over(draft: SearchDraft) -> None:
+    _discard(draft)
+    state.reset_search_draft(("", "", ""), {}, "")
+    st.rerun()
+
+
+def _go(draft: SearchDraft, step: int) -> None:
+    """Go to the other step of the form; what its widgets said last is in the body."""
+    state.reset_search_draft(draft.source, draft.body, draft.name, step, draft.left_at)
+    _save(state.search_draft())
+    st.rerun()
+
+
+def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
+    """The step that is shown; the draft then has body and name as they say now."""
+    key = f"search.{draft.version}"
+    if draft.step == 2:
+        config = _config(draft.body)
+        what_it_logs({str(draft.body.get("experiment", "")): config or {}}, _runs(choice, draft.body), key)
+        offered, spec = _offered(choice, draft.body, description), _spec(draft.body, config, description)
+        said_ = widgets.second_step(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_simulated)
+        body, name = data.tidy(said_), draft.name
+    else:
+        name = _name(draft, key)
+        _experiment(choice, draft, key)
+        fields = search_fields(_config(draft.base) or {}, description)
+        said = widgets.first_step(copy.deepcopy(draft.base), fields, key)
+        body = data.tidy(said.body)
+        if said.preset is not None:
+            _begin_with(said.preset, draft, body, description, _runs(choice, body))
+        elif said.changed:
+            _anew(draft, body, name)
+    _keep(draft, body, name)
+    if (step := widgets.turn(draft.step, key)) != draft.step:
+        _go(draft, step)
+
+
+def _offered(choice: NotebookChoice, body: Body, description: Description) -> widgets.OfferedMetrics:
+    """What the experiment's runs have logged, and what they say of it."""
+    config, runs = _config(body) or {}, _runs(choice, body)
+    metrics = data.metrics(config, description, runs)
+    return widgets.OfferedMetrics(metrics, lambda name: searches.better(name, config, runs), config)
+
+
+def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
+    return data.recent(resources.reader(), choice.path.name, str(body.get("experiment", "")))
+
+
+def _name(draft: SearchDraft, key: str) -> str:
+    suggested = data.suggested_name(draft.body, _opened().notebook)
+    said = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
+                         help="Names the cell and the search. Empty: made from the choices below.")  # fmt: skip
+    return said.strip()
+
+
+def _experiment(choice: NotebookChoice, draft: SearchDraft, key: str) -> None:
+    """Which experiment; another one is another address."""
+    titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
+    cells = [experiment.name for experiment in _opened().notebook.experiments()]
+    before = str(draft.base.get("experiment", ""))
+    notebook, cell = widgets.experiment(titles, choice.name, cells, before, key, fixed=bool(draft.source[1]))
+    if notebook != choice.name:
+        st.query_params.from_dict({"notebook": notebook})
+        st.rerun()
+    if cell and cell != before and not draft.source[1]:
+        source = (choice.name, "", cell)
+        if draft.body.get("space"):
+            _save(state.reset_search_draft(source, {**draft.body, "experiment": cell}, draft.name))
+        st.query_params.from_dict({"notebook": notebook, "experiment": cell})
+        st.rerun()
+
+
+def _begin_with(
+    preset: str, draft: SearchDraft, body: Body, description: Description, runs: Sequence[RunRecord]
+) -> None:
+    """Take over all that the preset says; without a preset nothing changes."""
+    if preset == widgets.OWN:
+        body.pop("preset", None)
+    else:
+        config = _config(body) or {}
+        try:
+            body = data.with_preset(body, preset, config, description, this_machine(), runs)
+        except ConfigError as error:
+            st.error(str(error), icon=":material/error:")
+            return
+    _anew(draft, body, draft.name)
+
+
+def _anew(draft: SearchDraft, body: Body, name: str) -> None:
+    """Draw the form with new widgets, which start from `body`."""
+    _save(state.reset_search_draft(draft.source, body, name, draft.step))
+    st.rerun()
+
+
+def _keep(draft: SearchDraft, body: Body, name: str) -> None:
+    """Remember what the page says now, in the session and on disk."""
+    if (body, name) != (draft.body, draft.name):
+        draft.body, draft.name = copy.deepcopy(body), name
+        _save(draft)
+
+
+def _save(draft: SearchDraft) -> None:
+    drafts.save(resources.workspace(), SavedSetup(*draft.source, draft.name, draft.step, draft.body))
+
+
+def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) -> widgets.Intent | None:
+    """The column beside the form; returns Start or Save."""
+    body, opened = draft.body, _opened()
+    name = draft.name or data.suggested_name(body, opened.notebook)
+    config, machine = _config(body), this_machine()
+    if not body.get("space"):
+        widgets.plan_buttons(blocked=True, shown=str(draft.version))
+        st.caption("Choose the search space to see what the search would do.")
+        return None
+    problems = [*notebooks.name_problems(opened.notebook, name, draft.source[1]),
+             *search_problems(body, config, description, len(machine.cores))]  # fmt: skip
+    spec = _spec(body, config, description)
+    if spec is not None:
+        problems += search_requests.lacking_gpus(spec, description, machines_of(resources.workspace()))
+    blocked = any(problem.severity == "error" for problem in problems)
+    intent = widgets.plan_buttons(blocked, str(draft.version))
+    if spec is not None:
+        _about(choice, body, spec, description, machine)
+    show_problems(problems)
+    if spec is not None:
+        widgets.plan_examples(data.examples(spec, description))
+    widgets.plan_text(*_texts(choice, name, body, problems))
+    return intent
+
+
+def _spec(body: Body, config: dict[str, Any] | None, description: Description) -> SearchSpec | None:
+    try:
+        return read_search(body, config, description)
+    except ConfigError:
+        return None  # the problems say why
+
+
+def _about(
+    choice: NotebookChoice, body: Body, spec: SearchSpec, description: Description, machine: NodeDevices
+) -> None:
+    """How many runs and minutes, from what the experiment's runs took."""
+    took = data.seconds_a_run(
+        resources.workspace(), resources.reader(), choice.path.name, str(body.get("experiment", ""))
+    )
+    cost_ = cost(spec, description, len(machine.cores), took, len(machine.gpus))
+    widgets.plan_about(data.about(cost_), data.source_of(cost_, took, spec))
+
+
+def _texts(choice: NotebookChoice, name: str, body: Body, problems: list[Problem]) -> tuple[str, str]:
+    """The cell, as it would stand in the notebook, and the command that runs it."""
+    where = choice.path.relative_to(Path.cwd()) if choice.path.is_relative_to(Path.cwd()) else choice.path
+    command = f"scalebook search run {shlex.quote(str(where))} --cell {name}"
+    return data.cell_text(_opened().notebook, name, body), command
+
+
+def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, description: Description) -> None:
+    """Write the cell; for Start, begin the search and go where it can be watched."""
+    body = draft.body
+    name = draft.name or data.suggested_name(body, _opened().notebook)
+
+    def put(notebook: Notebook) -> Notebook:
+        return data.put(notebook, name, body)
+
+    key = widgets.KEYS[intent]
+    stored = write(_opened(), put, said="" if intent == "start" else f"Saved {name}.")
+    if stored is None:
+        state.clicks().mark_handled(key, done=False)
+        return  # the page says why
+    state.remember(OPENED, stored)
+    folder = None
+    if intent == "start":
+        base = searches.base_of(stored.notebook, body)
+        try:
+            folder = search_requests.start(
+                resources.workspace(), body, base, name=name, notebook=choice.path.name, cell=name,
+                description=description, recorded=claim_locks.tags(stored.notebook, name, description),
+            )  # fmt: skip
+        except ConfigError as error:
+            state.clicks().mark_handled(key, done=False)
+            st.error(str(error), icon=":material/error:")
+            return
+    state.clicks().mark_handled(key)
+    _discard(draft)
+    state.reset_search_draft(("", "", ""), {}, "")
+    if folder is None:
+        st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
+    st.switch_page(SEARCH.script, query_params={"search": folder.id})

@@ -1,0 +1,451 @@
+"""The form of a search: the experiment, what is varied and how, and what it would do."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final, Literal
+
+import streamlit as st
+
+from scalebook.app import state
+from scalebook.app.search.data import Body, goal_of, objectives
+from scalebook.app.search_setup.data import KINDS, Example, Row, SearchField, first_row, kind_of, with_objectives
+from scalebook.app.shared import html
+from scalebook.app.shared.widgets import choose_better, code_block, number_box, press_button
+from scalebook.app.shared.words import plain
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.experiments.classes import mapping
+from scalebook.training.experiments.description import Field
+from scalebook.training.experiments.search.keys import PRUNERS, SAMPLERS, MethodChoice
+from scalebook.training.experiments.search.presets import PRESETS
+from scalebook.training.experiments.search.space import Kind
+from scalebook.training.experiments.search.types import AMOUNTS
+from scalebook.training.tracking.directions import Direction
+
+WIDTHS: Final = [2.5, 3.1, 7.6, 0.8]
+AS_IT_IS: Final = ""  # None would make the list one that can be cleared
+POWERS: Final = [2**exponent for exponent in range(21)]
+RULES: Final = {
+    AS_IT_IS: "stays the same",
+    "linear": "grows linearly",
+    "sqrt": "grows with the square root",
+    "none": "stays, with a warm-up",
+}
+RULE_HELP: Final = (
+    "The rate then holds for the reference batch and is scaled to the batch of each trial: linearly "
+    "(Goyal et al. 2017) or with its square root."
+)
+
+
+def dimension_heads() -> None:
+    """Titles of the columns."""
+    with st.container(key="dimension-heads"):
+        for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
+            with place:
+                html.draw(f'<div class="sb-eyebrow">{escape(word)}</div>')
+
+
+def dimension(field: SearchField, row: Mapping[str, Any], key: str) -> Row | None:
+    """One dimension as a row: what is varied, over which kind of range, from where to where; returns what it says now,
+    None when it is to go. Keys of the row that have no widget stay."""
+    name, choice, values, end = st.columns(WIDTHS, vertical_alignment="center")
+    with name:
+        html.draw(_title(field))
+    before = kind_of(row)
+    kinds: list[Kind] = list(dict.fromkeys([*([before] if before else []), *field.kinds]))
+    with choice:
+        kind = st.selectbox(f"Kind of {field.name}", kinds, format_func=KINDS.__getitem__, key=f"{key}.kind",
+                            label_visibility="collapsed")  # fmt: skip
+    with end:
+        if st.button(":material/close:", key=f"{key}.remove", type="tertiary", help=f"Do not vary {field.name}"):
+            return None
+    start = dict(row) if kind == before else {**first_row(field, kind), **_kept(row)}
+    widgets = f"{key}.{kind}"
+    with values:
+        listed = kind in ("grid", "values")
+        start[kind] = (_list if listed else _ends)(field, kind, start[kind], widgets)
+    if field.name == "learning_rate":
+        _rule(start, key)
+    return start
+
+
+def _title(field: SearchField) -> str:
+    now = f"now {plain(field.present)}"
+    title = field.title.removeprefix("trainer.")
+    return f'<div class="sb-dimension"><b>{escape(title)}</b><span class="sb-dim">{escape(now)}</span></div>'
+
+
+def _kept(row: Mapping[str, Any]) -> Row:
+    """What holds for any kind of range: the rule of a learning rate."""
+    return {name: value for name, value in row.items() if name in ("rule", "per", "warmup_epochs")}
+
+
+def _ends(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
+    """The two ends of a range; what is not two numbers is shown as text, so that it can be mended."""
+    whole = kind in ("int", "powers_of_two")
+    numbers = int if whole else int | float
+    if not isinstance(written, list) or len(written) != 2 or not all(isinstance(end_, numbers) for end_ in written):
+        return _free(f"Range of {field.name}", written, key)
+    ends = []
+    for end, place, value in zip(("From", "To"), st.columns(2), written, strict=True):
+        label = f"{end}, {field.name}"
+        with place:
+            if kind == "powers_of_two" and value in POWERS:
+                ends.append(st.selectbox(label, POWERS, POWERS.index(value), key=f"{key}.{end}",
+                                          format_func="{:,}".format, label_visibility="collapsed"))  # fmt: skip
+            else:
+                ends.append(number_box(label, value, f"{key}.{end}", whole=whole, hidden=True))
+    return ends
+
+
+def _list(field: SearchField, kind: Kind, written: Any, key: str) -> Any:
+    """Choices to tick where the field has names for them, else a list in words: `16, 32, 64`."""
+    label = f"Values of {field.name}"
+    known = field.field.choices if field.field.type in ("enum", "class") else []
+    if field.field.type == "bool":
+        known = [True, False]
+    if kind == "values" and known and isinstance(written, list) and all(value in known for value in written):
+        return st.multiselect(label, known, written, key=key, format_func=plain, label_visibility="collapsed",
+                              placeholder="Choose some")  # fmt: skip
+    return _free(label, written, key)
+
+
+def _free(label: str, written: Any, key: str) -> Any:
+    """Several values with commas between them; what is no YAML comes back as text, which the validation refuses."""
+    shown = ", ".join(plain(value) for value in written) if isinstance(written, list) else plain(written)
+    said = st.text_input(label, shown, key=key, label_visibility="collapsed", placeholder="16, 32, 64")
+    try:
+        return yaml.load(f"[{said}]")
+    except ConfigError:
+        return said
+
+
+def _rule(row: Row, key: str) -> None:
+    """What happens to the learning rate when the batch size changes."""
+    _, rule_column, per_column, warmup_column = st.columns([0.4, 5.2, 3.8, 4.6], vertical_alignment="bottom")
+    before = str(row.get("rule") or AS_IT_IS)
+    with rule_column:
+        rules = [rule for rule in RULES if rule != "none" or before == "none"]
+        index = rules.index(before) if before in rules else 0
+        rule = st.selectbox("With the batch, the rate", rules, index, format_func=RULES.__getitem__,
+                            key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
+    if rule == AS_IT_IS:
+        for name in ("rule", "per", "warmup_epochs"):
+            row.pop(name, None)
+        return
+    row["rule"] = rule
+    with per_column:
+        row["per"] = number_box("Reference batch", row.get("per", 256), f"{key}.per", whole=True,
+                                     hint="Batch size that the rate is given for.")  # fmt: skip
+    with warmup_column:
+        epochs = number_box("Warm-up, epochs", row.get("warmup_epochs", 0), f"{key}.warmup", empty="none",
+                                 hint="Epochs over which the rate rises to its scaled value.")  # fmt: skip
+    if epochs or "warmup_epochs" in row:
+        row["warmup_epochs"] = epochs
+
+
+OWN: Final = ""
+"""The card without a preset."""
+OWN_TITLE, OWN_TEXT = "Choose fields", "Any fields of the experiment, each with its own range."
+SCALINGS: Final[dict[str, tuple[str, str]]] = {
+    "strong": ("Global: more workers share the same batch",
+               "Strong scaling: the same work for any number of workers."),
+    "weak": ("Per worker: more workers make the global batch larger",
+             "Weak scaling: the work grows with the workers."),
+}  # fmt: skip
+EXCLUSIVE_TEXT: Final = (
+    "Runs one trial at a time, alone on the machine. Takes longer, but only then can seconds be "
+    "compared: trials side by side slow each other down."
+)
+SIMULATED_TEXT: Final = (
+    "Runs one trial at a time, alone on the machine. Not needed here: seconds of virtual workers "
+    "are those of the declared clock, whatever runs beside them."
+)
+SECONDS: Final = "seconds"
+USUAL_S: Final = 20
+NOTHING: Final = ""  # None would make the list one that can be cleared
+AS_EXPERIMENT: Final = "as the experiment"
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What the first step says: the body, and what was asked for that makes all widgets new."""
+
+    body: Body
+    preset: str | None = None
+    """A card that was pressed; OWN for the one without a preset."""
+    changed: bool = False
+    """A dimension was added or removed."""
+
+
+def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str], cell: str, key: str,
+               fixed: bool) -> tuple[str, str]:  # fmt: skip
+    """Which experiment, of which notebook; both fixed while a search cell is edited."""
+    left, right = st.columns(2)
+    with left:
+        names = list(notebooks)
+        chosen = st.selectbox("Notebook", names, names.index(notebook), format_func=lambda name: notebooks[name],
+                             key=f"{key}.notebook", disabled=fixed)  # fmt: skip
+    with right:
+        index = list(cells).index(cell) if cell in cells else None
+        picked = st.selectbox("Experiment", cells, index, key=f"{key}.{notebook}.experiment", disabled=fixed,
+                              placeholder="Choose one",
+                              help="The search varies its config; the cell does not change.")  # fmt: skip
+    return chosen, picked or ""
+
+
+def first_step(body: Body, fields: Sequence[SearchField], key: str) -> FirstStep:
+    """Step 1: presets, dimensions, strong or weak scaling."""
+    st.header("Search space")
+    preset = _cards(str(body.get("preset") or OWN), bool(body.get("space")), key)
+    space, changed = _space(mapping(body.get("space")), fields, key)
+    body = {**body, "space": space}
+    st.header("Batch size is")
+    body["scaling"] = _scaling(str(body.get("scaling", "strong")), key)
+    return FirstStep(body, preset, changed)
+
+
+def _cards(chosen: str, begun: bool, key: str) -> str | None:
+    """A card for each preset and one for none; returns the one that was pressed."""
+    pressed: str | None = None
+    cards = [
+        *((preset.name, preset.title.replace(" x ", " × "), preset.text) for preset in PRESETS),
+        (OWN, OWN_TITLE, OWN_TEXT),
+    ]
+    for place, (name, title, text) in zip(st.columns(len(cards)), cards, strict=True):
+        mine = name == chosen and (begun or name != OWN)
+        state = "chosen" if mine else "free"
+        with place, st.container(border=True, height="stretch", key=f"{key}.preset-{state}-{name or 'own'}"):
+            html.draw(f'<div class="sb-card"><b>{escape(title)}</b><span>{escape(text)}</span></div>')
+            if st.button("Chosen" if mine else "Choose", key=f"{key}.choose-{name or 'own'}", type="tertiary",
+                         disabled=mine, icon=":material/check:" if mine else None,
+                         help=None if mine else f"Begin with: {title}"):  # fmt: skip
+                pressed = name
+    return pressed
+
+
+def _space(space: Mapping[str, Any], fields: Sequence[SearchField], key: str) -> tuple[Body, bool]:
+    """The dimensions in rows, and a list of all fields to add one from; whether one came or went."""
+    known = {field.name: field for field in fields}
+    drawn: Body = {}
+    changed = False
+    if space:
+        dimension_heads()
+    for name, row in space.items():
+        field = known.get(name) or SearchField(name, name, None, Field(name, "json"))
+        said = dimension(field, mapping(row), f"{key}.{name}")
+        if said is None:
+            changed = True
+        else:
+            drawn[name] = said
+    rest = [field for field in fields if field.name not in space]
+    added = st.selectbox("Add a field", rest, None, format_func=lambda field: field.label, key=f"{key}.add",
+                         placeholder="Any field of the config: type part of its name")  # fmt: skip
+    if added is not None:
+        drawn[added.name] = first_row(added)
+        changed = True
+    return drawn, changed
+
+
+def _scaling(before: str, key: str) -> str:
+    words = list(SCALINGS)
+    return str(
+        st.radio(
+            "Batch size is",
+            words,
+            words.index(before) if before in words else 0,
+            format_func=lambda scaling: SCALINGS[scaling][0],
+            captions=[SCALINGS[word][1] for word in words],
+            key=f"{key}.scaling",
+            label_visibility="collapsed",
+        )
+    )
+
+
+@dataclass(frozen=True)
+class OfferedMetrics:
+    """Metrics to choose an objective from, and what is better of one that says nothing of it."""
+
+    metrics: Sequence[str]
+    better: Callable[[str], Direction]
+    config: Mapping[str, Any]
+
+
+def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) -> Body:
+    """Step 2: objectives, how points are chosen, budget, the machine. `simulated`: as `SearchSpec.is_simulated`."""
+    body = dict(body)
+    st.header("Objective")
+    _objectives(body, offered, key)
+    st.header("Sampling and pruning")
+    left, right = st.columns(2)
+    with left:
+        _sampler(body, key)
+    with right:
+        body["pruner"] = _choice("Pruner", PRUNERS, str(body.get("pruner", "none")), key,
+                                 "Ends runs early that will not be among the best.")  # fmt: skip
+    st.header("Budget")
+    _budget(body, key)
+    st.header("Machine")
+    said = body.get("exclusive")
+    wanted = st.toggle("Exclusive: makes times comparable", bool(said), key=f"{key}.exclusive")
+    body["exclusive"] = said if wanted and said else wanted
+    st.caption(SIMULATED_TEXT if simulated else EXCLUSIVE_TEXT)
+    left, right = st.columns(2)
+    with left:
+        _number(body, "failures", "Failures before the search stops", key, 10,
+                "Counts runs that died, not those that diverged or ran out of memory.")  # fmt: skip
+    with right:
+        _number(body, "memory_mb", "Memory per process, MB", key, None,
+                "In addition to what it starts with. A trial that needs more counts as out of memory.")  # fmt: skip
+    return body
+
+
+def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
+    names = objectives(body)
+    options = list(dict.fromkeys([*offered.metrics, *AMOUNTS, *names]))
+    told = {}
+    left, middle, right = st.columns([2, 2, 1])
+    with left:
+        first = st.selectbox("Objective", options, options.index(names[0]) if names else 0, key=f"{key}.objective",
+                             accept_new_options=True, placeholder="Choose one, or type its name",
+                             help="The metric to optimize. Or type another name.") or ""  # fmt: skip
+        if first and first not in AMOUNTS:
+            told[first] = choose_better(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
+    with middle:
+        others = [NOTHING, *(name for name in options if name != first)]
+        second = names[1] if len(names) > 1 and names[1] != first else NOTHING
+        other = st.selectbox("Second objective", others, others.index(second), key=f"{key}.objective2.{first}",
+                             format_func=lambda name: "none" if name == NOTHING else name,
+                             help="With two objectives the search looks for the Pareto front: points that no other "
+                                  "point beats in both.")  # fmt: skip
+        if other != NOTHING and other not in AMOUNTS:
+            told[other] = choose_better(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
+    body["objective"] = with_objectives([first] if other == NOTHING else [first, other], told, offered.config)
+    with right:
+        target = body.get("target")
+        hint = "A value of the metric. Seconds, samples and updates then count until it is reached."
+        body["target"] = number_box("Target", target, f"{key}.target", empty="none", hint=hint)
+
+
+def _sampler(body: Body, key: str) -> None:
+    sampler = body.get("sampler", "tpe")
+    name = next(iter(sampler), "tpe") if isinstance(sampler, dict) else str(sampler)
+    said = _choice("Sampler", SAMPLERS, name, key, "Chooses the next point.")
+    body["sampler"] = sampler if said == name else said  # with the seed that a cell may give it
+
+
+def _choice(label: str, entries: Mapping[str, MethodChoice], before: str, key: str, hint: str) -> str:
+    words = list(entries)
+    said = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
+                            format_func=lambda method: entries[method].title, help=hint))  # fmt: skip
+    st.caption(entries[said].text)
+    return said
+
+
+def _budget(body: Body, key: str) -> None:
+    trials, seeds, minutes = st.columns(3)
+    with trials:
+        _number(body, "trials", "Trials", key, 30, "Number of points to try.")
+    with seeds:
+        _number(body, "seeds", "Seeds per trial", key, 1,
+                "Runs per point, each with the next seed. Three give an interval.")  # fmt: skip
+    with minutes:
+        hint = "No new trial starts after this time."
+        body["minutes"] = number_box(
+            "Time limit, minutes", body.get("minutes"), f"{key}.minutes", empty="no limit", hint=hint
+        )
+    kind_column, amount_column = st.columns([2, 1], vertical_alignment="bottom")
+    timed = body.get("seconds_per_trial") is not None
+    with kind_column:
+        kind = st.segmented_control("Length of a run", [AS_EXPERIMENT, SECONDS],
+                                    default=SECONDS if timed else AS_EXPERIMENT, required=True, key=f"{key}.timed",
+                                    help="The experiment's own, or a fixed time for each trial.")  # fmt: skip
+    with amount_column:
+        if kind == SECONDS:
+            before = body.get("seconds_per_trial") or USUAL_S
+            said = number_box("Seconds", before, f"{key}.seconds", whole=True, empty=f"{USUAL_S} (default)")
+            body["seconds_per_trial"] = USUAL_S if said is None else said
+        else:
+            body["seconds_per_trial"] = None
+
+
+def _number(body: Body, name: str, label: str, key: str, default: int | None, hint: str) -> None:
+    """A whole number at `name`; the default where it is left empty."""
+    empty = "no limit" if default is None else f"{default} (default)"
+    said = number_box(label, body.get(name, default), f"{key}.{name}", whole=True, hint=hint, empty=empty)
+    body[name] = default if said is None else said
+
+
+def steps(step: int, key: str) -> int:
+    """Which of the two is shown."""
+    words = {1: "1  Space", 2: "2  Method"}
+    return int(st.segmented_control("Step", list(words), default=step, required=True, format_func=words.__getitem__,
+                                    key=f"{key}.step", label_visibility="collapsed"))  # fmt: skip
+
+
+def turn(step: int, key: str) -> int:
+    """The button at the end of a step."""
+    if step == 1:
+        return 2 if st.button("Next: method", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
+    return 1 if st.button("Back", icon=":material/arrow_back:", key=f"{key}.back") else 2
+
+
+Intent = Literal["start", "save"]
+KEYS: Final[dict[Intent, str]] = {"start": "search-start", "save": "search-save"}
+
+
+def plan_buttons(blocked: bool, shown: str) -> Intent | None:
+    """Start search and Save; a click that comes with a mistake is told to be none. `shown`: see `state.Clicks`."""
+    with st.container(horizontal=True, vertical_alignment="center", key="search-buttons"):
+        start = press_button(
+            "Start search", KEYS["start"], shown, type="primary", icon=":material/play_arrow:", disabled=blocked,
+            help="Adds the search to the notebook, below its experiment, and starts it. Ctrl+Enter",
+        )  # fmt: skip
+        save = press_button(
+            "Save", KEYS["save"], shown, icon=":material/save:", disabled=blocked,
+            help="Adds the search to the notebook; run it from there. Ctrl+S",
+        )  # fmt: skip
+    intent: Intent | None = "start" if start else "save" if save else None
+    if intent and blocked:
+        state.clicks().mark_handled(KEYS[intent], done=False)
+        state.say(f"Not {'started' if start else 'saved'}: fix what is marked in red first.", ":material/error:")
+        return None
+    return intent
+
+
+def plan_about(text: str, remark: str) -> None:
+    """How many runs, how long."""
+    st.markdown(f"**{text}**")
+    if remark:
+        st.caption(remark)
+
+
+def plan_examples(listed: Sequence[Example]) -> None:
+    """Points of the space as they would run: what a batch size becomes, what a rate becomes."""
+    if not listed:
+        return
+    html.draw('<div class="sb-eyebrow">Sample points, as they would run</div>')
+    rows: list[list[html.Cell]] = []
+    for example in listed:
+        if example.load is None:
+            rows.append([html.text(example.words, "wrap"), html.text(example.problem, "wrap dim")])
+            continue
+        load = example.load
+        sizes = (load.batch_per_worker, load.batch_global, load.batch_effective)
+        cells = [html.number("" if size is None else f"{size:,}") for size in sizes]
+        rate = load.learning_rate if load.learning_rate_scaled is None else load.learning_rate_scaled
+        rows.append(
+            [html.text(example.words, "wrap"), *cells, html.number("" if rate is None else f"{float(f'{rate:.3g}'):g}")]
+        )
+    scaled = any(example.load is not None and example.load.learning_rate_scaled is not None for example in listed)
+    rate_title = "scaled rate" if scaled else "rate"
+    html.draw(html.table(["Point", "per worker", "global", "effective", rate_title], rows, numeric=range(1, 5)))
+
+
+def plan_text(cell: str, command: str) -> None:
+    """The cell as it would be written, and how to run it without a browser."""
+    html.draw('<div class="sb-eyebrow">Notebook cell</div>')
+    code_block(cell, "yaml", wrap=True)
+    html.draw('<div class="sb-eyebrow">Run from the command line</div>')
+    code_block(command, wrap=True)

@@ -1,0 +1,116 @@
+"""Who may use the two servers of a workspace: the names that they answer to, and the token in their address."""
+
+import argparse
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.secret import kept_secret
+from scalebook.training.base.workspace import OWNER_ONLY, Workspace, state_home
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+TOKEN = "token"
+"""The parameter in the address."""
+TOKEN_BYTES = 24
+_HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::\d{1,5})?")
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]{32,}")
+
+
+@dataclass(frozen=True)
+class Access:
+    """What both servers ask of a request."""
+
+    hosts: tuple[str, ...] = ()
+    """Names, each as an address bar shows it, that the servers answer to besides those of this machine."""
+    token: str | None = field(default=None, repr=False)
+    """None: nobody is asked for one."""
+    cookie: str = "scalebook"
+    """Name of the cookie that keeps the token; one for each workspace, because all ports of a host share cookies."""
+
+    @classmethod
+    def of(cls, workspace: Workspace, hosts: Sequence[str] = (), with_token: bool = True) -> "Access":
+        """That of the workspace, whose token is made where there is none. ConfigError where it cannot be kept."""
+        token = keep_token(workspace) if with_token else None
+        return cls(tuple(hosts), token, f"scalebook-{_digest(workspace)[:12]}")
+
+    @classmethod
+    def from_options(cls, options: argparse.Namespace, workspace: Workspace) -> "Access":
+        """The access that the options of `add_options` ask for."""
+        return cls.of(workspace, options.allow_host, not options.no_token)
+
+    def authorities(self, port: int) -> frozenset[str]:
+        """What a request to the server on `port` may name as its host, and as the host of its origin."""
+        own = {f"{name}:{port}" for name in LOOPBACK_NAMES}
+        return frozenset({*own, *self.hosts, *(LOOPBACK_NAMES if port == 80 else ())})
+
+    def opening(self, address: str) -> str:
+        """The address that lets a browser in; it is remembered from then on."""
+        return f"{address}/?{TOKEN}={self.token}" if self.token else address
+
+    def arguments(self) -> list[str]:
+        """Options for a server's command line, which other users can read: never the token."""
+        hosts = [part for host in self.hosts for part in ("--allow-host", host)]
+        return hosts if self.token else [*hosts, "--no-token"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """`--allow-host` and `--no-token`, of `scalebook ui` and of the servers that it starts."""
+    parser.add_argument(
+        "--allow-host",
+        metavar="NAME[:PORT]",
+        type=_host,
+        action="append",
+        default=[],
+        help="also answer to this name, as the address bar shows it, of a proxy or a tunnel",
+    )
+    parser.add_argument(
+        "--no-token", action="store_true", help="disable the token: anyone who can reach the ports can use the app"
+    )
+
+
+def as_server(module: str, argv: Sequence[str] | None) -> tuple[Workspace, Access, int]:
+    """How a server of ours begins, `python -m MODULE PORT [options]`: whose it is, who may use it, and its port."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser.add_argument("port", type=int)
+    add_options(parser)
+    options = parser.parse_args(argv)
+    os.umask(OWNER_ONLY)
+    workspace = Workspace.find()
+    return workspace, Access.from_options(options, workspace), options.port
+
+
+def _host(host: str) -> str:
+    name = host.lower()
+    if not _HOST.fullmatch(name):
+        raise argparse.ArgumentTypeError(f"{host!r} is not a host. Write NAME or NAME:PORT, without http://")
+    if name in LOOPBACK_NAMES:
+        raise argparse.ArgumentTypeError(f"{host!r} stands for any port. Name it: {host}:9000")
+    return name
+
+
+def keep_token(workspace: Workspace) -> str:
+    """The token of the workspace, outside its folder, which may come from somebody else; for this user's eyes only.
+
+    Kept until its file is deleted: tabs that are open go on after a restart. A file that others could read or that
+    holds no token is replaced.
+    """
+    path = state_home() / "tokens" / _digest(workspace)
+    try:
+        made = kept_secret(path, lambda: secrets.token_urlsafe(TOKEN_BYTES).encode(), _is_token)
+    except OSError as error:
+        raise ConfigError(
+            str(path), f"cannot be used ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
+        ) from error
+    return made.decode("ascii").strip()
+
+
+def _is_token(content: bytes) -> bool:
+    return _TOKEN.fullmatch(content.strip()) is not None
+
+
+def _digest(workspace: Workspace) -> str:
+    return hashlib.sha256(os.fsencode(workspace.root.resolve())).hexdigest()[:24]

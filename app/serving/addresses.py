@@ -1,0 +1,49 @@
+"""Who serves a workspace, and where: `.scalebook/ui.json`, written by `scalebook ui`, read by the pages."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from scalebook.training.base.files import locks, records
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.process import ProcessId
+
+FILE = "ui.json"
+LOCK = "ui.lock"
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Addresses without a slash at the end. `mlflow` is None where runs go to a store without a server."""
+
+    app: str
+    mlflow: str | None
+    children: list[ProcessId] = field(default_factory=list)
+    """The servers' processes, for whoever must clear up after an owner that was killed."""
+    needs_token: bool = False
+
+    def write(self, workspace: Workspace) -> None:
+        records.save(workspace.hidden / FILE, self)
+
+    @classmethod
+    def read(cls, workspace: Workspace) -> "Addresses | None":
+        """What the last `scalebook ui` wrote; None where it wrote nothing, or something else lies there."""
+        return records.peek(workspace.hidden / FILE, cls)
+
+    @staticmethod
+    def forget(workspace: Workspace) -> None:
+        (workspace.hidden / FILE).unlink(missing_ok=True)
+
+
+def only_one(workspace: Workspace) -> AbstractContextManager[bool]:
+    """True for the one process that may serve this workspace, False for all others as long as that one lives.
+
+    A file lock: the kernel takes it back from an owner that was killed.
+    """
+    return locks.only_one(workspace.hidden / LOCK)
+
+
+def by_same_name(server: str, page: str) -> str:
+    """A server of ours by the name of this machine in the address `page`: 127.0.0.1 and localhost do not share
+    cookies."""
+    return server.replace("//127.0.0.1:", "//localhost:", 1) if urlsplit(page).hostname == "localhost" else server

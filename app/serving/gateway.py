@@ -1,0 +1,246 @@
+"""What stands before both servers: an ASGI middleware that lets in whom `Access` allows, and nobody else.
+
+Other pages of the person's browser can reach a server on the loopback interface, by a name that they make resolve to
+127.0.0.1 or from another port, and so can other users of the machine. Three questions, of HTTP and websockets alike,
+before the server sees anything: is it called by a name of ours, does no other origin ask, is the token there.
+"""
+
+import hmac
+import html
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote_plus
+
+from scalebook.app.serving.access import TOKEN, Access
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+WHERE_IT_IS = (
+    "The address with the token is in the terminal where `scalebook ui` runs; "
+    "`scalebook ui FOLDER --address` prints it again."
+)
+_REFUSAL = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="robots" content="noindex">
+<title>Scalebook</title>
+<style>
+:root {{ color-scheme: light dark; --ink: #1c2327; --paper: #fbfbfa; --soft: #5f6a69; --box: #f0f1ef; --line: #dddfdc;
+  --own: #0b6e75; --on-own: #ffffff; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e4e8e8; --paper: #14181b; --soft: #9aa6a5; --box: #1d2327;
+  --line: #323a3f; --own: #1d8f95; }} }}
+body {{ margin: 0; background: var(--paper); color: var(--ink); line-height: 1.55;
+  font: 15px/1.55 -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif; }}
+main {{ max-width: 36rem; margin: 12vh auto 4rem; padding: 0 1.5rem; }}
+h1 {{ font-size: 1.5rem; font-weight: 650; margin: 0 0 .75rem; }}
+p {{ margin: .5rem 0; }}
+ul {{ padding-left: 1.3rem; margin: 1rem 0; }}
+li {{ margin: .9rem 0; }}
+pre {{ background: var(--box); border: 1px solid var(--line); border-radius: .45rem;
+  padding: .55rem .8rem; margin: .4rem 0;
+  overflow-x: auto; font: .83rem/1.5 'SF Mono', Menlo, Consolas, 'Liberation Mono', monospace; }}
+form {{ display: flex; gap: .5rem; margin: .4rem 0; }}
+input {{ flex: 1; min-width: 0; font: inherit; padding: .45rem .7rem; border: 1px solid var(--line);
+  border-radius: .45rem; background: var(--box); color: inherit; }}
+button {{ font: inherit; font-weight: 600; padding: .45rem 1.1rem; border: 0; border-radius: .45rem;
+  background: var(--own); color: var(--on-own); cursor: pointer; }}
+.soft {{ color: var(--soft); font-size: .9rem; }}
+</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+<p>{why}</p>
+<ul>
+<li>Look in the terminal where <b>scalebook ui</b> runs, and open the whole address there:
+<pre>{address}/?token=…</pre></li>
+<li>Or print it again, where FOLDER holds your notebooks:
+<pre>scalebook ui FOLDER --address</pre></li>
+<li><label for="token">Or enter the token alone, which is what follows <b>token=</b> in that address:</label>
+<form method="get">{asked}<input id="token" name="token" type="password" autocomplete="off" spellcheck="false" required>
+<button>Open</button></form></li>
+</ul>
+<p class="soft">This browser is then remembered, also after a restart of Scalebook. The token keeps other users
+of this computer and pages of other sites away from your notebooks and runs. Each name is remembered by itself:
+127.0.0.1 and localhost are two.</p>
+</main>
+</body>
+</html>
+"""
+
+
+def refusal_page(address: str, wrong: bool, query: str = "") -> str:
+    """The HTML that a browser without the token sees: where the address with the token is found.
+
+    `wrong`: a token was given, but not that of this server. `query`: that of the address, without the token; the form
+    leads to the same path with it.
+    """
+    title = "This is not the right token" if wrong else "Scalebook does not know this browser"
+    why = (
+        "It may be an old one, or that of another folder. There are three ways in:"
+        if wrong
+        else "It needs an address with a token. There are three ways in:"
+    )
+    asked = "".join(
+        f'<input type="hidden" name="{html.escape(name)}" value="{html.escape(value)}">'
+        for name, value in parse_qsl(query, keep_blank_values=True)
+    )
+    return _REFUSAL.format(title=title, why=why, address=html.escape(address), asked=asked)
+
+
+REMEMBERED_S = 30 * 24 * 3600
+READING = ("GET", "HEAD")
+Headers = list[tuple[bytes, bytes]]
+MANNERS: Headers = [
+    (b"content-security-policy", b"frame-ancestors 'self'"),
+    (b"x-frame-options", b"SAMEORIGIN"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+]
+"""On every response: no other site may frame it, guess its type, or learn its address from a link."""
+OWN_PICTURES = b"; img-src 'self' data: blob:; media-src 'self' data: blob:"
+RESERVED: Headers = [(MANNERS[0][0], MANNERS[0][1] + OWN_PICTURES), *MANNERS[1:]]
+"""On pages of a folder that is not trusted: a note's pictures would tell their servers who reads it, and when."""
+
+
+class Guard:
+    """`app` behind the gateway.
+
+    `health` is the one path that needs no token; it tells only that the server is up.
+
+    `reserved` says, for each page anew, whether it may show no pictures but those of this server.
+    """
+
+    def __init__(
+        self, app: "ASGIApp", access: Access, port: int, health: str, reserved: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._app, self._access, self._health, self._reserved = app, access, health, reserved
+        self._ours = access.authorities(port)
+        self._address = f"http://127.0.0.1:{port}"
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        asked = _GuardedRequest(scope)
+        if reason := self._foreign(asked):
+            await _refuse(scope, send, reason)
+        elif asked.reading and asked.token is not None and (self._known(asked.token) or self._remembered(asked)):
+            await _respond(send, 303, [(b"location", asked.without_token()), *self._cookie()], b"")
+        elif self._may_enter(asked):
+            reserved = asked.wants_html and self._reserved()
+            await self._app(scope, receive, _with_manners(send, RESERVED if reserved else MANNERS))
+        elif asked.wants_html:
+            words = refusal_page(self._address, asked.token is not None, asked.query_without_token().decode("latin-1"))
+            await _refuse(scope, send, words, "text/html")
+        else:
+            await _refuse(scope, send, f"Scalebook: the token is missing or wrong. {WHERE_IT_IS}\n")
+
+    def _foreign(self, asked: "_GuardedRequest") -> str:
+        """Why this is not asked by a page of ours at an address of ours; "" if it is."""
+        if len(asked.hosts) != 1 or asked.hosts[0] not in self._ours:
+            name = ascii(", ".join(asked.hosts))[1:-1][:100]
+            return (
+                f"Scalebook does not answer to the name {name or '(none)'}. Open {self._address}; where a proxy or a "
+                "tunnel leads here: scalebook ui --allow-host NAME[:PORT], as the address bar shows it.\n"
+            )
+        if any(origin.partition("://")[2] not in self._ours for origin in asked.origins):
+            return "Scalebook answers only its own pages. This request came from a page of another origin.\n"
+        if asked.embedded:
+            return "Scalebook's pages open in their own tab, never inside a page of another origin.\n"
+        return ""
+
+    def _may_enter(self, asked: "_GuardedRequest") -> bool:
+        if self._access.token is None or (asked.path == self._health and asked.reading):
+            return True
+        return self._remembered(asked) or any(self._known(bearer) for bearer in asked.bearers)
+
+    def _remembered(self, asked: "_GuardedRequest") -> bool:
+        return any(self._known(cookie) for cookie in asked.cookies(self._access.cookie))
+
+    def _known(self, token: str) -> bool:
+        """Compared in constant time."""
+        ours = self._access.token
+        return ours is None or hmac.compare_digest(token.encode("utf-8", "replace"), ours.encode())
+
+    def _cookie(self) -> Headers:
+        """SameSite=Lax: also who follows a link, from a chat or from one of our servers to the other, is remembered."""
+        if self._access.token is None:
+            return []
+        kept = f"{self._access.cookie}={self._access.token}; Path=/; Max-Age={REMEMBERED_S}; HttpOnly; SameSite=Lax"
+        return [(b"set-cookie", kept.encode())]
+
+
+class _GuardedRequest:
+    """What the guard looks at in a request."""
+
+    def __init__(self, scope: "Scope") -> None:
+        self._headers: list[tuple[bytes, bytes]] = list(scope["headers"])
+        self.path: str = scope["path"]
+        self._raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        self._query = [part.partition(b"=") for part in scope["query_string"].split(b"&")]
+        self.websocket = scope["type"] == "websocket"
+        self.reading = not self.websocket and scope["method"] in READING
+        self.hosts = [host.lower() for host in self._all(b"host")]
+        self.origins = [origin.lower() for origin in self._all(b"origin")]
+        self.bearers = [header[7:].strip() for header in self._all(b"authorization") if header[:7].lower() == "bearer "]
+        self.wants_html = not self.websocket and any("text/html" in header for header in self._all(b"accept"))
+        tokens = [value for key, _, value in self._query if key == TOKEN.encode()]
+        self.token = unquote_plus(tokens[0].decode("latin-1")).strip() if tokens else None
+
+    def _all(self, name: bytes) -> list[str]:
+        return [value.decode("latin-1") for key, value in self._headers if key == name]
+
+    @property
+    def embedded(self) -> bool:
+        """Whether a page of another origin fetches this, as a script, a picture or a frame, instead of leading here.
+
+        Old browsers do not say; a websocket says it by its origin.
+        """
+        if self.websocket or not set(self._all(b"sec-fetch-site")) & {"same-site", "cross-site"}:
+            return False
+        leads = self._all(b"sec-fetch-mode") == ["navigate"] and self._all(b"sec-fetch-dest") == ["document"]
+        return not (leads and self.reading)
+
+    def cookies(self, name: str) -> list[str]:
+        pairs = [pair.strip().partition("=") for line in self._all(b"cookie") for pair in line.split(";")]
+        return [value for key, _, value in pairs if key == name]
+
+    def without_token(self) -> bytes:
+        """This address without the token; one slash before it, because two would name another host."""
+        rest = self.query_without_token()
+        return b"/" + self._raw.lstrip(b"/\\") + (b"?" + rest if rest else b"")
+
+    def query_without_token(self) -> bytes:
+        return b"&".join(b"".join(part) for part in self._query if part[0] != TOKEN.encode())
+
+
+def _with_manners(send: "Send", manners: Headers) -> "Send":
+    async def sending(message: "Message") -> None:
+        if message["type"] == "http.response.start":
+            ours = {name for name, _ in MANNERS[1:]}  # a content policy of the server's own holds beside ours
+            theirs = [pair for pair in message.get("headers", []) if pair[0].lower() not in ours]
+            message = {**message, "headers": [*theirs, *manners]}
+        await send(message)
+
+    return sending
+
+
+async def _refuse(scope: "Scope", send: "Send", words: str, kind: str = "text/plain") -> None:
+    if scope["type"] == "http":
+        headers = [(b"content-type", f"{kind}; charset=utf-8".encode())]
+        await _respond(send, 403, headers, words.encode() if scope["method"] != "HEAD" else b"")
+    elif "websocket.http.response" in (scope.get("extensions") or {}):
+        await _respond(send, 403, [(b"content-type", b"text/plain; charset=utf-8")], words.encode(), "websocket.")
+    else:
+        await send({"type": "websocket.close", "code": 1008})
+
+
+async def _respond(send: "Send", status: int, headers: Headers, body: bytes, kind: str = "") -> None:
+    length = [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
+    start = {"type": f"{kind}http.response.start", "status": status, "headers": [*headers, *length, *MANNERS]}
+    await send(start)
+    await send({"type": f"{kind}http.response.body", "body": body})

@@ -1,0 +1,303 @@
+"""Every chart: one template, one palette, figures from plain numbers; and how a page shows one."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import sha256
+from html import escape
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from scalebook.training.notebook.cells import Axis
+from scalebook.training.notebook.result_row import AXES
+from scalebook.training.tracking.curves import smooth, thin
+from scalebook.training.tracking.names import axis_words
+
+PALETTE = ("#12868c", "#dd7a1b", "#7c62b3", "#3f7fd1", "#c4533c", "#5b9a3e", "#bd5695", "#8a7a52", "#4d6b78", "#b09a1a")
+"""Ten hues of like lightness, told apart on a light and on a dark ground, the first three also by the colour-blind."""
+PARTS = {"compute": "#107f85", "wait": "#dd7a1b", "communicate": "#7c62b3", "data": "#9aa3a2"}
+LIGHT_PARTS = ("wait", "data")
+"""Those on which letters are dark; on the others white ones have a contrast of 4.5."""
+FONT = (
+    "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif, "
+    "'Source Sans', sans-serif"
+)
+"""What Streamlit makes of `theme.font`: it adds its own, so that the page's letters and a chart's are the same."""
+UNITS = {"bytes": "B", "seconds": "s", "virtual seconds": "virtual s"}
+"""Of an axis, where it is not called by its unit."""
+POINTS = 600  # more per curve cannot be seen on 1,400 pixels and make the page heavy
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: `x` and `y` of equal length; `low` and `high` draw a band. Equal names share a legend entry."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+    faint: bool = False
+    """A single seed behind its mean, or what was logged behind its moving average."""
+    low: Sequence[float] = field(default_factory=tuple)
+    high: Sequence[float] = field(default_factory=tuple)
+
+
+@cache
+def template(dark: bool) -> go.layout.Template:
+    """The look of all charts; transparent, so that they lie on whatever they are put on."""
+    ink, dim, line = ("#e4e8e8", "#98a4a4", "#2b3338") if dark else ("#1c2327", "#66716f", "#e6e8e5")
+    axis = {
+        "gridcolor": line,
+        "linecolor": line,
+        "zeroline": False,
+        "showline": True,
+        "ticks": "",
+        "tickfont": {"color": dim, "size": 11.5},
+        "title": {"font": {"color": dim, "size": 12}, "standoff": 8},
+        "automargin": True,
+    }
+    layout = go.Layout(
+        font={"family": FONT, "size": 12.5, "color": ink},
+        title={
+            "font": {"size": 13.5, "weight": 600},
+            "x": 0,
+            "xanchor": "left",
+            "xref": "container",
+            "y": 1,
+            "yanchor": "top",
+            "yref": "container",
+            "pad": {"l": 4, "t": 9},
+        },
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        colorway=PALETTE,
+        xaxis=axis,
+        yaxis=axis,
+        margin={"l": 8, "r": 12, "t": 34, "b": 8},
+        hovermode="x unified",
+        hoverlabel={
+            "bgcolor": "#1d2327" if dark else "#ffffff",
+            "bordercolor": line,
+            "font": {"color": ink, "family": FONT},
+        },
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left", "font": {"color": ink}},
+        bargap=0.28,
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": dim, "activecolor": PALETTE[0]},
+    )
+    return go.layout.Template(layout=layout)
+
+
+def _figure(dark: bool, height: int, title: str = "") -> go.Figure:
+    return go.Figure(
+        layout={"template": template(dark), "height": height, "title": {"text": title}, "uirevision": "kept"}
+    )
+
+
+def lines(
+    series: Sequence[Series],
+    *,
+    x_title: str,
+    y_title: str = "",
+    title: str = "",
+    log_y: bool = False,
+    smoothing: float = 0.0,
+    target: float | None = None,
+    dark: bool = False,
+    height: int = 320,
+) -> go.Figure:
+    """Curves over one axis. A curve of one point is drawn as a marker, so that a run's first value is seen at once.
+
+    With `smoothing`, a weight below 1, each is its moving average, with the curve as it was logged faint behind it.
+    """
+    figure = _figure(dark, height, title)
+    named: set[str] = set()
+    several = len({curve.name for curve in series}) > 1
+    for curve in series:
+        if curve.low and curve.high:
+            figure.add_trace(_band(curve))
+        if smoothing and not curve.faint:
+            figure.add_trace(_line(replace(curve, faint=True), x_title, in_legend=False))
+            curve = replace(curve, y=smooth(curve.y, smoothing))
+        figure.add_trace(_line(curve, x_title, in_legend=several and not curve.faint and curve.name not in named))
+        if not curve.faint:
+            named.add(curve.name)
+    if several and title:
+        figure.update_layout(legend={"yref": "container", "y": 0, "yanchor": "bottom"})  # the title is above
+    ends = [x for series in series for x in series.x]
+    if target is not None and ends and (target > 0 or not log_y):
+        figure.add_trace(_target(target, min(ends), max(ends)))
+    figure.update_layout(hoverdistance=-1)  # every run is told of, where it was nearest
+    figure.update_xaxes(title_text=x_title, rangemode="tozero")
+    figure.update_yaxes(title_text=y_title, type="log" if log_y else "linear")
+    return figure
+
+
+def _line(curve: Series, x_title: str, *, in_legend: bool) -> go.Scatter:
+    x, y = thin(curve.x, curve.y, POINTS)
+    return go.Scatter(
+        x=x,
+        y=y,
+        name=curve.name,
+        legendgroup=curve.name,
+        showlegend=in_legend,
+        mode="lines" if len(x) > 12 else "lines+markers",
+        line={"color": curve.colour, "width": 1.0 if curve.faint else 2.0},
+        marker={"size": 5},
+        opacity=0.38 if curve.faint else 1.0,
+        hoverinfo="skip" if curve.faint else None,
+        hovertemplate=f"%{{y:.5g}} at %{{x:,.5~g}} {UNITS.get(x_title, x_title)}" if not curve.faint else None,
+    )
+
+
+def _target(target: float, left: float, right: float) -> go.Scatter:
+    """A line that the axis makes room for, as it does not for a shape."""
+    return go.Scatter(
+        x=[left, right],
+        y=[target, target],
+        mode="lines+text",
+        text=["", f"target {target:g}"],
+        textposition="top left",
+        line={"dash": "dot", "width": 1.2, "color": "#8a9493"},
+        hoverinfo="skip",
+        showlegend=False,
+        name="target",
+    )
+
+
+def _band(curve: Series) -> go.Scatter:
+    return go.Scatter(
+        x=[*curve.x, *reversed(curve.x)],
+        y=[*curve.high, *reversed(curve.low)],
+        mode="lines",
+        fill="toself",
+        fillcolor=_alpha(curve.colour, 0.14),
+        line={"width": 0},
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=curve.name,
+    )
+
+
+def _alpha(colour: str, alpha: float) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+CONFIG = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]], "responsive": True}
+CARTESIAN = (go.Scatter, go.Bar, go.Contour, go.Heatmap)
+"""Traces that have an x and a y axis."""
+
+
+def draw(figure: go.Figure, key: str, alt: str) -> None:
+    """Show a chart; above it is what it can be downloaded as (`chart_files.js`). `alt` is what a screen reader says."""
+    _draw_once(figure)
+    st.plotly_chart(figure, theme=None, key=key, alt=alt, config=CONFIG)
+
+
+def pick(figure: go.Figure, key: str, alt: str) -> int | None:
+    """Draw it; the number in `customdata` of the point that was clicked. Plotly lets marks be clicked, but no lines."""
+    _draw_once(figure, clickmode="event+select", dragmode="pan")
+    event: Any = st.plotly_chart(
+        figure, theme=None, key=key, alt=alt, config=CONFIG, on_select="rerun", selection_mode="points"
+    )
+    clicked = [point["customdata"] for point in event.selection.points if point.get("customdata") is not None]
+    number = clicked[0] if clicked else None
+    return None if number is None else int(number[0] if isinstance(number, list) else number)
+
+
+def _draw_once(figure: go.Figure, **told: str) -> None:
+    """Make that Plotly draws it once. Streamlit gives each figure to it twice, and it compares the two, but neither
+    data nor templates: so these are told from others by a number, and the template's layout becomes the figure's own.
+    What Streamlit would change in between, it is `told` at once."""
+    if figure.layout.datarevision is None:
+        layout = figure.layout.to_plotly_json()
+        look = layout.pop("template", {}).get("layout", {})
+        axes = {axis: look.pop(axis, {}) for axis in ("xaxis", "yaxis")}
+        if any(isinstance(trace, CARTESIAN) for trace in figure.data):
+            layout = {axis: {} for axis in axes} | layout
+        own = {name: _laid_upon(axes[name[:5]], layout[name]) for name in layout if name[:5] in axes}
+        revision = sha256(figure.to_json().encode()).hexdigest()[:16]
+        # all of it at once: what `update_layout` compares, name by name, takes ten times as long
+        figure.layout = _laid_upon(look, layout) | own | told | {"datarevision": revision}
+        figure.layout.template = None
+
+
+def _laid_upon(under: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _laid_upon(under[key], above[key])
+        for key in above
+        if isinstance(under.get(key), dict) and isinstance(above[key], dict)
+    }
+    return {**under, **above, **both}
+
+
+DARK = ";color:#1c2327"
+
+
+def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
+    """HTML, which changes in place once a second, where a chart of the library is built anew (80 ms).
+
+    One bar a row: the shares (0 to 1) of compute, wait, communicate and data; what is missing to 1 stays empty.
+    """
+    return legend(list(PARTS.items())) + '<div class="sb-split">' + "".join(_split_row(*row) for row in rows) + "</div>"
+
+
+def _split_row(name: str, shares: Mapping[str, float]) -> str:
+    known = [(part, shares[part], colour) for part, colour in PARTS.items() if shares.get(part, 0.0) > 0]
+    parts = "".join(
+        f'<i style="width:{share:.2%};background:{colour}{DARK if part in LIGHT_PARTS else ""}" '
+        f'title="{part} {share:.1%}">'
+        f"{f'{share:.0%}' if share >= 0.07 else ''}</i>"
+        for part, share, colour in known
+    )
+    return f"<span>{escape(name)}</span><div>{parts}</div>"
+
+
+def worker_colour(worker: int) -> str:
+    """The same in every picture."""
+    return PALETTE[worker % len(PALETTE)]
+
+
+def legend(entries: Sequence[tuple[str, str]]) -> str:
+    """A square of its colour before each name."""
+    return (
+        '<div class="sb-legend">'
+        + "".join(f'<span><i style="background:{colour}"></i>{escape(name)}</span>' for name, colour in entries)
+        + "</div>"
+    )
+
+
+MOST_SMOOTH = 0.99
+
+
+class CurveLook(NamedTuple):
+    """Against what, whether the metric is on a logarithmic scale, and the weight of the past in a moving average."""
+
+    axis: Axis
+    log_y: bool
+    smoothing: float
+    x_title: str
+    """What the axis is called: seconds of virtual workers are called so."""
+
+
+def choose_axis(simulated: Collection[bool] = ()) -> CurveLook:
+    """One choice for all charts of a page, remembered in the address: the axis (`updates`, `samples` or `seconds`), the
+    scale, the smoothing. `simulated`: of each run."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        axis = st.segmented_control(
+            "X axis",
+            AXES,
+            default=AXES[0],
+            required=True,
+            key="x",
+            bind="query-params",
+            label_visibility="collapsed",
+        )
+        log_y = st.toggle("Log scale", key="log", bind="query-params")
+        smoothing = st.slider(
+            "Smoothing", 0.0, MOST_SMOOTH, 0.0, 0.01, format="%.2f", key="smooth", bind="query-params", width=200,
+            help="Weight of earlier points in an exponential moving average. The logged curve stays visible, faint.",
+        )  # fmt: skip
+    return CurveLook(axis, log_y, float(smoothing), axis_words(axis, simulated))

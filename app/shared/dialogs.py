@@ -1,0 +1,154 @@
+"""Every edit of a notebook from a page; and dialogs, which stay open until they are answered."""
+
+from collections.abc import Callable
+from html import escape
+from typing import Literal, NoReturn
+
+import streamlit as st
+
+from scalebook.app import state
+from scalebook.app.shared import html, notebooks
+from scalebook.app.shared.widgets import press_button
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.notebook import edit, store
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.merge import merged
+from scalebook.training.notebook.store import EditedMeanwhile, Stored
+
+CONFLICT = "conflict"
+MOST_MEANWHILE = 5
+"""Other saves that one save is merged with, before it is left to the person."""
+
+
+def write(stored: Stored, change: Callable[[Notebook], Notebook], said: str = "Saved.") -> Stored | None:
+    """Apply `change` to the notebook as it was seen, and save; None when it could not be, which is then on the page.
+
+    A file edited meanwhile is never overwritten: an edit of another cell is merged, else `show_conflict` offers both.
+    """
+    return attempt(lambda: _save(stored, change(stored.notebook)), said)
+
+
+def _save(stored: Stored, mine: Notebook) -> Stored:
+    """Merged with what was saved meanwhile; EditedMeanwhile where that cannot be."""
+    seen, mine_now = stored, mine
+    for _ in range(MOST_MEANWHILE):
+        try:
+            return store.save(seen, mine_now)
+        except EditedMeanwhile as conflict:
+            both = merged(stored.notebook, mine, conflict.on_disk.notebook)
+            if both is None:
+                raise EditedMeanwhile(mine, conflict.on_disk) from conflict
+            seen, mine_now = conflict.on_disk, both
+    return store.save(seen, mine_now)
+
+
+def attempt(act: Callable[[], Stored], said: str) -> Stored | None:
+    """Any writing of a notebook, as `write`."""
+    try:
+        changed = act()
+    except EditedMeanwhile as conflict:
+        state.remember(CONFLICT, conflict)
+        return None
+    except ConfigError as error:
+        state.say(str(error), ":material/error:")
+        return None
+    if said:
+        state.say(said)
+    return changed
+
+
+def in_conflict() -> bool:
+    """Whether a write has met an edit of somebody else, and nobody has decided yet."""
+    return state.recall(CONFLICT, None) is not None
+
+
+def show_conflict() -> None:
+    """The dialog, when a write has met an edit of somebody else. A run of the page can open one dialog only."""
+    conflict: EditedMeanwhile | None = state.recall(CONFLICT, None)
+    if conflict is not None:
+        _conflict_dialog(conflict)
+
+
+@st.dialog("This notebook was edited elsewhere", width="large", dismissible=False)
+def _conflict_dialog(conflict: EditedMeanwhile) -> None:
+    mine, theirs = conflict.mine, conflict.on_disk
+    st.markdown(
+        f"`{theirs.path.name}` was saved elsewhere after you opened it here, and both edits change the same cell. "
+        "Nothing is overwritten. Your version would change the file like this:"
+    )
+    st.code(notebooks.difference(mine.text, theirs.notebook.text), language="diff", height=320)
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Keep the file", help="History keeps your version."):
+            store.give_up(theirs, mine)
+            _close_conflict("Kept the file. Your version is in History.")
+        if st.button("Replace the file with mine", help="Undoes the other edit; History keeps it."):
+            try:
+                store.save(theirs, mine)
+            except EditedMeanwhile as again:
+                state.remember(CONFLICT, again)
+                st.rerun()
+            _close_conflict("The file is now your version. The other edit is in History.")
+        if st.button("Keep both", type="primary", help="Saves your version as a new notebook."):
+            path = store.save_beside(theirs, mine)
+            _close_conflict(f"Your version is in {path.name}.")
+
+
+def _close_conflict(said: str) -> None:
+    state.take(CONFLICT, None)
+    state.say(said)
+    st.rerun()
+
+
+OPEN = "open-dialog"
+Width = Literal["small", "large"]
+
+
+def ask(title: str, draw: Callable[[], None], width: Width = "small") -> NoReturn:
+    """Open a dialog; `draw` fills it each time, and calls `close` before the rerun with which it answers."""
+    state.remember(OPEN, (title, draw, width))
+    st.rerun()
+
+
+def is_open() -> bool:
+    """Whether one waits for its answer."""
+    return state.recall(OPEN, None) is not None
+
+
+def close() -> None:
+    state.take(OPEN, None)
+
+
+def show() -> None:
+    """At the end of a page: the one about an edit meanwhile, or the one that was opened. A run can open one only."""
+    opened: tuple[str, Callable[[], None], Width] | None = state.recall(OPEN, None)
+    if in_conflict():
+        show_conflict()
+    elif opened is not None:
+        title, draw, width = opened
+        st.dialog(title, width=width, on_dismiss=close)(draw)()
+
+
+def confirm_delete(
+    stored: Stored, index: int, kind: str, name: str, stays: str, then: Callable[[], None] | None = None
+) -> NoReturn:
+    """Opens a dialog about cell `index`, of the `kind` called `name`; `stays` says what of it is not deleted.
+
+    `then` is called once it has been.
+    """
+
+    def question() -> None:
+        html.draw(f"This removes <b>{escape(name)}</b> from the notebook.")
+        st.markdown(f"{stays} **Undo**, above the notebook, restores it.".strip())
+        with st.container(horizontal=True, horizontal_alignment="right"):
+            if st.button("Cancel", key="keep-cell"):
+                close()
+                st.rerun()
+            if press_button("Delete", "delete-cell", stored.stamp, type="primary"):
+                done = write(stored, lambda notebook: edit.remove(notebook, index), "Deleted. Undo restores it.")
+                state.clicks().mark_handled("delete-cell")
+                if done is not None and then is not None:
+                    then()
+                close()
+                st.rerun()
+
+    ask(f"Delete this {kind}?", question)

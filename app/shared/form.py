@@ -1,0 +1,259 @@
+"""The experiment form without its widgets: reading values out of a config, and writing them into one.
+
+A config that was written by hand keeps every key the form does not know. What equals a default is left out, except for
+what a reader of the notebook wants to see: batch size, learning rate, strategy, workers, budget.
+"""
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
+from scalebook.training.experiments.num_nodes import nodes_of
+from scalebook.training.experiments.workload import VIRTUAL, simulates, workload
+
+Config = dict[str, Any]
+BudgetKind = Literal["epochs", "updates", "time"]
+BUDGET_KINDS: tuple[BudgetKind, ...] = get_args(BudgetKind)
+BUDGET_KEYS: dict[BudgetKind, str] = {"epochs": "max_epochs", "updates": "max_steps", "time": "max_time"}
+SHOWN_THOUGH_DEFAULT = (
+    "data.init_args.batch_size", "optimizer.init_args.lr", "trainer.strategy.init_args.rule", "lr_scaling.rule",
+    "lr_scaling.per",
+)  # fmt: skip
+HANDLED_TRAINER_KEYS = ("strategy", "devices", "num_nodes", "max_epochs", "max_steps", "max_time")
+HANDLED_STRATEGY_ARGS = ("workers",)
+SHOWN_STRATEGY_ARGS = ("rule", "damping", "codec")
+_STRATEGY: Final = "trainer.strategy.init_args"
+WORKERS: Final = f"{_STRATEGY}.workers"
+CLOCK: Final = f"{_STRATEGY}.clock"
+"""What makes workers simulated ones, with the strategy's `host`; both follow from one switch."""
+DEFAULT_EPOCHS: Final = 10
+USUAL_GRADIENT_S: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a run may take: epochs, updates, or minutes."""
+
+    kind: BudgetKind
+    value: Any
+    """A number; or what was typed or written instead of one."""
+
+
+def get(config: Mapping[str, Any], path: str, default: Any = None) -> Any:
+    """The value at a dotted path."""
+    value: Any = config
+    for key in path.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            return default
+        value = value[key]
+    return value
+
+
+def put(config: Config, path: str, value: Any) -> None:
+    """Set the value at a dotted path, making (or replacing by) mappings on the way."""
+    *parents, last = path.split(".")
+    for key in parents:
+        if not isinstance(config.get(key), dict):
+            config[key] = {}
+        config = config[key]
+    config[last] = value
+
+
+def drop(config: Config, path: str) -> None:
+    """Remove the value at a dotted path, and `init_args` that have become empty."""
+    *parents, last = path.split(".")
+    holder = get(config, ".".join(parents)) if parents else config
+    if isinstance(holder, dict):
+        holder.pop(last, None)
+        if not holder and parents and parents[-1] == "init_args":
+            drop(config, ".".join(parents))
+
+
+def chosen(config: Mapping[str, Any], key: str, group: Group, description: Description) -> ClassInfo | None:
+    """The class that the config names at `key`, None where it names none, or an unknown one."""
+    return named(get(config, key)).info(group, description)
+
+
+def choose(config: Config, key: str, info: ClassInfo, group: Group, description: Description) -> None:
+    """Name `info` at `key`. Arguments stay while the class stays the same, and go with another class."""
+    value, path, args = get(config, key), info.class_path, dict[str, Any]()
+    if chosen(config, key, group, description) == info:  # with the name that it is written with: results hang on it
+        path = named(value).name or info.class_path
+        args = copy.deepcopy(dict(mapping(get(config, f"{key}.init_args"))))
+    if info.config_value is not None and not args:
+        put(config, key, info.config_value)
+        return
+    put(config, key, {"class_path": path, **({"init_args": args} if args else {})})
+
+
+def open_arguments(config: Config, key: str, info: ClassInfo) -> None:
+    """Before arguments are written: the class at `key` by its path, where it may be one word, `ddp`."""
+    if get(config, key) == info.config_value:
+        put(config, key, {"class_path": info.class_path})
+
+
+def close_arguments(config: Config, key: str, info: ClassInfo) -> None:
+    """After it: one word again where it has none."""
+    if info.config_value is not None and not get(config, f"{key}.init_args"):
+        put(config, key, info.config_value)
+
+
+def value_of(config: Mapping[str, Any], path: str, field: Field) -> Any:
+    """What the config says at `path`, or the field's default."""
+    return get(config, path, field.default)
+
+
+def assign(config: Config, path: str, field: Field, value: Any) -> None:
+    """Write `value` at `path`, or leave the key out where it only repeats the default."""
+    # 0 and 0.0 are one number; True and 1 are not one value
+    repeats_default = value == field.default and isinstance(value, bool) == isinstance(field.default, bool)
+    if (repeats_default and path not in SHOWN_THOUGH_DEFAULT) or (value is None and not field.nullable):
+        drop(config, path)
+    else:
+        put(config, path, value)
+
+
+def workers_of(config: Mapping[str, Any], description: Description) -> Any:
+    """How many there are on each machine; what is written instead of a number where that cannot be read."""
+    own = get(config, "trainer.strategy.init_args.workers")
+    written = get(config, "trainer.devices") if own is None or isinstance(own, Mapping) else own
+    misread = (isinstance(written, str) and written != "auto") or (
+        isinstance(written, int | float) and written < 1 and written != -1
+    )
+    load = workload(config, description)
+    return written if misread else max(1, load.workers // load.nodes)
+
+
+def assign_workers(config: Config, workers: Any) -> None:
+    """Write the number of workers: as the strategy's own `workers` where the config gives it those, else as
+    `trainer.devices`."""
+    if not isinstance(get(config, "trainer.strategy.init_args.workers"), Mapping | None):
+        put(config, "trainer.strategy.init_args.workers", workers)
+    else:
+        put(config, "trainer.devices", workers)
+
+
+def may_range(config: Mapping[str, Any], info: ClassInfo) -> bool:
+    """Whether machines may join and leave: under a parameter server on several, or where the config says so."""
+    takes = any(field.name == "workers" for field in info.fields)
+    return takes and not is_simulated(config) and (nodes_of(mapping(config.get("trainer"))) > 1 or is_range(config))
+
+
+def is_range(config: Mapping[str, Any]) -> bool:
+    """Whether the number of workers is `{min, max}`."""
+    return isinstance(get(config, WORKERS), Mapping)
+
+
+def assign_fewest(config: Config, fewest: Any, description: Description) -> None:
+    """Write `{min, max}`, with all workers of all machines as `max`; a fixed number where `fewest` is None."""
+    on_each = workers_of(config, description)
+    if fewest is None:
+        if is_range(config):
+            drop(config, WORKERS)
+        return
+    put(config, "trainer.devices", on_each)
+    most = on_each * nodes_of(mapping(config.get("trainer"))) if isinstance(on_each, int) else on_each
+    put(config, WORKERS, {"min": fewest, "max": most})
+
+
+def is_simulated(config: Mapping[str, Any]) -> bool:
+    """Whether one process simulates all workers of a parameter server."""
+    return simulates(mapping(get(config, _STRATEGY)))
+
+
+def make_simulated(config: Config, workers: Any) -> None:
+    """One process simulates so many workers, on the clock that the config has, or one by which each takes 0.1 s."""
+    put(config, f"{_STRATEGY}.host", VIRTUAL)
+    put(config, f"{_STRATEGY}.workers", workers)
+    put(config, "trainer.devices", 1)
+    if get(config, CLOCK) is None:
+        put(config, CLOCK, {"gradient_s": USUAL_GRADIENT_S})
+
+
+def recorded_run(config: Mapping[str, Any]) -> str:
+    """The run whose gradients' times the clock has; "" where it says them itself."""
+    return str(get(config, f"{CLOCK}.gradient_s.run") or "")
+
+
+def take_clock(config: Config, times: Mapping[str, Any]) -> None:
+    """Let gradients and pushes take `gradient_s` and `server_s` of these; without them a number again, and no time."""
+    put(config, f"{CLOCK}.gradient_s", times.get("gradient_s", USUAL_GRADIENT_S))
+    drop(config, f"{CLOCK}.server_s")
+    if "server_s" in times:
+        put(config, f"{CLOCK}.server_s", times["server_s"])
+
+
+def make_real(config: Config, workers: Any) -> None:
+    """Workers are processes again, on a device each."""
+    for name in ("host", "clock", "workers"):
+        drop(config, f"{_STRATEGY}.{name}")
+    put(config, "trainer.devices", workers)
+
+
+def budget_of(config: Mapping[str, Any]) -> Budget:
+    """The first budget that the config sets: time, updates, epochs; DEFAULT_EPOCHS where it sets none."""
+    if (time := get(config, "trainer.max_time")) is not None:
+        minutes = _minutes(time)
+        return Budget("time", time if minutes is None else minutes)
+    if (steps := get(config, "trainer.max_steps")) not in (None, -1):
+        return Budget("updates", steps)
+    epochs = get(config, "trainer.max_epochs")
+    return Budget("epochs", DEFAULT_EPOCHS if epochs is None else epochs)
+
+
+def assign_budget(config: Config, budget: Budget) -> None:
+    """Exactly one budget: the others are removed, because the first one reached would end the run."""
+    for key in BUDGET_KEYS.values():
+        drop(config, f"trainer.{key}")
+    timed = budget.kind == "time" and isinstance(budget.value, int | float) and budget.value > 0
+    put(config, f"trainer.{BUDGET_KEYS[budget.kind]}", _clock(budget.value) if timed else budget.value)
+
+
+def _minutes(value: Any) -> float | None:
+    """Lightning's `DD:HH:MM:SS`, or a mapping as `datetime.timedelta` takes it."""
+    if isinstance(value, str) and re.fullmatch(r"\d+:\d+:\d+:\d+", value):
+        days, hours, minutes, seconds = (int(part) for part in value.split(":"))
+        return days * 1440 + hours * 60 + minutes + seconds / 60
+    if isinstance(value, Mapping):
+        sizes = {"days": 1440, "hours": 60, "minutes": 1, "seconds": 1 / 60}
+        return float(sum(sizes[key] * value[key] for key in sizes if isinstance(value.get(key), int | float))) or None
+    return None
+
+
+def _clock(minutes: float) -> str:
+    seconds = max(1, round(minutes * 60))
+    days, seconds = divmod(seconds, 86400)
+    hours, seconds = divmod(seconds, 3600)
+    return f"{days:02d}:{hours:02d}:{seconds // 60:02d}:{seconds % 60:02d}"
+
+
+def blank(description: Description) -> Config:
+    """What a new experiment starts from: a small generative model on data that ships, one process, five epochs."""
+    model = description.find("models", "PixelCNN") or description.models[0]
+    data = description.find("data", "Digits") or description.data[0]
+    config: Config = {"seed_everything": 1, "trainer": {"strategy": "auto", "devices": 1, "max_epochs": 5}}
+    choose(config, "model", model, "models", description)
+    choose(config, "data", data, "data", description)
+    for name, key in (("batch_size", "data.init_args.batch_size"),):
+        field = next((field for field in data.fields if field.name == name), None)
+        if field is not None and field.default is not None:
+            put(config, key, field.default)
+    if not model.own_optimizer:
+        config["optimizer"] = copy.deepcopy(description.default_optimizer)
+    return config
+
+
+def suggested_name(config: Mapping[str, Any], description: Description) -> str:
+    """`pixelcnn-bounded-x2`: model, rule or strategy, workers, in the letters that a cell's name may have."""
+    load = workload(config, description)
+    model = chosen(config, "model", "models", description)
+    rule = (load.rule or "").partition(",")[0]
+    named_by_rule = load.strategy == "AsyncPS" and rule not in ("", "async")
+    words = [model.name if model else "experiment", rule if named_by_rule else load.strategy]
+    if load.workers > 1:
+        words.append(f"x{load.workers}")
+    return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)

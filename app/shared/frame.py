@@ -1,0 +1,176 @@
+"""Around every page: the notebook that was open last, what changes or ends meanwhile, the question of trust."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.navigation import RUNS, SEARCH
+from scalebook.app.serving.shell import CHARTS, library
+from scalebook.app.shared import html, notebooks
+from scalebook.app.shared.notebooks import NotebookChoice
+from scalebook.app.shared.widgets import code_block
+from scalebook.training.base.trust import FOUND, importable, notified, trust, trusted
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import ended_jobs, supervisor_handle
+from scalebook.training.jobs.ended_jobs import Ending
+from scalebook.training.jobs.supervisor_handle import silence
+from scalebook.training.search.search_folder import all_searches
+
+LAST = "last-notebook"
+
+
+def last_notebook(wanted: str | None) -> NotebookChoice | None:
+    """The notebook called `wanted`; without a name the one that was open last, else the first one.
+
+    A tab's session remembers it, and a cookie of this browser does, because a plain link or a reload begins a new one.
+    """
+    workspace = resources.workspace()
+    if wanted is not None:
+        return notebooks.pick(workspace, wanted)
+    last = state.recall(LAST, "") or unquote(st.context.cookies.get(_cookie(), ""))
+    return (notebooks.pick(workspace, last) if last else None) or notebooks.pick(workspace, None)
+
+
+def keep_last_notebook(choice: NotebookChoice) -> None:
+    """This one is open now."""
+    state.remember(LAST, choice.name)
+    said = f"{_cookie()}={quote(choice.name, safe='')}; path=/; SameSite=Strict"
+    with st.container(key="keep-notebook"):
+        st.html(f"<script>document.cookie = {json.dumps(said)};</script>", unsafe_allow_javascript=True)
+
+
+def _cookie() -> str:
+    """One for each workspace, because all ports of a host share cookies."""
+    root = str(resources.workspace().root)
+    return f"scalebook-notebook-{hashlib.sha256(root.encode()).hexdigest()[:12]}"
+
+
+PULSE_EVERY_S = 2.0
+
+
+def watch_changes(path: Path | None = None) -> None:
+    """Once a page, at its end: draws it anew when the notebook or the list of runs has changed behind it. A run that
+    was submitted by `scalebook notebook run` then shows up by itself."""
+    state.remember("pulse", notebooks.stamps(resources.workspace(), path))
+    _beat(path)
+
+
+@st.fragment(run_every=PULSE_EVERY_S)
+def _beat(path: Path | None) -> None:
+    if notebooks.stamps(resources.workspace(), path) != state.recall("pulse", []):
+        st.rerun()
+
+
+ENDINGS_EVERY_S = 2.0
+SUPERVISOR_EVERY_S = 5.0
+ENDINGS_SEEN = "endings-seen"
+
+
+def watch_endings() -> None:
+    """Once a run of the frame: tells the browser what has ended (`bell.js`), and warns of a supervisor that does
+    nothing. Begins with what ends after the session has."""
+    with st.container(key="endings"):
+        _tell_endings()
+    _warn_of_silence()
+
+
+@st.fragment(run_every=ENDINGS_EVERY_S)
+def _tell_endings() -> None:
+    before: int | None = state.recall(ENDINGS_SEEN, None)
+    ended, now = ended_jobs.since(resources.workspace(), before)
+    state.remember(ENDINGS_SEEN, now)
+    html.draw("".join(_ending_html(ending) for ending in ended) or "<span></span>")
+
+
+@st.fragment(run_every=SUPERVISOR_EVERY_S)
+def _warn_of_silence() -> None:
+    if silent := silence(resources.workspace()):
+        st.warning(f"Nothing starts or stops: {silent}.", icon=":material/warning:")
+
+
+def _ending_html(ending: Ending) -> str:
+    url = RUNS.url(run=ending.id) if ending.kind == "run" else SEARCH.url(search=ending.id)
+    name = f"{ending.id}-{ending.at:.0f}"
+    return f'<span class="sb-ending" data-id="{escape(name)}" data-url="{escape(url)}">{escape(ending.text)}</span>'
+
+
+@dataclass(frozen=True)
+class TrustQuestion:
+    """The folder's own modules, each with where it lies, and the jobs and searches that nobody has submitted here.
+
+    `notified`: whom `[notify]` would tell, in words.
+    """
+
+    modules: Mapping[str, str]
+    jobs: int
+    searches: int
+    notified: Sequence[str] = ()
+
+    def lines(self) -> list[str]:
+        """For a person to read, as plain text: names and paths are the folder's."""
+        lines = [f"module {name}, from {source}" for name, source in self.modules.items()]
+        if self.jobs:
+            lines.append(f"{self.jobs} waiting job{'s' if self.jobs > 1 else ''}, not submitted here")
+        if self.searches:
+            lines.append(f"{self.searches} open search{'es' if self.searches > 1 else ''}, not submitted here")
+        return [*lines, *self.notified]
+
+
+def trust_question(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQuestion | None:
+    """What to ask a person about; None of a folder that is trusted, or has nothing that needs it.
+
+    `reasons`: why each waiting job waits.
+    """
+    if trusted(workspace):
+        return None
+    searches = sum(search.result() is None and not search.may_run() for search in all_searches(workspace))
+    question = TrustQuestion(importable(workspace), sum(reason == FOUND for reason in reasons.values()), searches,
+                             notified(workspace))  # fmt: skip
+    return question if question.lines() else None
+
+
+TRUST_WORDS = (
+    "**This folder wants to run its own code.** That code can do whatever you can: read it first if somebody else "
+    "wrote it. Until you trust the folder, its notebooks have only Scalebook's own classes."
+)
+
+
+def ask_trust() -> None:
+    """The question whether to trust the folder; nothing where there is nothing to ask."""
+    workspace = resources.workspace()
+    question = trust_question(workspace, resources.waiting_reasons())
+    if question is None:
+        return
+    with st.container(border=True):
+        st.markdown(f":material/shield: {TRUST_WORDS}")
+        code_block("\n".join(question.lines()), wrap=True)
+        if st.button("Trust this folder", key="trust-folder"):
+            trust(workspace)
+            resources.look_anew()
+            supervisor_handle.ensure(workspace)
+            state.say("This folder is now trusted.")
+            st.rerun()
+
+
+PRELOAD_AFTER_S = 2.0
+
+
+def preload_charts() -> None:
+    """At the end of a page with a form: the browser loads the chart library while it is filled in, so the first curve
+    after Run comes 1 s earlier.
+
+    By itself, not by a fragment that ticks: a tick that is sent before Run has led to another page is answered after,
+    for the former page, and Streamlit may end with a blank one ("Bad delta path index").
+    """
+    found = library(CHARTS)
+    if found is not None:
+        load = f"setTimeout(() => import('/static/js/{found.name}'), {1000 * PRELOAD_AFTER_S:.0f})"
+        with st.container(key="preload"):
+            st.html(f"<script>{load}</script>", unsafe_allow_javascript=True)

@@ -1,0 +1,172 @@
+"""Notebooks of a workspace, and the edits that the page makes. Every edit starts from what the person saw."""
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from scalebook.training.base.errors import ConfigError, Problem, one_line
+from scalebook.training.base.trust import within
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.notebook import edit, store
+from scalebook.training.notebook.cells import Cell, Note, Notebook
+from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
+from scalebook.training.notebook.store import Stored
+
+LONGEST_TITLE = 200
+
+
+@dataclass(frozen=True)
+class NotebookChoice:
+    """A notebook in the picker. `name` is the file's stem and stands in the address.
+
+    `problem` is what is wrong with the file as a whole, or with its front matter; it can still be picked.
+    """
+
+    name: str
+    title: str
+    path: Path
+    problem: str = ""
+    twin: bool = False
+    """Another notebook has the same title."""
+
+    @property
+    def label(self) -> str:
+        """No other notebook's."""
+        shown = f"{self.title} ({self.name}.md)" if self.twin else self.title
+        return f"⚠ {shown}" if self.problem else shown
+
+
+def heading(notebook: Notebook) -> str:
+    """What stands above the cells: the title, where the first of them is no note that says one; else ""."""
+    first = notebook.cells[0] if notebook.cells else None
+    titled = isinstance(first, Note) and first_heading(first.source) is not None
+    return "" if titled else one_line(notebook.title, LONGEST_TITLE)
+
+
+def choices(workspace: Workspace) -> list[NotebookChoice]:
+    """All notebooks of the workspace, by name; those that cannot be read say why, and nothing else changes."""
+    choices_ = [_choice(path) for path in workspace.notebooks()]
+    titles = Counter(choice.title for choice in choices_)
+    return [replace(choice, twin=True) if titles[choice.title] > 1 else choice for choice in choices_]
+
+
+def read(path: Path) -> Stored:
+    """The notebook in `path`. ConfigError as `store.read`, and for a link that leads out of the folder."""
+    if problem := _out(path):
+        raise ConfigError(path.name, *problem)
+    return store.read(path)
+
+
+def _out(path: Path) -> tuple[str, str] | None:
+    """Why a notebook is not shown in the browser that a link leads to, and what to do; None where it is."""
+    if not path.is_symlink() or within(Workspace(path.parent), path):
+        return None
+    return (
+        "is a link to outside the folder",
+        "Copy the file into the folder, or trust the folder (`scalebook ui --trust`).",
+    )
+
+
+def _choice(path: Path) -> NotebookChoice:
+    name = path.stem.encode("utf-8", "replace").decode("utf-8")
+    if name != path.stem:
+        problem = f"The name of the file {path.name!a} is not UTF-8. Rename it."
+        return NotebookChoice(name, name, path, problem)
+    if out := _out(path):
+        return NotebookChoice(name, name, path, str(ConfigError(path.name, *out)))
+    try:
+        facts = path.stat()
+        stamps = facts.st_mtime_ns, facts.st_ctime_ns  # ctime: also when somebody grants access
+    except OSError:
+        stamps = 0, 0  # gone meanwhile, or a link to nowhere
+    title, problem = _title(path, stamps)
+    return NotebookChoice(name, one_line(title, LONGEST_TITLE), path, problem)
+
+
+@lru_cache(maxsize=1000)
+def _title(path: Path, _changed: tuple[int, int]) -> tuple[str, str]:
+    """What the notebook calls itself (its name where that cannot be told), and what is wrong with it."""
+    try:
+        return store.read_title(path)
+    except ConfigError as error:
+        return path.stem, str(error)
+
+
+def load(choice: NotebookChoice) -> tuple[Stored | None, str]:
+    """The notebook, and what is wrong with it in one line; None where nothing of it can be shown."""
+    try:
+        return read(choice.path), choice.problem
+    except ConfigError as error:
+        return None, choice.problem or str(error)
+
+
+def pick(workspace: Workspace, name: str | None) -> NotebookChoice | None:
+    """The notebook called `name`; without a name the first one. None where there is none of that name."""
+    choices_ = choices(workspace)
+    if name is None:
+        choices_.sort(key=lambda choice: (bool(choice.problem), choice.name != "first-steps"))  # stable: else by name
+        return choices_[0] if choices_ else None
+    return next((choice for choice in choices_ if choice.name == name), None)
+
+
+def key(cell: Cell, index: int) -> str:
+    """What identifies a cell between two drawings: its name, or for notes the place and the text."""
+    name = getattr(cell, "name", "")
+    return f"{type(cell).__name__.lower()}-{name or f'{index}-{abs(hash(cell.source)) % 10**8}'}"
+
+
+def name_problems(notebook: Notebook | None, name: str, editing: str) -> list[Problem]:
+    """Whether a cell may get this name: it is part of the file's syntax, its own, and what its runs are found by.
+
+    `editing` is the name that it has so far, "" for a new one.
+    """
+    if len(name) > LONGEST_NAME and name != editing:
+        return [Problem("name", f"has {len(name)} characters, more than {LONGEST_NAME}", "Choose a shorter one.")]
+    if not NAME.fullmatch(name):
+        return [Problem("name", f"cannot be {name!r}", NAME_REMEDY)]
+    taken = {cell.name for cell in notebook.cells if not isinstance(cell, Note)} if notebook else set()
+    if name != editing and name in taken:
+        return [Problem("name", f"{name} is taken in this notebook", "Choose another one.")]
+    return []
+
+
+def put_experiment(
+    notebook: Notebook, name: str, config: dict[str, object], repeats: int, replaces: str = ""
+) -> Notebook:
+    """Write the experiment; `replaces` is the name under which it was opened, "" for a new one.
+
+    A renamed cell stays in its place. Raises ConfigError where the name belongs to another cell.
+    """
+    if name != replaces and notebook.experiment(name) is not None:
+        raise ConfigError("name", f"{name} is taken by another experiment of this notebook", "Choose another name.")
+    if replaces and name != replaces and notebook.experiment(replaces) is not None:
+        notebook = edit.rename(notebook, replaces, name)  # also in the comparisons that name it
+    return edit.put_experiment(notebook, name, dict(config), repeats)
+
+
+def move(notebook: Notebook, index: int, by: int) -> Notebook:
+    """One cell up (-1) or down (+1); unchanged at the border."""
+    to = index + by
+    return edit.move(notebook, index, to) if 0 <= to < len(notebook.cells) else notebook
+
+
+def difference(mine: str, theirs: str, called: str = "yours") -> str:
+    """A unified diff from the file as it is now to what would be written, which is `called` so."""
+    lines = difflib.unified_diff(
+        theirs.splitlines(keepends=True), mine.splitlines(keepends=True), "in the file now", called, n=2
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def stamps(workspace: Workspace, path: Path | None) -> Sequence[object]:
+    """Changes when the notebook's file does, or when runs or searches come or go: reason enough to look again."""
+    stamps_: list[object] = []
+    for place in (workspace.jobs, workspace.studies, path):
+        try:
+            stamps_.append(place.stat().st_mtime_ns if place else 0)
+        except OSError:
+            stamps_.append(0)
+    return stamps_

@@ -1,0 +1,234 @@
+"""Notes: Markdown that is edited in place, kept as a draft until it is saved or given up; and where cells stand."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.shared import dialogs, drafts, html, notebooks
+from scalebook.app.shared.dialogs import in_conflict, write
+from scalebook.app.shared.drafts import LeftDraft, NoteDraft
+from scalebook.app.shared.widgets import draft_label, press_button
+from scalebook.training.base.errors import one_line
+from scalebook.training.base.trust import trusted
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import Note, Notebook
+from scalebook.training.notebook.claims import written_tables
+from scalebook.training.notebook.store import Stored
+
+PICTURE = re.compile(r"!\[[^\]]*\]\(\s*<?\w+://")  # of another server
+EDITING = "editing"  # the key of the cell whose editor is open, or `new-INDEX`
+EDITED = "edited"  # the notebook as the person saw it then, so that an edit meanwhile is noticed
+BEGUN = "begun"  # the text that the editor was opened with
+LEFT = "left-notes"  # the drafts of this notebook as they were when the page was begun
+LONGEST_NAME = 60
+MENU = {"Move up": -1, "Move down": 1, "Delete": 0}
+"""And by how many places it moves."""
+HINT = "Write here. Markdown works: # headings, - lists, [links](https://...), $formulas$."
+FIRST_HINT = f"What is the question, and what do you expect? {HINT}"
+
+
+def show(stored: Stored, index: int, note: Note) -> None:
+    """The text with its Edit button; or its editor."""
+    key = notebooks.key(note, index)
+    if state.recall(EDITING, "") == key:
+        _editor(key)
+        return
+    with st.container(key=f"note-{key}"):
+        st.markdown(written_tables.without_marks(note.source))
+        _results(stored, index, note)
+        if PICTURE.search(note.source) and not trusted(resources.workspace()):
+            st.caption("Pictures from other sites are blocked until you trust this folder (`scalebook ui --trust`).")
+        with st.container(key=f"edit-note-{key}", horizontal=True, gap="small"):
+            if press_button("Edit", f"edit-{key}", icon=":material/edit:"):
+                state.clicks().mark_handled(f"edit-{key}")
+                _open(stored, key, note.source)
+            picked = st.menu_button("More", list(MENU), key=f"more-{key}", icon=":material/more_horiz:")
+    if picked == "Delete":
+        dialogs.confirm_delete(stored, index, "note", _name(note.source), "")
+    if picked:
+        write(stored, partial(notebooks.move, index=index, by=MENU[picked]), said="")
+        st.rerun()
+
+
+def _results(stored: Stored, index: int, note: Note) -> None:
+    """What is wrong with the results that are written in it, and a button that writes those of these runs."""
+    mine = [region for region in written_tables.regions(stored.notebook) if region.cell == index]
+    if not mine:
+        return
+    tables, key = resources.result_tables(stored), f"write-results-{notebooks.key(note, index)}"
+    found = [one for one in written_tables.problems(stored.notebook, tables) if one.cell == index]
+    for problem in found:
+        st.caption(f"{problem.cell_name.capitalize()} {problem.problem.message}.")
+    known = any(tables[region.name].runs for region in mine if region.name in tables)
+    if found and known and press_button("Write results", key, stored.stamp, type="tertiary", icon=":material/table:"):
+        done = write(stored, lambda notebook: written_tables.fill(notebook, tables), "Wrote the results of these runs.")
+        state.clicks().mark_handled(key, done=done is not None)
+        st.rerun()
+
+
+def opened_here(path: Path) -> Stored | None:
+    """The notebook in `path` as it was when the open editor was opened; None where none is open on it."""
+    opened: Stored | None = state.recall(EDITED, None)
+    return opened if opened is not None and opened.path == path else None
+
+
+def look_for_drafts(stored: Stored) -> None:
+    """Once a page, before its cells."""
+    state.remember(LEFT, drafts.of_notebook(resources.workspace(), NoteDraft, stored.path.stem))
+
+
+def show_new(stored: Stored, index: int) -> None:
+    """The editor of a note that is to stand before cell `index`, where one was asked for; and what was left there."""
+    key = f"new-{index}"
+    if state.recall(EDITING, "") == key:
+        _editor(key)
+    left: list[LeftDraft[NoteDraft]] = state.recall(LEFT, [])
+    for note in drafts.notes_at(left, stored.notebook, index):
+        if note.draft != _draft_at_work():
+            _show_left(stored, index, note)
+
+
+def _show_left(stored: Stored, index: int, left: LeftDraft[NoteDraft]) -> None:
+    """A draft of an earlier session, or of another tab: labelled, and never taken for one's own."""
+    draft = left.draft
+    known = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
+    what = "the note below" if known else "a note that has changed since" if draft.before else "a new note"
+    asked = draft_label(left.written_s, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
+    if asked == "discard":
+        _discard(draft)
+        st.rerun()
+    if asked == "continue":
+        if not known:  # goes on as a new note
+            _discard(draft)
+        _open(stored, notebooks.key(stored.notebook.cells[index], index) if known else f"new-{index}", draft.text)
+
+
+def _discard(draft: NoteDraft) -> None:
+    drafts.discard(resources.workspace(), NoteDraft, draft.notebook, draft.which)
+
+
+def add(stored: Stored, index: int) -> None:
+    """Open an editor for a new note before cell `index`; the file changes only when it is saved."""
+    _open(stored, f"new-{index}", "")
+
+
+def begin(stored: Stored) -> None:
+    """The editor of a first note, when the page of a new notebook is shown next."""
+    _remember(stored, "new-0", "")
+
+
+def _remember(stored: Stored, key: str, text: str) -> None:
+    state.remember(EDITING, key)
+    state.remember(EDITED, stored)
+    state.remember(BEGUN, text)
+
+
+def _open(stored: Stored, key: str, text: str) -> None:
+    _remember(stored, key, text)
+    st.rerun()
+
+
+def _at_work() -> tuple[Stored, int, str, bool] | None:
+    """Of the open editor: the notebook as it was, the cell's place, its text, whether it is new; None: none is open."""
+    opened: Stored | None = state.recall(EDITED, None)
+    key = state.recall(EDITING, "")
+    if opened is None or not key:
+        return None
+    if key.startswith("new-"):
+        return opened, int(key.removeprefix("new-")), "", True
+    index = next(i for i, cell in enumerate(opened.notebook.cells) if notebooks.key(cell, i) == key)
+    return opened, index, opened.notebook.cells[index].source, False
+
+
+def _draft_at_work() -> NoteDraft | None:
+    """What the open editor has put aside."""
+    at_work = _at_work()
+    if at_work is None:
+        return None
+    same = _draft(*at_work[:3], "")
+    left = drafts.load(resources.workspace(), NoteDraft, same.notebook, same.which)
+    return left.draft if left else None
+
+
+def _draft(opened: Stored, index: int, before: str, text: str) -> NoteDraft:
+    """Of cell `index`; of a new note before it, where there is no text `before`."""
+    around = drafts.around_note(opened.notebook, index)
+    return NoteDraft(opened.path.stem, index, before, text, *around)
+
+
+def _editor(key: str) -> None:
+    at_work = _at_work()
+    assert at_work is not None, "kept together with what is being edited"
+    opened, index, before, new = at_work
+    aside = _draft_at_work()
+    if state.just_entered() and aside is not None:  # back from another page, which has taken the widget away
+        state.remember(BEGUN, aside.text)
+    begun = state.recall(BEGUN, before)
+    with st.container(border=True, key=f"editor-{key}"):
+        height = min(600, max(140, 26 * (begun.count("\n") + 3)))
+        typed, preview = st.columns(2, gap="medium")
+        with typed:
+            text = st.text_area(
+                "Markdown", begun, height=height, key=f"text-{key}", label_visibility="collapsed",
+                placeholder=HINT if opened.notebook.cells else FIRST_HINT,
+            )  # fmt: skip
+        with preview, st.container(key="note-preview"):
+            st.markdown(text if text.strip() else ":gray[Preview]")
+        # While nothing has changed Esc may close it. Always drawn: what comes below must keep its place on the page.
+        html.draw(f'<span class="{"sb-unchanged" if text == before else "sb-changed"}"></span>')
+        draft = _draft(opened, index, before, text)
+        if text not in (before, aside.text if aside else before):
+            drafts.save(resources.workspace(), draft)
+        with st.container(horizontal=True):
+            if press_button("Save", f"save-{key}", type="primary", help="Ctrl+Enter or Ctrl+S"):
+                done = _finish(draft, opened, new)
+                state.clicks().mark_handled(f"save-{key}", done=done)
+                if done:
+                    _close(draft)
+            if st.button("Cancel", key=f"cancel-{key}", help="Esc, if nothing has changed"):
+                _close(draft)
+            if not new and st.button("Delete", key=f"delete-{key}", type="tertiary"):
+                dialogs.confirm_delete(opened, index, "note", _name(before), "", then=lambda: _forget(draft))
+
+
+def _name(source: str) -> str:
+    """A note by its first words."""
+    first = next((line for line in source.splitlines() if line.strip()), "")
+    return one_line(first.lstrip("# ").strip() or "This note", LONGEST_NAME)
+
+
+def _finish(draft: NoteDraft, opened: Stored, new: bool) -> bool:
+    """Whether the text is in good hands: in the file, or in the dialog about an edit meanwhile."""
+    text = draft.text if draft.text.endswith("\n") else f"{draft.text}\n"
+
+    def change(notebook: Notebook) -> Notebook:
+        if new:
+            return edit.insert_note(notebook, draft.index, f"{text}\n") if text.strip() else notebook
+        return edit.replace_note(notebook, draft.index, text)
+
+    said = "Saved." if not new or text.strip() else ""
+    return write(opened, change, said) is not None or in_conflict()
+
+
+def _forget(draft: NoteDraft) -> None:
+    _discard(draft)
+    for key in (EDITING, EDITED, BEGUN):
+        state.take(key, None)
+
+
+def _close(draft: NoteDraft) -> None:
+    _forget(draft)
+    st.rerun()
+
+
+def place(intent: str, stored: Stored, index: int) -> None:
+    """Move cell `index`, or begin a note beside it, as `CELL_PLACES` offers; anything else is not its business."""
+    if intent in ("up", "down"):
+        write(stored, partial(notebooks.move, index=index, by=-1 if intent == "up" else 1), said="")
+    elif intent == "note above":
+        add(stored, index)
+    elif intent == "note below":
+        add(stored, index + 1)

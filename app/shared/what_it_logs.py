@@ -1,0 +1,59 @@
+"""What a model logs, before its first run: a button has two batches of it run, and says why that failed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from scalebook.app import resources, state
+from scalebook.app.shared.widgets import press_button
+from scalebook.app.shared.words import sentence
+from scalebook.training.experiments import logged_metrics
+from scalebook.training.experiments.validate import validate
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunRecord
+
+EVERY_S = 1.0
+LABEL = "Find out what it logs"
+HELP = (
+    "Trains and validates two batches, on the CPU, in a process of its own; nothing of it is recorded as a run. A name "
+    "that nothing logs is then refused before anything starts."
+)
+PENDING = "Two batches are being run, to see what is logged. That takes some seconds."
+
+
+def what_it_logs(configs: Mapping[str, Mapping[str, Any]], runs: Sequence[RunRecord], key: str) -> list[str]:
+    """The metrics of validation that two batches of these experiments have logged. The button is there for those of
+    which neither `runs` nor an earlier press of it know what they log."""
+    description = resources.description()
+    found = {name: logged_metrics.known(config, description) for name, config in configs.items()}
+    ran = {run.cell for run in runs if names.validation_metrics(run.metrics)}
+    asked = [
+        name
+        for name, config in configs.items()
+        if name not in ran and ((told := found[name]) is None or told.problem) and not _is_wrong(config)
+    ]
+    if resources.looks_at_metrics():
+        _wait()
+    elif asked:
+        failed = {name: told.problem for name in asked if (told := found[name]) is not None}
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"logs-{key}"):
+            if press_button(LABEL, f"find-out-{key}", icon=":material/manage_search:", type="tertiary", help=HELP):
+                resources.look_at_metrics([configs[name] for name in asked], description)
+                state.clicks().mark_handled(f"find-out-{key}", done=False)
+                st.rerun()
+        for name, problem in failed.items():
+            st.warning(f"What {name or 'the model'} logs could not be found out. {sentence(problem)}")
+    return list(dict.fromkeys(metric for told in found.values() if told for metric in told.validation))
+
+
+def _is_wrong(config: Mapping[str, Any]) -> bool:
+    return any(problem.severity == "error" for problem in validate(config, resources.description()))
+
+
+@st.fragment(run_every=EVERY_S)
+def _wait() -> None:
+    if resources.looks_at_metrics():
+        st.caption(PENDING)
+    else:
+        st.rerun()

@@ -1,0 +1,229 @@
+"""Small parts that several pages draw: each returns what the person wants, and writes nothing."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from html import escape
+from typing import Any, Final, Literal
+
+import streamlit as st
+
+from scalebook.app import state
+from scalebook.app.shared import html
+from scalebook.app.shared.words import ago
+from scalebook.training.base.errors import Problem, one_line
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.tracking.directions import GOALS, Direction, Goal
+
+
+def press_button(label: str, key: str, shown: str = "", **looks: Any) -> bool:
+    """A button whose click is acted on once, whatever else happens meanwhile: whether one waits to be acted on. Who has
+    acted calls `state.clicks().settle(key)`, before a rerun.
+
+    `shown` as in `state.Clicks`; `looks` are those of `st.button`.
+    """
+    clicks = state.clicks()
+    st.button(label, key=key, on_click=clicks.note, args=(key, shown), **looks)
+    return clicks.waits(key, shown)
+
+
+def call_page(*names: str) -> None:
+    """What the browser's tab, its history and its bookmarks call the page: the most particular name first."""
+    st.set_page_config(page_title=" · ".join((*names, "Scalebook")))
+
+
+def page_title(text: str, about: str = "", within: str = "") -> None:
+    """A page's heading and a line on what it shows. `within` names the notebook that it belongs to."""
+    call_page(*(part for part in (text, within) if part))
+    st.title(text)
+    if about:
+        st.caption(about)
+
+
+NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+MOST_DIGITS: Final = 300
+
+
+def number_box(
+    label: str,
+    value: Any,
+    key: str,
+    *,
+    whole: bool = False,
+    hint: str | None = None,
+    empty: str = "",
+    hidden: bool = False,
+    disabled: bool = False,
+    in_address: bool = False,
+) -> int | float | str | None:
+    """The number in it; None where it is empty (`empty` then stands there in grey); else the text, which is none.
+
+    A box of text: the browser's own number boxes make 15 of `1,5` and drop `abc`. What was typed is read exactly, or
+    left as the text that it is, for a validation to refuse.
+    """
+    said = st.text_input(
+        label,
+        number_text(value),
+        key=key,
+        help=hint,
+        placeholder=empty,
+        disabled=disabled,
+        label_visibility="collapsed" if hidden else "visible",
+        bind="query-params" if in_address else None,
+    )
+    return read_number(said, whole=whole)
+
+
+def read_number(text: str, *, whole: bool) -> int | float | str | None:
+    """What `text` says: None where it is blank, the text itself where it is no number, or none that can be held.
+
+    Of a field of whole numbers `1e3` is 1000, and `1.5` comes back as 1.5: the field says that it is not whole.
+    """
+    text = text.strip()
+    if not text:
+        return None
+    if not NUMBER.fullmatch(text) or len(text) > MOST_DIGITS or not math.isfinite(float(text)):
+        return text
+    if whole and (exact := Decimal(text)) == exact.to_integral_value():
+        return int(exact)
+    return float(text)
+
+
+def number_text(value: Any) -> str:
+    """A number as a person would type it, so that `read_number` has the same back; what is no number as its text."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return "" if value is None else str(value)
+    short = f"{value:.12g}"
+    return short if float(short) == value else repr(value)
+
+
+COPY = '<button type="button" class="sb-copy" title="Copy to clipboard" aria-label="Copy to clipboard"></button>'
+YAML = re.compile(
+    r"""(?P<comment>(?:^|(?<=\s))\#.*$)
+    |(?P<key>(?:"[^"\n]*"|'[^'\n]*'|(?!-\s)[^\s\#"'{}\[\],:][^\#"'{}\[\],:\n]*(?::\S[^\#"'{}\[\],:\n]*)*)(?=:(?:\s|$)))
+    |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*')
+    |(?<![\w./:-])(?:(?P<number>[-+]?\.?\d[\d_.]*(?:[eE][-+]?\d+)?)|(?P<boolean>true|false|null))(?=[\s,\]}]|$)""",
+    re.MULTILINE | re.VERBOSE,
+)
+"""Enough for colours: the text of a block scalar is taken for YAML too."""
+
+
+def code_block(
+    text: str, language: Literal["text", "yaml"] = "text", *, height: int | None = None, wrap: bool = False
+) -> None:
+    """Text in letters of one width, with a button that copies it; of YAML the keys and values are told apart.
+
+    `height` in pixels, beyond which it scrolls; with `wrap` no line is longer than the place is wide. Not `st.code`:
+    its library has 1.5 MB, and the browser works 0.5 s on it before it shows the rest of the page.
+    """
+    text = text.rstrip("\n")
+    style = f' style="max-height:{height}px"' if height else ""
+    shown = yaml_html(text) if language == "yaml" else escape(text)
+    body = f'<pre tabindex="0"{style}><code>{shown}</code></pre>'
+    html.draw(f'<div class="sb-code{" sb-wrapped" if wrap else ""}">{COPY}{body}</div>')
+
+
+def yaml_html(text: str) -> str:
+    """Safe HTML."""
+    parts, end = [], 0
+    for found in YAML.finditer(text):
+        parts.append(escape(text[end : found.start()], quote=False))
+        parts.append(f'<span class="token {found.lastgroup}">{escape(found.group(), quote=False)}</span>')
+        end = found.end()
+    return "".join([*parts, escape(text[end:], quote=False)])
+
+
+MOST_QUOTED = 120  # characters of the text
+
+
+def draft_line(left_at: float, what: str) -> None:
+    """The words alone, on a page that has a button to start over."""
+    st.caption(f":material/edit_note: **Draft** of {what}, last changed {ago(left_at)}, not saved to the notebook.")
+
+
+def draft_label(left_at: float, what: str, key: str = "", text: str = "") -> Literal["continue", "discard"] | None:
+    """Beside what was typed and not saved; what is to become of it. `left_at` in seconds since the epoch; a `text` that
+    is not on the page is quoted."""
+    with st.container(border=bool(text), key=f"draft-label-{key}"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            draft_line(left_at, what)
+            goes_on = bool(text) and st.button("Continue", key=f"continue-draft-{key}")
+            discarded = st.button("Discard", type="tertiary", key=f"discard-draft-{key}")
+        if text:
+            html.draw(f'<div class="sb-summary">{escape(one_line(text.strip(), MOST_QUOTED))}</div>')
+    return "continue" if goes_on else "discard" if discarded else None
+
+
+CellIntent = Literal["up", "down", "note above", "note below", "delete"]
+CELL_PLACES: Final[Mapping[str, CellIntent]] = {
+    "Move up": "up",
+    "Move down": "down",
+    "Add a note above": "note above",
+    "Add a note below": "note below",
+}
+CELL_MENU: Final[Mapping[str, CellIntent]] = {**CELL_PLACES, "Delete": "delete"}
+
+
+def cell_menu(name: str) -> CellIntent | None:
+    """The menu of the cell `name`."""
+    picked = st.menu_button("More", list(CELL_MENU), key=f"more-{name}", type="tertiary", icon=":material/more_horiz:")
+    return CELL_MENU[picked] if picked else None
+
+
+BETTER_WORDS: Final[dict[Goal, str]] = {"min": "lower", "max": "higher"}
+
+
+def turn_better(metric: str, direction: Direction, key: str, shown: str = "", said: bool = False) -> Goal | None:
+    """What a person says is better, where the button was pressed; nothing is drawn where nobody has to guess.
+
+    `said`: also where a person has said it, so that it can be turned back. Who has acted settles `key`.
+    """
+    if not (direction.guessed or (said and direction.source == "said")):
+        return None
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"direction-{key}"):
+        st.caption(f"{metric}: {direction.words}", width="content")
+        label = f"{BETTER_WORDS[direction.other].capitalize()} is better"
+        under = f"{shown} {direction.words}"  # turned back it is another click, not the same one again
+        turned = press_button(label, key, under, type="tertiary", icon=":material/swap_vert:")
+        return direction.other if turned else None
+
+
+def choose_better(known: Direction, said: Goal | None, key: str) -> Direction:
+    """As a form has it: what is known, or what the form says. Where something else becomes known, by another choice
+    in the form, it begins with that."""
+    before: Goal = said or ("min" if known.lower else "max")
+    goal = st.segmented_control(
+        "Better", GOALS, default=before, required=True, key=f"{key}-{known.other}", format_func=BETTER_WORDS.__getitem__
+    )
+    if said is None and known.source != "said" and (goal == "min") == known.lower:
+        if known.guessed:
+            st.caption("A guess: neither config nor metric says so.")
+        return known
+    return Direction(goal == "min", "said")
+
+
+def show_problems(problems: Sequence[Problem]) -> None:
+    """Errors in red, warnings in yellow; those that no field of a form can show."""
+    for problem in problems:
+        (st.error if problem.severity == "error" else st.warning)(str(problem))
+
+
+def confirmed_anyway(words: str, key: str) -> bool:
+    """Whether it may be run: nothing speaks against it ("" as `words`), or the person has said that it is meant."""
+    if not words:
+        return True
+    st.warning(words, icon=":material/groups:")
+    return st.checkbox("Run anyway", key=key)
+
+
+MOST_BROKEN = 5
+
+
+def show_broken(errors: Sequence[BrokenRecord]) -> None:
+    """A warning that names the first few of the records; nothing where there are none."""
+    if not errors:
+        return
+    lines = [str(error) for error in errors[:MOST_BROKEN]]
+    more = [f"And {len(errors) - MOST_BROKEN} more: see `scalebook jobs list`."] if len(errors) > MOST_BROKEN else []
+    st.warning("\n\n".join([*lines, *more]), icon=":material/broken_image:")

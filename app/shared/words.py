@@ -1,0 +1,176 @@
+"""Figures, spans of time, rates and whole experiments in a few words."""
+
+import math
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scalebook.app.shared import form
+from scalebook.training.base.durations import duration
+from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.lr_scaling import RateScaling
+from scalebook.training.experiments.workload import Workload, strategy_words, workload
+
+LONG: Final = 15
+"""Powers of ten from which a figure is written with an exponent."""
+
+
+def figure(value: float | None, digits: int = 4) -> str:
+    """`digits` significant digits with trailing zeros, thousands apart: `0.03100`, `2.103`, `12,400`; "" for None."""
+    if value is None:
+        return ""
+    if math.isnan(value):
+        return "NaN"
+    if abs(value) >= sys.float_info.max:  # MLflow keeps the largest number there is in place of infinity
+        return "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    if size >= LONG:
+        return f"{value:.{max(digits - 2, 0)}e}"
+    if size >= digits - 1:
+        return f"{value:,.0f}"
+    if size < -4:
+        return f"{value:.{max(digits - 2, 0)}e}"
+    return f"{value:.{digits - 1 - size}f}"
+
+
+def spoken(field: str) -> str:
+    """A field of a config as people say it, `batch size`; one deep in it as it is written, `model.init_args.layers`."""
+    return field if "." in field else field.replace("_", " ")
+
+
+def plain(value: object) -> str:
+    """A config's value, short: floats without noise, None as `–`, collections as YAML would write them in a line."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(plain(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {plain(item)}" for key, item in value.items()) + "}"
+    return str(value)
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """How long since a unix time: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, then the date."""
+    past = (time.time() if now is None else now) - moment
+    if past < 60:
+        return "just now"
+    if past < 3600:
+        return f"{past // 60:.0f} min ago"
+    if past < 86400:
+        return f"{past // 3600:.0f} h ago"
+    if past < 7 * 86400:
+        days = int(past // 86400)
+        return "yesterday" if days == 1 else f"{days} days ago"
+    return time.strftime("%d %b %Y", time.localtime(moment))
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital letter and a full stop; an empty text stays empty."""
+    text = text.strip()
+    return text and f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def scaled_words(load: Workload, scaling: RateScaling | None) -> str:
+    """`0.1 per 256 → 0.4 at a batch of 1,024`, with the warm-up; "" where nothing is scaled or the batch is unknown."""
+    if scaling is None or scaling.rule == "none" or load.batch_averaged is None:
+        return ""
+    factor = scaling.factor(load.batch_averaged)
+    if load.learning_rate is None:
+        change = f"The model's own rates, per {scaling.per:,} → {factor:g} times that"
+    else:
+        change = f"{load.learning_rate:g} per {scaling.per:,} → {load.learning_rate * factor:g}"
+    words = f"{change} at a batch of {load.batch_averaged:,}"
+    if scaling.warmup_epochs and factor > 1:
+        words += f", reached after {scaling.warmup_epochs:g} epoch{'' if scaling.warmup_epochs == 1 else 's'}"
+    return words
+
+
+def rate_words(load: Workload) -> str:
+    """`0.1`, `0.1 → 0.4` where it is scaled, "" where it is not known."""
+    if load.learning_rate is None:
+        return ""
+    scaled = load.learning_rate_scaled
+    if scaled is None or scaled == load.learning_rate:
+        return f"{load.learning_rate:g}"
+    return f"{load.learning_rate:g} → {scaled:g}"
+
+
+@dataclass(frozen=True)
+class ExperimentSummary:
+    """The parts of an experiment in a few words each; "" where the config says nothing of one."""
+
+    model_and_data: str
+    strategy: str
+    batch: str
+    optimizer: str
+    budget: str
+    remark: str = ""
+    """What the cell says of itself; no part of the line."""
+
+    def parts(self) -> list[str]:
+        return [part for part in (self.model_and_data, self.strategy, self.batch, self.optimizer, self.budget) if part]
+
+
+def summary(config: Mapping[str, Any], description: Description, remark: str = "") -> ExperimentSummary:
+    """An experiment in one line, in parts; of a config that may have errors, what cannot be read is left out."""
+    load = workload(config, description)
+    model, data = _short_name(config.get("model")), _short_name(config.get("data"))
+    return ExperimentSummary(
+        model_and_data=" on ".join(part for part in (model, data) if part),
+        strategy=strategy_words(load.strategy, load.rule, load.workers, load.is_simulated),
+        batch=_batch_words(load.batch_per_worker, load.batch_global, load.workers),
+        optimizer=_optimizer_words(config, description, rate_words(load)),
+        budget=_budget_words(config),
+        remark=remark,
+    )
+
+
+def _short_name(value: Any) -> str:
+    return (named(value).name or "").rsplit(".", 1)[-1]
+
+
+def _batch_words(per_worker: int | None, together: int | None, workers: int) -> str:
+    if per_worker is None:
+        return ""
+    return f"batch {per_worker}" if workers == 1 else f"batch {per_worker} per worker, {together} global"
+
+
+def _optimizer_words(config: Mapping[str, Any], description: Description, rate: str) -> str:
+    model = form.chosen(config, "model", "models", description)
+    name = "its own optimizer" if model and model.own_optimizer else _short_name(config.get("optimizer"))
+    name = name or _short_name(description.default_optimizer)
+    schedule = _short_name(config.get("lr_scheduler"))
+    words = [name, rate and f"lr {rate}", schedule]
+    return ", ".join(word for word in words if word)
+
+
+def _budget_words(config: Mapping[str, Any]) -> str:
+    if not any(key in mapping(config.get("trainer")) for key in form.BUDGET_KEYS.values()):
+        return ""
+    budget = form.budget_of(config)
+    if not isinstance(budget.value, int | float):
+        return ""
+    if budget.kind == "time":
+        return duration(budget.value * 60)
+    return plural(int(budget.value), {"epochs": "epoch", "updates": "update"}[budget.kind])
+
+
+def interval(mean: float | None, half: float | None) -> str:
+    """`2.103 ± 0.012`, the plain figure where there is no interval (one seed)."""
+    if mean is None:
+        return ""
+    return figure(mean) if half is None else f"{figure(mean)} ± {figure(half, 2)}"

@@ -1,0 +1,188 @@
+"""The only module that touches `st.session_state`: drafts, ids and what is open, never results."""
+
+import copy
+import time
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import streamlit as st
+
+T = TypeVar("T")
+
+
+@dataclass
+class ComposeDraft:
+    """What the form is being filled with. `version` is part of every widget's key: a new one makes all widgets new."""
+
+    source: tuple[str, str] = ("", "")
+    """Notebook and cell that it was loaded from; the cell is "" for a new experiment."""
+    base: dict[str, Any] = field(default_factory=dict)
+    """The config that the widgets start from."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """The config as the widgets say now."""
+    name: str = ""
+    repeats: int = 1
+    version: int = 0
+    text: str = ""
+    """The config as it was typed, where that is no config; "" where `config` says all."""
+    begun: str = ""
+    """The `text` that the widgets start from."""
+    left_at: float | None = None
+    """When it was left, in seconds since the epoch, where it comes from an earlier session or another tab."""
+
+
+@dataclass
+class SearchDraft:
+    """A search that is being set up. `version` is part of every widget's key, as in ComposeDraft."""
+
+    source: tuple[str, str, str] = ("", "", "")
+    """Notebook, search cell ("" for a new one) and the experiment that it was begun from."""
+    base: dict[str, Any] = field(default_factory=dict)
+    """The body of the cell that the widgets start from."""
+    body: dict[str, Any] = field(default_factory=dict)
+    """The body as the widgets say now."""
+    name: str = ""
+    step: int = 1
+    version: int = 0
+    left_at: float | None = None
+    """As in ComposeDraft."""
+
+
+CLICK_LASTS_S = 60.0
+
+
+class Clicks:
+    """Clicks that were noted and not yet acted on, so that none is lost and none counts twice.
+
+    Streamlit drops a click where another rerun comes before the script has passed the button. It calls the button's
+    callback all the same: that notes the click here, and the page acts on it when it comes by, then calls
+    `mark_handled`. `shown` says what stood on the page under the button: a click on what is no longer there does
+    nothing.
+    """
+
+    def __init__(self) -> None:
+        self._noted: dict[str, tuple[str, float]] = {}
+        self._settled: dict[str, str] = {}
+
+    def note(self, key: str, shown: str) -> None:
+        """A button's callback. It touches no session state, where Streamlit might interrupt it."""
+        self._noted[key] = shown, time.monotonic()
+
+    def waits(self, key: str, shown: str) -> bool:
+        """Whether a click on `shown` waits to be acted on; one that has been settled does not."""
+        if key not in self._noted:
+            return False
+        noted, at = self._noted[key]
+        if noted != shown or time.monotonic() - at > CLICK_LASTS_S or (shown and self._settled.get(key) == shown):
+            del self._noted[key]
+            return False
+        return True
+
+    def mark_handled(self, key: str, *, done: bool = True) -> None:
+        """It was acted on; where something was done, a second click on the same is one too many."""
+        shown, _ = self._noted.pop(key, ("", 0.0))
+        if done:
+            self._settled[key] = shown
+
+    def forget(self) -> None:
+        """Another page is shown."""
+        self._noted.clear()
+
+
+def visit(page: str) -> None:
+    """Note which page is shown. Widgets' values do not outlive their page; a draft is rebuilt when one comes back."""
+    entered = st.session_state.get("page") != page
+    st.session_state["entered"] = entered
+    if entered:
+        st.session_state["visits"] = visits() + 1
+    st.session_state["page"] = page
+    if entered:
+        clicks().forget()
+        st.session_state.pop("kept.open-dialog", None)
+
+
+def visits() -> int:
+    """How many times a page has been entered: tells one visit from the next."""
+    return int(st.session_state.get("visits", 0))
+
+
+def clicks() -> Clicks:
+    """This session's."""
+    clicks_: Clicks = st.session_state.setdefault("clicks", Clicks())
+    return clicks_
+
+
+def just_entered() -> bool:
+    """Whether this is the first run of the page since another one was shown (or since the browser opened it)."""
+    return bool(st.session_state.get("entered", True))
+
+
+def draft() -> ComposeDraft:
+    """This session's draft of an experiment."""
+    draft_: ComposeDraft = st.session_state.setdefault("draft", ComposeDraft())
+    return draft_
+
+
+def reset_draft(
+    source: tuple[str, str],
+    config: dict[str, Any],
+    name: str,
+    repeats: int,
+    text: str = "",
+    left_at: float | None = None,
+) -> ComposeDraft:
+    """Begin a draft from `config`, with new widgets."""
+    version = draft().version + 1
+    st.session_state["draft"] = ComposeDraft(source, config, config, name, repeats, version, text, text, left_at)
+    return draft()
+
+
+def search_draft() -> SearchDraft:
+    """This session's draft of a search."""
+    draft_: SearchDraft = st.session_state.setdefault("search-draft", SearchDraft())
+    return draft_
+
+
+def reset_search_draft(
+    source: tuple[str, str, str], body: dict[str, Any], name: str, step: int = 1, left_at: float | None = None
+) -> SearchDraft:
+    """Begin a draft from `body`, with new widgets."""
+    version = search_draft().version + 1
+    st.session_state["search-draft"] = SearchDraft(source, body, copy.deepcopy(body), name, step, version, left_at)
+    return search_draft()
+
+
+def remember(key: str, value: object) -> None:
+    """Keep `value` (an id, an open editor) until the session ends or it is taken."""
+    st.session_state[f"kept.{key}"] = value
+
+
+def recall(key: str, default: T) -> T:
+    value: T = st.session_state.get(f"kept.{key}", default)
+    return value
+
+
+def take(key: str, default: T) -> T:
+    """`recall`, and forget."""
+    value: T = st.session_state.pop(f"kept.{key}", default)
+    return value
+
+
+def widget(key: str) -> Any:
+    """The current value of the widget with this key, None before it was drawn."""
+    return st.session_state.get(key)
+
+
+def set_widget(key: str, value: object) -> None:
+    """Set a widget's value; only before it is drawn in this run."""
+    st.session_state[key] = value
+
+
+def say(text: str, icon: str = ":material/check:") -> None:
+    """A short word at the next drawing of a page, also after a change of page."""
+    remember("toast", (text, icon))
+
+
+def said() -> tuple[str, str] | None:
+    """What `say` was given, once."""
+    return take("toast", None)

@@ -1,1 +1,0 @@
-"""The headless half of Scalebook: models, data, strategies, the parameter server, jobs and records."""

@@ -1,1 +1,0 @@
-"""Claims: what a notebook says of its runs, judged by their seeds and by nobody."""

@@ -1,1 +1,0 @@
-"""Searches as a cell or a file describes them: read, checked, counted. Nothing here runs anything."""

@@ -1,1 +1,0 @@
-"""Files that people and processes write: read with care, written whole."""

@@ -1,1 +1,0 @@
-"""Where jobs run: one small seam, and what stands behind it. Local is the first."""

@@ -1,1 +1,0 @@
-"""Jobs as processes of this machine, forked from one that has imported everything."""

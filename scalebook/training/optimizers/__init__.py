@@ -1,6 +1,0 @@
-"""Optimizers for large batches, each layer with a rate of its own: `LARS` and `LAMB`."""
-
-from scalebook.training.optimizers.lamb import LAMB
-from scalebook.training.optimizers.lars import LARS
-
-__all__ = ["LAMB", "LARS"]

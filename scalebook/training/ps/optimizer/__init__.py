@@ -1,1 +1,0 @@
-"""The user's optimizer: made again on other tensors, told with every push, seen from a worker."""

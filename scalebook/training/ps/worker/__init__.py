@@ -1,1 +1,0 @@
-"""The worker's end: joining, pulling, pushing, and which batches are whose."""

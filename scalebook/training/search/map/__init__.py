@@ -1,1 +1,0 @@
-"""What the trials of a search say about the space between them."""

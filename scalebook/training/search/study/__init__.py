@@ -1,1 +1,0 @@
-"""The study: where its trials are kept, what is tried next, which trials end early."""

@@ -1,0 +1,60 @@
+"""A start of a job on several machines that is given up: all its parts with it, and nothing that has begun."""
+
+import pytest
+
+from scalebook.training.cluster.cluster_spool import (
+    ClusterSpool,
+    JobOrder,
+    RemoteState,
+    came_to_nothing,
+    state_of,
+    tell,
+)
+from scalebook.training.cluster.node_connection import comes_to_nothing, give_up
+from scalebook.training.jobs.begin_request import RayHandle, part_names
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE
+from scalebook.training.jobs.process import ProcessId
+from tests.training.benches import Bench, bench
+
+__all__ = ["bench"]
+
+
+@pytest.fixture
+def desk(bench: Bench) -> ClusterSpool:
+    return ClusterSpool(bench.workspace).create()
+
+
+def handle(folder: JobFolder, agent: str = "agent") -> RayHandle:
+    return RayHandle(ProcessId(7, 1, "boot"), "b", agent, str(folder.path))
+
+
+def test_the_job_and_its_parts_wait_again_and_no_order_is_left(bench: Bench, desk: ClusterSpool) -> None:
+    job = bench.job(nodes=2)
+    (part,) = part_names(job.id, ["a", "b"])
+    desk.folder_of(part).mkdir(parents=True)
+    for name in (job.id, part, "another"):
+        desk.order(JobOrder(name, "b", [0], []))
+    comes_to_nothing(desk, job.id, [part])
+    assert [order.job for order in desk.ordered()] == ["another"]
+    for folder in (job.path, desk.folder_of(part)):
+        assert came_to_nothing(folder)
+        assert state_of(folder) == RemoteState(code=CLAIMED_ELSEWHERE, cleared=True)
+
+
+def test_what_has_begun_is_not_taken_back(bench: Bench, desk: ClusterSpool) -> None:
+    job = bench.job()
+    begun = RemoteState(handle(job), alive=True)
+    tell(job.path, begun)
+    comes_to_nothing(desk, job.id)
+    assert state_of(job.path) == begun
+    assert not came_to_nothing(job.path)
+
+
+def test_a_job_whose_machine_is_lost_says_so_and_keeps_the_end_that_has_come(bench: Bench) -> None:
+    job = bench.job()
+    state = RemoteState(handle(job), alive=True, cpu_s=3.0)
+    (job.path / ".result").write_text("whole")
+    give_up(job, state, "lost with b")
+    assert state_of(job.path) == RemoteState(handle(job), cleared=True, lost="lost with b", cpu_s=3.0)
+    assert (job.path / "result.json").read_text() == "whole"

@@ -1,0 +1,71 @@
+import copy
+import inspect
+from typing import TYPE_CHECKING, Annotated
+
+import pytest
+
+from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, bounds
+from scalebook.training.engine.rules.damping import Damping
+from scalebook.training.engine.rules.update_rules import Bounded, Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Picky(Rule):
+    def __init__(
+        self, tolerance: Annotated[int, AtLeast(0)], share: "Annotated[float, Above(0), Below(1)]" = 0.5
+    ) -> None:
+        self.tolerance, self.share = tolerance, share
+
+
+class Pickier(Picky):
+    def __init__(self, tolerance: int, *, least: Annotated[int, AtLeast(2, "3, for example")] | None = None) -> None:
+        super().__init__(tolerance)
+        self.least = least
+
+
+class Heir(Picky):
+    pass
+
+
+class Weighing(Damping):
+    def __init__(self, weight: "Tensor | None" = None, scale: Annotated[float, Above(0)] = 1.0) -> None:
+        self.weight, self.scale = weight, scale
+
+
+def test_they_are_read_from_annotations() -> None:
+    assert bounds(Picky) == {"tolerance": (AtLeast(0),), "share": (Above(0), Below(1))}
+    assert bounds(Heir) == bounds(Picky)
+    assert bounds(Pickier)["tolerance"] == ()
+    assert bounds(Pickier)["least"] == (AtLeast(2, "3, for example"),)
+    assert bounds(Weighing) == {"weight": (), "scale": (Above(0),)}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Picky(-1), r"rule\.init_args\.tolerance: -1 is less than 0\. Use 0 or more\."),
+        (lambda: Picky(tolerance=1, share=0.0), r"init_args\.share: 0\.0 is not above 0\. Use more than 0\."),
+        (lambda: Picky(1, 1.0), r"init_args\.share: 1\.0 is not below 1\. Use less than 1\."),
+        (lambda: Picky(1, float("nan")), r"init_args\.share: nan is not above 0"),
+        (lambda: Heir(-2), r"rule\.init_args\.tolerance: -2"),
+        (lambda: Pickier(-3), r"rule\.init_args\.tolerance: -3"),
+        (lambda: Pickier(1, least=1), r"rule\.init_args\.least: 1 is less than 2\. Use 3, for example\."),
+        (lambda: Weighing(scale=-1.0), r"damping\.init_args\.scale: -1\.0 is not above 0"),
+    ],
+)
+def test_a_class_refuses_what_is_outside(make: object, message: str) -> None:
+    assert callable(make)
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_what_is_within_is_as_it_was() -> None:
+    made = Pickier(3, least=2)
+    assert made.settings() == {"tolerance": 3, "share": 0.5, "least": 2}
+    assert Pickier(0).settings()["least"] is None
+    assert copy.deepcopy(Bounded(2)) == Bounded(bound=2)
+    assert list(inspect.signature(Picky).parameters) == ["tolerance", "share"]
+    with pytest.raises(TypeError, match="missing a required argument: 'tolerance'"):
+        Picky()  # type: ignore[call-arg]  # which is the point

@@ -1,0 +1,145 @@
+from dataclasses import replace
+
+import pytest
+
+from scalebook.training.base.files import yaml
+from scalebook.training.experiments.description import ClassInfo, Description, Field
+from scalebook.training.experiments.search.definition import search_problems
+from tests.training.experiments.searches import CONFIG, problems
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (
+            "{model.hiden: {int: [1, 2]}}",
+            "names hiden, which is not a field of MLPClassifier. Did you mean `model.hidden`?",
+        ),
+        ("{model.hidden.x: {int: [1, 2]}}", "names a field below hidden, which has none. Write model.hidden."),
+        ("{hidden: {int: [1, 2]}}", "is not a field of this config. Did you mean `model.hidden`?"),
+        ("{batchsize: {int: [1, 2]}}", "is not a field of this config. Did you mean `batch_size`?"),
+        ("{trainer.max_epoch: {int: [1, 2]}}", "is not a field of this config. Did you mean `trainer.max_epochs`?"),
+        ("{trainer.strategy.rule.bound: {int: [1, 2]}}", "names rule, which is not a field of single."),
+        ("{seed_everything: {int: [1, 9]}}", "is not a field to search over. Write seeds: 3"),
+        ("{lr_scheduler.gamma: {uniform: [0, 1]}}", "is below lr_scheduler, which names an unknown class."),
+        (
+            "{model.hidden: {int: [0, 64]}}",
+            "holds a wrong value: 0 is out of bounds. Write a whole number above 0.",
+        ),
+        ("{model.hidden: {uniform: [8, 64]}}", "whole numbers are needed. Write {int: [8, 64]}."),
+        ("{model.hidden: {log_uniform: [8, 64]}}", "whole numbers are needed. Write {int: [8, 64], log: true}."),
+        ("{model.hidden: {values: [8, wide]}}", "holds a wrong value: 'wide' is not a whole number."),
+        ("{model.dropout: {uniform: [0, 2]}}", "holds a wrong value: 2.0 is out of bounds."),
+        (
+            "{model.activation: {int: [1, 2]}}",
+            "is a range of numbers, but one of relu, gelu, tanh is needed. Write values:",
+        ),
+        (
+            "{model.activation: {values: [relu, sine]}}",
+            "holds a wrong value: 'sine' is none of relu, gelu, tanh.",
+        ),
+        (
+            "{data.normalize: {int: [0, 1]}}",
+            "is a range of numbers, but true or false is needed. Write values: [true, false].",
+        ),
+        ("{model: {int: [0, 1]}}", "is a range, but a class is needed."),
+        (
+            "{optimizer: {values: [SGD, Adamm]}}",
+            "holds a wrong value: unknown optimizer 'Adamm'. Did you mean `Adam`?",
+        ),
+        (
+            "{batch_size: {uniform: [8, 16]}}",
+            "is a range of real numbers, but whole numbers are needed. Write {int: [8, 16]}.",
+        ),
+        ("{batch_size: {int: [0, 16]}}", "holds a wrong value: 0 is out of bounds."),
+        ("{learning_rate: {uniform: [0, 1]}}", "has a learning rate of 0.0. Write rates above 0."),
+        ("{workers: {values: [0, 1]}}", "holds a wrong value: 0 is out of bounds."),
+        ("{workers: {int: [1, 2000]}}", "holds a wrong value: 2000 is out of bounds."),
+        ("{strategy: {int: [1, 2]}}", "is a range. Write values: [single, ddp, async, bounded, sync, softsync]"),
+        (
+            "{strategy: {values: [single, asynch]}}",
+            "holds a wrong value: unknown strategy 'asynch'. Did you mean `async`?",
+        ),
+        (
+            "{strategy: {values: [{class_path: AsyncPS, init_args: {rul: 1}}]}}",
+            "is not an argument. Did you mean `rule`?",
+        ),
+    ],
+)
+def test_a_dimension_that_the_config_does_not_take(space: str, said: str, description: Description) -> None:
+    (problem,) = problems(space, description)
+    assert problem.key == f"space.{next(iter(yaml.load(space)))}"
+    assert said in str(problem)
+    assert problem.severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("space", "key"),
+    [
+        ("{batch_size: {grid: [8]}, data.init_args.batch_size: {grid: [8]}}", "space.data.init_args.batch_size"),
+        ("{learning_rate: {grid: [1]}, optimizer.lr: {grid: [1]}}", "space.optimizer.lr"),
+        ("{workers: {grid: [2]}, trainer.devices: {grid: [2]}}", "space.trainer.devices"),
+        ("{strategy: {values: [ddp]}, trainer.strategy: {values: [ddp]}}", "space.trainer.strategy"),
+    ],
+)
+def test_two_dimensions_of_one_field(space: str, key: str, description: Description) -> None:
+    (problem,) = problems(space, description, trainer={"devices": 2, "strategy": "ddp"})
+    assert (problem.key, problem.remedy) == (key, "Remove one of them.")
+
+
+def test_a_field_that_some_strategies_have_is_no_mistake(description: Description) -> None:
+    space = "{strategy: {values: [ddp, async, bounded]}, trainer.strategy.rule.bound: {int: [1, 4]}}"
+    (warning,) = problems(space, description, trainer={"devices": 2})
+    assert (
+        str(warning)
+        == "space.trainer.strategy.rule.bound: has no effect with ddp, async. You need not change anything."
+    )
+    assert warning.severity == "warning"
+    (wrong,) = problems(space.replace("[1, 4]", "[0, 4]"), description, trainer={"devices": 2})
+    assert (wrong.severity, wrong.key) == ("error", "space.trainer.strategy.rule.bound")
+
+
+def test_models_and_data_without_what_a_handle_needs(description: Description) -> None:
+    own = ClassInfo("my.Own", "Own", fields=[Field("learning_rate", "float", default=0.1)], own_optimizer=True)
+    none = ClassInfo("my.None", "Nothing", own_optimizer=True)
+    odd = ClassInfo("my.Odd", "Odd")
+    known = replace(description, models=[own, none], data=[odd])
+    rate = {"space": {"learning_rate": {"log_uniform": [0.1, 1]}}, "objective": "val/loss"}
+    assert search_problems(rate, {"model": "Own", "data": "Odd"}, known) == []
+    (problem,) = search_problems(rate, {"model": "Nothing", "data": "Odd"}, known)
+    assert str(problem).startswith("space.learning_rate: cannot be set: Nothing has an optimizer of its own and no")
+    momentum = {"space": {"optimizer.lr": {"uniform": [0, 1]}}, "objective": "val/loss"}
+    (problem,) = search_problems(momentum, {"model": "Own", "data": "Odd"}, known)
+    assert problem.message == "has no effect: Own has its own configure_optimizers"
+    batch = {"space": {"batch_size": {"grid": [1, 2]}}, "objective": "val/loss"}
+    (problem,) = search_problems(batch, {"model": "Own", "data": "Odd"}, known)
+    assert str(problem) == "space.batch_size: cannot be set: Odd has no argument batch_size. Choose another field."
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (
+            "{workers: {values: [1, 2]}}",
+            "sets a number of workers, but the base has {min, max}: a trial cannot know its workers",
+        ),
+        ("{trainer.devices: {values: [1, 2]}}", "2 machines with 1 workers each have 2. Write 2, or other devices"),
+        ("{strategy: {values: [async, sync]}}", "sync cannot be: trainer.strategy.init_args.workers is {min, max}"),
+    ],
+)  # fmt: skip
+def test_machines_that_may_join_leave_no_choice_of_workers(space: str, said: str, description: Description) -> None:
+    elastic = {"class_path": "AsyncPS", "init_args": {"workers": {"min": 2, "max": 4}}}
+    trainer = {"strategy": elastic, "devices": 2, "num_nodes": 2, "max_epochs": 1}
+    body = {"config": {**CONFIG, "trainer": trainer}, "objective": "val/loss", "space": yaml.load(space)}
+    clustered = replace(description, clustered=True)
+    found = [str(one) for one in search_problems(body, None, clustered) if one.severity == "error"]
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_machines_that_may_join_leave_every_other_choice(description: Description) -> None:
+    elastic = {"class_path": "AsyncPS", "init_args": {"workers": {"min": 2, "max": 4}}}
+    trainer = {"strategy": elastic, "devices": 2, "num_nodes": 2, "max_epochs": 1}
+    space = yaml.load("{learning_rate: {log_uniform: [0.01, 1]}, strategy: {values: [async, bounded]}}")
+    body = {"config": {**CONFIG, "trainer": trainer}, "objective": "val/loss", "space": space}
+    assert list(search_problems(body, None, replace(description, clustered=True))) == []

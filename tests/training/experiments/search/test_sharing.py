@@ -1,0 +1,53 @@
+import pytest
+
+from scalebook.training.experiments.description import Description
+from tests.training.experiments.searches import problems
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (
+            "{batch_size: {powers_of_two: [1, 64]}, workers: {values: [1, 4]}}",
+            (
+                "space.batch_size: has global batches that 4 workers cannot split: 1, 2. "
+                "Write powers_of_two: [4, 64], or scaling: weak"
+            ),
+        ),
+        (
+            "{batch_size: {powers_of_two: [8, 64]}, workers: {values: [3]}}",
+            (
+                "space.batch_size: has global batches that 3 workers cannot split: 8, 16, 32 and more. "
+                "Write int: [9, 63] with step: 3, or scaling: weak"
+            ),
+        ),
+        (
+            "{batch_size: {int: [10, 100]}, workers: {int: [1, 2]}, strategy: {values: [ddp, single]}}",
+            "Write int: [10, 100] with step: 2, or scaling: weak",
+        ),
+        ("{batch_size: {values: [7]}, workers: {grid: [2]}}", "Write batches that 2 divides, or scaling: weak"),
+        (
+            "{workers: {values: [1, 3, 5]}}",
+            (
+                "space.workers: shares the experiment's global batch of 16 out to 3, 5 workers, which do not divide "
+                "it. Give it a batch that 15 divides, or write scaling: weak."
+            ),
+        ),
+    ],
+)
+def test_a_batch_that_cannot_be_shared_out(space: str, said: str, description: Description) -> None:
+    (problem,) = [one for one in problems(space, description) if one.severity == "error"]
+    assert said in str(problem)
+    assert [one for one in problems(space, description, scaling="weak") if one.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        "{batch_size: {int: [10, 100], step: 2}, workers: {values: [1, 2]}}",
+        "{batch_size: {int: [7, 9]}, strategy: {values: [single]}, workers: {values: [4]}}",
+        "{batch_size: {int: [2, 1000000000000], step: 2}, workers: {values: [2]}}",
+    ],
+)
+def test_a_batch_that_can(space: str, description: Description) -> None:
+    assert problems(space, description) == []

@@ -1,0 +1,97 @@
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.trust import trust
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments import catalogue
+from scalebook.training.experiments.description import Description
+
+OWN = """
+    from lightning.pytorch import LightningModule
+    print("noise of an import")
+
+    class Mine(LightningModule):
+        '''A model of my own.
+
+        Args:
+            width: How wide.
+        '''
+        metrics = ("val/accuracy",)
+        def __init__(self, width: int = 3) -> None:
+            super().__init__()
+        def configure_optimizers(self):
+            return None
+"""
+
+
+def test_made_once_by_a_process_of_its_own_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a module of the user's that works and one that does not, which becomes a problem."""
+    (tmp_path / "mine.py").write_text(textwrap.dedent(OWN), encoding="utf-8")
+    (tmp_path / "broken.py").write_text("raise RuntimeError('not today')", encoding="utf-8")
+    (tmp_path / "scalebook.toml").write_text('modules = ["mine", "broken"]', encoding="utf-8")
+    workspace = Workspace(tmp_path)
+    trust(workspace)
+    found = catalogue.describe(workspace)
+    mine = found.find("models", "Mine")
+    assert mine is not None
+    assert (mine.class_path, mine.source, mine.summary) == ("mine.Mine", "user", "A model of my own.")
+    assert (mine.own_optimizer, mine.metrics) == (True, ["val/accuracy"])
+    assert [(one.name, one.type, one.default, one.help) for one in mine.fields] == [("width", "int", 3, "How wide.")]
+    assert found.problems == ["broken: RuntimeError: not today"]
+
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("made a second time"))
+    assert catalogue.describe(workspace) == found
+
+
+def test_the_content_changes_with_settings_and_sources(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    (tmp_path / "mine.py").write_text("x = 1", encoding="utf-8")
+    bare = catalogue.content_hash(workspace)
+    assert catalogue.content_hash(Workspace(tmp_path)) == bare
+    (tmp_path / "scalebook.toml").write_text('modules = ["mine"]', encoding="utf-8")
+    named = catalogue.content_hash(Workspace(tmp_path))
+    os.utime(tmp_path / "mine.py", (1, 1))
+    edited = catalogue.content_hash(Workspace(tmp_path))
+    assert len({bare, named, edited}) == 3
+
+
+def test_a_process_that_fails_is_an_error_in_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise subprocess.CalledProcessError(1, "describe", stderr="Traceback\nImportError: no torch")
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    with pytest.raises(ConfigError, match="ImportError: no torch"):
+        catalogue.describe(Workspace(tmp_path))
+
+
+@pytest.mark.parametrize(("settings", "key"), [("", "describe"), ('modules = ["slow"]', "scalebook.toml")])
+def test_a_process_that_takes_too_long_blames_only_modules_that_are_named(
+    settings: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("describe", 120)
+
+    (tmp_path / "scalebook.toml").write_text(settings, encoding="utf-8")
+    trust(Workspace(tmp_path))
+    monkeypatch.setattr(subprocess, "run", late)
+    with pytest.raises(ConfigError, match="took more than 120 s") as refused:
+        catalogue.describe(Workspace(tmp_path))
+    assert refused.value.problem.key == key
+
+
+def test_validation_needs_neither_torch_nor_mlflow(description: Description) -> None:
+    program = (
+        "import sys;"
+        "from scalebook.training.experiments import catalogue, command_line, completion, identity, validate;"
+        "from scalebook.training.experiments import workload;"
+        "from scalebook.training.base import modules; import scalebook.training.cli.main;"
+        "print([name for name in ('torch', 'lightning', 'mlflow', 'streamlit') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

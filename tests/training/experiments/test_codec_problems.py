@@ -1,0 +1,102 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalebook.training.base.files.records import save
+from scalebook.training.experiments import model_parameters
+from scalebook.training.experiments.codec_problems import problems
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters, find_out, known
+
+CONFIG: dict[str, Any] = {"model": "MLPClassifier", "data": "Digits"}
+
+
+def found(description: Description, codec: Any, **trainer: Any) -> list[tuple[str, str, str]]:
+    strategy = {"class_path": "scalebook.training.lightning.DDP", "init_args": {"codec": codec}}
+    config = {"model": "PixelCNN", "data": "Digits", "trainer": {"devices": 2, **trainer, "strategy": strategy}}
+    return [
+        (problem.key, problem.severity, f"{problem.message}. {problem.remedy}")
+        for problem in problems(config, description)
+    ]
+
+
+def test_a_codec_of_ddp_that_cannot_be_or_does_nothing(description: Description) -> None:
+    key = "trainer.strategy.init_args.codec"
+    on_gpu = "is sign, which works on a CPU only. Write bf16, fp16 or fp32, or accelerator: cpu."
+    assert found(description, "sign", accelerator="gpu") == [(key, "error", on_gpu)]
+    alone = "has no effect: there is only one worker. Use more workers."
+    assert found(description, "sign", devices=1) == [(key, "warning", alone)]
+
+
+@pytest.mark.parametrize("codec", ["bf16", "fp32", "unknown"])
+def test_others_are_fine_or_said_elsewhere(codec: str, description: Description) -> None:
+    assert found(description, codec, accelerator="gpu") == []
+
+
+@pytest.fixture
+def small(tmp_path: Path, description: Description) -> Description:
+    """With a cache in which stands what the model has: a matrix, and a vector."""
+    folder = replace(description, folder=str(tmp_path))
+    place = model_parameters.kept_at("parameters", CONFIG, folder)
+    assert place is not None
+    place.parent.mkdir(parents=True)
+    shapes = [ModelParameter("weight", [20, 10], "float32"), ModelParameter("bias", [20], "float32")]
+    save(place, ModelParameters(shapes))
+    return folder
+
+
+def errors(description: Description, strategy: str, **args: Any) -> dict[str, str]:
+    path = f"scalebook.training.lightning.async_ps.{strategy}"
+    config = {**CONFIG, "trainer": {"devices": 2, "strategy": {"class_path": path, "init_args": args}}}
+    return {
+        one.key.removeprefix("trainer.strategy.init_args."): f"{one.message}. {one.remedy}"
+        for one in problems(config, description)
+    }
+
+
+@pytest.mark.parametrize(("strategy", "name"), [("AsyncPS", "push_codec"), ("AsyncPS", "pull_codec"), ("DDP", "codec")])
+def test_what_the_models_shapes_forbid_is_said_before_the_run(
+    strategy: str, name: str, small: Description, description: Description
+) -> None:
+    rank = {name: {"class_path": "PowerSgd", "init_args": {"rank": 7}}}
+    said = "of 7 makes no matrix of this model smaller. Write at most 6."
+    assert errors(small, strategy, **rank) == {f"{name}.init_args.rank": said}
+    share = {name: {"class_path": "TopK", "init_args": {"share": 0.001}}}
+    said = "of 0.001 of 220 values is less than one. Write 0.005 or more."
+    assert errors(small, strategy, **share) == {f"{name}.init_args.share": said}
+    assert errors(small, strategy, **{name: "topk"}) == {}
+    assert errors(description, strategy, **rank) == {}, "nobody has asked for the shapes"
+
+
+def test_feedback_of_a_pull_has_no_effect(small: Description) -> None:
+    given = {"class_path": "Bf16", "init_args": {"error_feedback": True}}
+    assert list(errors(small, "AsyncPS", pull_codec=given)) == ["pull_codec.init_args.error_feedback"]
+    assert errors(small, "AsyncPS", push_codec=given) == errors(small, "AsyncPS", pull_codec="bf16") == {}
+
+
+def test_whole_numbers_are_no_codecs_business(small: Description) -> None:
+    place = model_parameters.kept_at("parameters", CONFIG, small)
+    assert place is not None
+    save(
+        place,
+        ModelParameters([ModelParameter("weight", [20, 10], "float32"), ModelParameter("at", [3], "int64", False)]),
+    )
+    said = "is int8, and at is of int64, which no codec carries. Write fp32, or make it a buffer of the model."
+    assert errors(small, "AsyncPS", push_codec="int8") == {"push_codec": said}
+    assert errors(small, "AsyncPS") == {}
+
+
+@pytest.mark.usefixtures("forked_descriptions")
+def test_the_model_is_made_with_the_data_that_shapes_it(small: Description) -> None:
+    """In a process of its own; what it tells is kept by what the model was given."""
+    wider = {**CONFIG, "model": {"class_path": "MLPClassifier", "init_args": {"hidden": 24, "layers": 1}}}
+    assert known(wider, small) is None
+    find_out(wider, small)
+    found = known(wider, small)
+    assert found is not None
+    assert found.problem == ""
+    assert (24, 64) in found.shapes
+    assert (10, 24) in found.shapes
+    assert found.width == 4

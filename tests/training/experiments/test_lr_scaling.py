@@ -1,0 +1,143 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scalebook.training.base.files import yaml
+from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.lr_scaling import RateScaling, rate_scaling
+from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.workload import workload
+
+
+def config(scaling: Any, strategy: Any = "auto", devices: int = 1, batch: int = 512, **trainer: Any) -> dict[str, Any]:
+    return {
+        "model": "MLPClassifier",
+        "data": {"class_path": "Digits", "init_args": {"batch_size": batch}},
+        "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1}},
+        "trainer": {"strategy": strategy, "devices": devices, **trainer},
+        "lr_scaling": scaling,
+    }
+
+
+def parameter_server(rule: Any, **more: Any) -> dict[str, Any]:
+    return {"class_path": "AsyncPS", "init_args": {"rule": rule, **more}}
+
+
+def test_factors_of_the_three_rules() -> None:
+    assert RateScaling("linear", 256).factor(1024) == 4.0
+    assert RateScaling("sqrt", 256).factor(1024) == 2.0
+    assert RateScaling("none", 256).factor(1024) == 1.0
+    assert RateScaling("linear", 100).factor(50) == 0.5
+
+
+def test_the_warm_up_rises_by_equal_amounts_and_does_nothing_to_a_smaller_rate() -> None:
+    rising = RateScaling("linear", 256, warmup_epochs=2.0)
+    assert [rising.warmed(1024, epochs) for epochs in (0.0, 0.5, 1.0, 2.0, 9.0)] == [1.0, 1.75, 2.5, 4.0, 4.0]
+    assert [rising.warmed(64, epochs) for epochs in (0.0, 1.0, 2.0)] == [0.25, 0.25, 0.25]
+    assert RateScaling("linear", 256).warmed(1024, 0.0) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "devices", "trainer", "expected"),
+    [
+        ("auto", 1, {}, 0.2),
+        ("ddp", 2, {}, 0.4),
+        ("ddp", 2, {"accumulate_grad_batches": 4}, 1.6),
+        (parameter_server("async"), 4, {}, 0.2),
+        (parameter_server("bounded"), 4, {}, 0.2),
+        (parameter_server("sync"), 4, {}, 0.8),
+        (parameter_server({"class_path": "Sync", "init_args": {"backup_workers": 1}}), 4, {}, 0.6),
+        (parameter_server({"class_path": "Softsync", "init_args": {"average": 3}}), 4, {}, 0.6),
+        (parameter_server("async", local={"class_path": "Downpour", "init_args": {"n_push": 5}}), 4, {}, 0.2),
+    ],
+)
+def test_the_rate_follows_the_samples_whose_mean_it_multiplies(
+    strategy: Any, devices: int, trainer: dict[str, Any], expected: float, description: Description
+) -> None:
+    """Of five gradients summed into one push each is a step of its own: the sum is five times their mean already."""
+    load = workload(config({"rule": "linear"}, strategy, devices, **trainer), description)
+    assert load.learning_rate == 0.1
+    assert load.learning_rate_scaled == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_square_root_and_what_is_not_known(description: Description) -> None:
+    found = workload(config({"rule": "sqrt", "per": 128}), description)
+    assert found.learning_rate_scaled == pytest.approx(0.1 * math.sqrt(4), rel=1e-12)
+    assert workload(config({"rule": "none"}), description).learning_rate_scaled == 0.1
+    assert workload(config(None), description).learning_rate_scaled is None
+    assert workload({**config({"rule": "linear"}), "data": "Nope"}, description).learning_rate_scaled is None
+
+
+@pytest.mark.parametrize(
+    ("scaling", "said"),
+    [
+        ("linear", "lr_scaling: is 'linear', not a mapping. Write lr_scaling: {rule: linear, per: 256"),
+        ({"rul": "linear"}, "lr_scaling.rul: is not an argument. Did you mean `rule`?"),
+        ({"rule": "linar"}, "lr_scaling.rule: 'linar' is none of linear, sqrt, none. Did you mean `linear`?"),
+        ({"per": 0}, "lr_scaling.per: 0 is out of bounds"),
+        ({"per": 2.5}, "lr_scaling.per: 2.5 is not a whole number"),
+        ({"warmup_epochs": -1}, "lr_scaling.warmup_epochs: -1 is out of bounds"),
+        ({"warmup_epochs": "two"}, "lr_scaling.warmup_epochs: 'two' is not a number"),
+        ({"warmup_epochs": math.inf}, "lr_scaling.warmup_epochs: is infinite. Write a number"),
+        ({"per": None}, "lr_scaling.per: is empty. Write a whole number"),
+    ],
+)
+def test_mistakes_are_named(scaling: Any, said: str, description: Description) -> None:
+    (problem,) = validate(config(scaling), description)
+    assert str(problem).startswith(said)
+    assert problem.severity == "error"
+    assert rate_scaling(config(scaling)) is None or "rul" in scaling
+
+
+def test_a_scaling_needs_a_batch_size(description: Description) -> None:
+    stranger = description.data[0].__class__("mine.Data", "Data", source="user")
+    described = replace(description, data=[*description.data, stranger])
+    given = {**config({"rule": "linear"}), "data": "Data"}
+    assert [str(one) for one in validate(given, described)] == [
+        "lr_scaling: needs a batch size, but the data set has no `batch_size`. Remove it, or write rule: none."
+    ]
+    assert validate({**given, "lr_scaling": {"rule": "none"}}, described) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (config({"rule": "none", "warmup_epochs": 1}), "has no effect: rule none does not change the rate"),
+        (config({"warmup_epochs": 1}, batch=64), "has no effect: a batch of 64 does not raise a learning rate per 256"),
+        (config({"warmup_epochs": 5}, max_epochs=5), "is 5, and the run ends after 5"),
+    ],
+)
+def test_a_warm_up_without_effect_is_a_warning(given: Any, why: str, description: Description) -> None:
+    (problem,) = validate(given, description)
+    assert (problem.key, problem.message, problem.severity) == ("lr_scaling.warmup_epochs", why, "warning")
+
+
+def test_a_complete_config_says_all_of_it_or_nothing(description: Description) -> None:
+    done = complete(config({"per": 128}), description)
+    assert done["lr_scaling"] == {"rule": "linear", "per": 128, "warmup_epochs": 0.0}
+    assert complete(done, description) == done
+    assert "lr_scaling" not in complete(config(None), description)
+    assert "noise_scale" not in complete({**config(None), "noise_scale": False}, description)
+    assert complete({**config(None), "noise_scale": True}, description)["noise_scale"] is True
+    assert list(yaml.load(yaml.dump({**done, "noise_scale": True})))[-2:] == ["lr_scaling", "noise_scale"]
+
+
+def test_what_means_the_same_has_one_hash(description: Description) -> None:
+    without = {key: value for key, value in config(None).items() if key != "lr_scaling"}
+    assert config_hash(config(None), description) == config_hash(without, description)
+    assert config_hash({**without, "noise_scale": False}, description) == config_hash(without, description)
+    assert config_hash({**without, "noise_scale": True}, description) != config_hash(without, description)
+    one: dict[str, Any] = {}
+    other = {"rule": "linear", "per": 256, "warmup_epochs": 0}
+    assert config_hash(config(one), description) == config_hash(config(other), description)
+    assert config_hash(config(one), description) != config_hash(without, description)
+
+
+@pytest.mark.parametrize("value", [1, "yes"])
+def test_the_noise_scale_is_measured_or_not(value: Any, description: Description) -> None:
+    (problem,) = validate({**config(None), "noise_scale": value}, description)
+    assert str(problem).startswith(f"noise_scale: {value!r} is not true or false")

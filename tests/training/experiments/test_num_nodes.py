@@ -1,0 +1,85 @@
+"""Configs of several machines: which this process is on, the workers of all, and the queue."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.num_nodes import over, place_of
+from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.workload import workload
+from tests.training.base.test_node_rank import TORCHRUN
+from tests.training.runs import ASYNC, config
+
+
+def test_the_parameter_server_is_started_on_each_as_well(description: Description) -> None:
+    done = complete(config("AsyncPS", num_nodes=2, devices=3), description)
+    found = place_of(done, TORCHRUN, description)
+    assert found is not None
+    assert (found.count, found.index) == (6, 5)
+    assert place_of(complete(config(ASYNC), description), {}, description) is None
+
+
+def test_workers_are_those_of_all_machines(description: Description) -> None:
+    asked: dict[str, Any] = config("auto", num_nodes=3, devices=2)
+    done = complete(asked, description)
+    assert done["trainer"]["strategy"] == "ddp"
+    load = workload(asked, description)
+    assert (load.workers, load.nodes, load.processes, load.gradients) == (6, 3, 2, 6)
+    assert (load.batch_per_worker, load.batch_global, load.batch_effective) == (8, 48, 48)
+    servers = workload(config({"class_path": "AsyncPS", "init_args": {"workers": 4}}, num_nodes=3), description)
+    assert (servers.workers, servers.nodes, servers.processes) == (12, 3, 4)
+
+
+def test_what_does_not_go_between_machines_is_said_before_the_start(description: Description) -> None:
+    asked = config({"class_path": "AsyncPS", "init_args": {"host": "virtual"}}, num_nodes=2)
+    problems = [one for one in validate(asked, description, typed=True) if one.severity == "error"]
+    assert "trainer.strategy.init_args.host" in [problem.key for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("workers", "more", "key", "said"),
+    [
+        ({"min": 1, "max": 4}, {}, None, ""),
+        ({"min": 1, "max": 3}, {}, "workers.max", "is 3, and 2 machines with 2 workers each have 4"),
+        ({"min": 5, "max": 4}, {}, "workers.max", "is 4, less than min, 5"),
+        ({"min": 1, "max": 4}, {"rule": "sync"}, "workers", "what an update of sync averages depends on how many"),
+        ({"min": 4}, {}, "workers", "is {'min': 4}, not a number of workers"),
+        ("many", {}, "workers", "is 'many', not a number of workers"),
+        (0, {}, "workers", "is 0, not a number of workers"),
+        (True, {}, "workers", "is True, not a number of workers"),
+    ],
+)
+def test_how_many_workers_there_may_be_is_checked_before_the_start(
+    workers: object, more: dict[str, Any], key: str | None, said: str, description: Description
+) -> None:
+    asked = config({"class_path": "AsyncPS", "init_args": {"workers": workers, **more}}, num_nodes=2, devices=2)
+    problems = [one for one in validate(asked, description, typed=True) if one.severity == "error"]
+    assert [one.key for one in problems] == ([] if key is None else [f"trainer.strategy.init_args.{key}"])
+    assert all(said in str(one) for one in problems)
+    if key is None:
+        assert workload(asked, description).workers == 4
+
+
+def test_the_same_run_over_several_machines_has_as_many_workers(description: Description) -> None:
+    asked = complete(config("ddp", devices=4), description)
+    spread = over(asked, 2)
+    assert (spread["trainer"]["devices"], spread["trainer"]["num_nodes"]) == (2, 2)
+    one, two = workload(asked, description), workload(spread, description)
+    assert (two.workers, two.batch_global, two.nodes) == (one.workers, one.batch_global, 2)
+    assert over(spread, 2) == spread
+    assert over(asked, 0) == asked
+
+
+def test_the_queue_has_one_machine(description: Description) -> None:
+    asked = config("ddp", num_nodes=2)
+    assert validate(asked, description, typed=True) == []
+    (problem,) = validate(asked, description)
+    assert str(problem) == (
+        "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Write [cluster] in scalebook.toml, "
+        "and see docs/how-to/cluster.md; or start it with torchrun or srun, and `scalebook fit -c FILE`, on each machine."
+    )
+    assert validate(asked, replace(description, clustered=True)) == []
+    assert validate(config("ddp", num_nodes=1), description) == []

@@ -1,0 +1,86 @@
+from typing import Any
+
+import pytest
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.paths import fields, place, plain, put
+from scalebook.training.experiments.validate import validate
+from tests.training.experiments.searches import CONFIG
+
+SERVER = {"class_path": "AsyncPS", "init_args": {"rule": "bounded"}}
+BASE: dict[str, Any] = {**CONFIG, "trainer": {"strategy": SERVER}, "lr_scaling": {"rule": "linear"}}
+
+
+def test_every_field_that_is_listed_has_a_place(description: Description) -> None:
+    listed = dict(fields(BASE, description))
+    for path, field in listed.items():
+        assert place(path, BASE, description).field == field
+        assert "init_args" not in path
+    known = {
+        "model.hidden",
+        "data.batch_size",
+        "optimizer.momentum",
+        "trainer.strategy.rule.bound",
+        "trainer.max_epochs",
+    }
+    assert known | {"threads", "lr_scaling.per"} <= listed.keys()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("model.init_args.hidden", 32, {"model": {"class_path": "MLPClassifier", "init_args": {"hidden": 32}}}),
+        ("data.limit", 10, {"data": {"class_path": "Digits", "init_args": {"batch_size": 16, "limit": 10}}}),
+        ("trainer.max_epochs", 9, {"trainer": {"strategy": SERVER, "max_epochs": 9}}),
+        ("threads", 2, {"threads": 2}),
+        ("lr_scaling.per", 64, {"lr_scaling": {"rule": "linear", "per": 64}}),
+        ("optimizer", "Adam", {"optimizer": {"class_path": "Adam", "init_args": {"lr": 0.1}}}),
+        (
+            "trainer.strategy.rule.bound",
+            7,
+            {
+                "trainer": {
+                    "strategy": {
+                        "class_path": "AsyncPS",
+                        "init_args": {
+                            "rule": {
+                                "class_path": "scalebook.training.engine.rules.update_rules.Bounded",
+                                "init_args": {"bound": 7},
+                            }
+                        },
+                    }
+                }
+            },
+        ),
+    ],
+)
+def test_one_value_is_put_in_place(path: str, value: Any, expected: dict[str, Any], description: Description) -> None:
+    done = put(BASE, place(path, BASE, description), value, description)
+    assert done == {**BASE, **expected}
+    assert validate(done, description) == []
+
+
+def test_an_optimizer_that_is_not_written_is_the_default_one(description: Description) -> None:
+    without = {key: value for key, value in CONFIG.items() if key != "optimizer"}
+    done = put(without, place("optimizer.eps", without, description), 0.1, description)
+    default = description.default_optimizer
+    assert done["optimizer"] == {**default, "init_args": {**default["init_args"], "eps": 0.1}}
+
+
+def test_a_class_is_known_by_its_place(description: Description) -> None:
+    assert place("model", BASE, description).group == "models"
+    assert place("trainer.strategy", BASE, description).group == "strategies"
+    assert place("trainer.strategy.rule", BASE, description).holds_class
+    assert not place("model.hidden", BASE, description).holds_class
+
+
+def test_a_field_that_is_not_there(description: Description) -> None:
+    with pytest.raises(
+        ConfigError, match=r"names bond, which is not a field of Bounded\. Did you mean `trainer.strategy.rule.bound`"
+    ):
+        place("trainer.strategy.rule.bond", BASE, description)
+
+
+def test_init_args_may_be_left_out() -> None:
+    assert plain("trainer.strategy.init_args.rule.init_args.bound") == "trainer.strategy.rule.bound"

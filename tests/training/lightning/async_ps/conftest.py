@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.lightning.async_ps.small import fit, trainer
+
+CHEAP = ("test_refused", "test_refused_list", "test_threads")
+"""Of these files a case takes no fit."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A case here is a whole fit, with this strategy or that, from this hook or that."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.path.stem not in CHEAP:
+            item.add_marker(pytest.mark.alike)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _first_fit(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What Python finds out about Lightning's classes in a first fit (which are subclasses of which) every worker that
+    is forked would else find out again, and write down into pages of its own: a quarter of its page faults."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    fit(trainer(tmp_path_factory.mktemp("first-fit"), "auto", max_epochs=1))
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def machines_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where machines have their key; the first makes it."""
+    monkeypatch.setenv("SCALEBOOK_KEY_FILE", str(tmp_path / "state" / "key"))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(one_thread: None) -> None:
+    """Every test here may fork."""

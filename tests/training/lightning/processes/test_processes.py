@@ -1,0 +1,139 @@
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from scalebook.training.base.failures import Diverged, WorkerLost
+from scalebook.training.lightning.processes.processes import WorkerTraceback, run_workers
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
+
+
+def test_results_come_back_in_order_from_processes_of_their_own() -> None:
+    results = run_workers(3, lambda worker: (worker, os.getpid()))
+    assert [worker for worker, _ in results] == [0, 1, 2]
+    assert len({pid for _, pid in results} | {os.getpid()}) == 4
+
+
+def test_an_exception_keeps_its_type_and_says_where_it_was_raised() -> None:
+    def body(worker: int) -> None:
+        if worker == 1:
+            raise Diverged("train/loss", float("inf"), 12)
+        time.sleep(60)
+
+    started = time.monotonic()
+    with pytest.raises(Diverged, match="train/loss became infinite after 12 updates") as caught:
+        run_workers(2, body)
+    assert time.monotonic() - started < 30  # others sleep for 60
+    assert isinstance(caught.value.__cause__, WorkerTraceback)
+    assert "in worker 1" in str(caught.value.__cause__)
+    assert "test_processes.py" in str(caught.value.__cause__)
+
+
+def test_an_exception_that_cannot_travel_is_described() -> None:
+    class Local(Exception):
+        pass
+
+    def body(worker: int) -> None:
+        raise Local("cannot be pickled")
+
+    with pytest.raises(RuntimeError, match="Local: cannot be pickled"):
+        run_workers(1, body)
+
+
+@pytest.mark.parametrize(
+    ("death", "cause"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by signal SIGKILL"),
+        (lambda: os._exit(3), "ended with exit code 3 and without a result"),
+        (lambda: os._exit(0), "ended with exit code 0 and without a result"),
+    ],
+)
+def test_a_death_is_noticed_at_once_and_named(death: Callable[[], None], cause: str) -> None:
+    before = children()
+
+    def body(worker: int) -> None:
+        if worker == 1:
+            death()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as a process that hangs in a collective
+        time.sleep(60)
+
+    started = time.monotonic()
+    with pytest.raises(WorkerLost, match=cause) as caught:
+        run_workers(2, body)
+    assert caught.value.number == 1
+    assert time.monotonic() - started < 30
+    assert children() <= before
+
+
+def test_a_death_counts_more_than_the_errors_it_causes() -> None:
+    reading, writing = os.pipe()
+
+    def body(worker: int) -> None:
+        if worker == 0:
+            os.close(writing)
+            os.read(reading, 1)  # returns when worker 1 is gone
+            raise ConnectionResetError("peer closed the connection")
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        with pytest.raises(WorkerLost, match="worker 1"):
+            run_workers(2, body)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_what_a_killed_worker_had_started_is_ended_too() -> None:
+    before = children()
+    context = multiprocessing.get_context("fork")
+
+    def body(worker: int) -> None:
+        context.Process(target=time.sleep, args=(60,)).start()
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(WorkerLost):
+        run_workers(1, body)
+    assert children() <= before
+
+
+def test_sigterm_reaches_worker_0_alone_and_its_answer_is_raised() -> None:
+    parent = os.getpid()
+
+    def body(worker: int) -> None:
+        def answer(number: int, frame: object) -> None:
+            raise SystemExit(f"worker {worker} was asked to stop")
+
+        signal.signal(signal.SIGTERM, answer)
+        if worker == 1:
+            time.sleep(0.3)
+            os.kill(parent, signal.SIGTERM)
+        time.sleep(60)
+
+    with pytest.raises(SystemExit, match="worker 0 was asked to stop"):
+        run_workers(2, body)
+
+
+def test_workers_die_with_the_monitor() -> None:
+    context = multiprocessing.get_context("fork")
+    pids = context.SimpleQueue()
+
+    def body(worker: int) -> None:
+        pids.put(os.getpid())
+        time.sleep(60)
+
+    monitor = context.Process(target=run_workers, args=(2, body))
+    monitor.start()
+    workers = [psutil.Process(pids.get()) for _ in range(2)]
+    monitor.kill()
+    monitor.join(10)
+    gone, alive = psutil.wait_procs(workers, timeout=5)
+    assert len(gone) == 2, alive

@@ -1,0 +1,124 @@
+import pytest
+
+from scalebook.training.notebook.claims.evidence import EvidenceReader
+from scalebook.training.notebook.claims.judging import judge_all
+from scalebook.training.notebook.export.document import (
+    MOST_CODE,
+    CellHead,
+    Chart,
+    DataTable,
+    Document,
+    Remark,
+    SourceText,
+    cut,
+)
+from scalebook.training.notebook.export.gather import claim_blocks, environment_blocks, gather, published
+from scalebook.training.notebook.export.html_file import as_html
+from scalebook.training.notebook.export.markdown_file import as_markdown
+from scalebook.training.notebook.parse import parse
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
+from tests.training.notebook.export.conftest import TEXT, Exported, written
+
+
+def test_blocks_stand_in_the_order_of_the_notebook(exported: Exported) -> None:
+    heads = [(one.kind, one.name) for one in exported.document.blocks if isinstance(one, CellHead)]
+    assert heads == [
+        ("experiment", "pixelcnn-async-2"), ("experiment", "earlier"), ("experiment", "never"), ("comparison", "both"),
+        ("search", "batch-size"),
+    ]  # fmt: skip
+    assert (exported.document.title, exported.document.name) == ("First steps", "first-steps.md")
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/home/alice/data", "~/data"), ("root: '/home/alice'", "root: '~'"), ("/Users/Bob B/x", "~ B/x"),
+        ("file:///home/alice/x", "file://~/x"), ("/root/x", "~/x"), ("/rooted/x", "/rooted/x"),
+        ("a /root, b", "a ~, b"),
+        ("https://example.org/home/alice", "https://example.org/home/alice"), ("/homes/x", "/homes/x"),
+        ("/work/space/data/a.csv", "./data/a.csv"), ("/work/spaces", "/work/spaces"),
+        ("http://host:8080/@me", "http://host:8080/@me"),
+        ("storage: postgresql://me:s3cret@host/db?password=s3cret&a=b", "storage: postgresql://me:***@host/db?password=***&a=b"),
+    ],
+)  # fmt: skip
+def test_folders_of_a_machine_are_shortened(text: str, left: str) -> None:
+    document = Document("t", "n.md", text, "now", [Remark(text), SourceText("a", text, "")])
+    found = published(document, {"/work/space": ".", "/": "!"})
+    assert found == Document("t", "n.md", left, "now", [Remark(left), SourceText("a", left, "")])
+
+
+def test_runs_of_several_versions_are_counted_and_a_strange_tag_is_left_out() -> None:
+    def run(told: str) -> RunRecord:
+        return RunRecord("1", "", "0", "FINISHED", 0.0, 1.0, tags={names.TAG_VERSIONS: told})
+
+    runs = [
+        run('{"torch": "2.9.0"}'),
+        run('{"torch": "2.8.0"}'),
+        run('{"torch": "2.9.0"}'),
+        run("[1]"),
+        run("{"),
+        run("[" * 10**5),
+    ]
+    blocks = environment_blocks(runs, parse("# x\n"), "my notes.md", ["mine.models"])
+    said = str(blocks)
+    assert "('PyTorch', '2.9.0 (2 runs), 2.8.0 (1 run)')" in said
+    assert "mine.models" in said
+    assert "scalebook notebook check 'my notes.md'" in said
+    assert "notebook run" not in said  # it has no experiment
+
+
+def test_a_long_config_is_cut_at_a_line() -> None:
+    text = "key: value\n" * 10_000
+    found = cut(text)
+    assert len(found) < MOST_CODE + 100
+    assert found.endswith("more characters in the notebook")
+    assert cut("short") == "short"
+
+
+def test_a_comparison_of_very_many_names_shows_the_first_and_each_axis_once(exported: Exported) -> None:
+    runs = ", ".join(["pixelcnn-async-2", "pixelcnn-async-2", *(f"none-{i}" for i in range(200))])
+    cell = f"```yaml comparison=many\nruns: [{runs}]\nmetric: val/bits_per_dim\nx: [updates, updates]\n```\n"
+    experiment = exported.stored.notebook.experiment("pixelcnn-async-2")
+    assert experiment is not None
+    stored = written(exported.workspace, experiment.source + cell)
+    found = gather(
+        exported.workspace, RunReader(exported.workspace.tracking_uri()), stored, exported.description
+    ).blocks
+    many = found[[isinstance(one, CellHead) and one.name == "many" for one in found].index(True) :]
+    table = next(one for one in many if isinstance(one, DataTable))
+    assert [row[0] for row in table.rows] == ["pixelcnn-async-2", *(f"none-{i}" for i in range(99))]
+    assert Remark("100 of the 202 names that the cell has.") in many
+    assert sum(isinstance(one, Chart) for one in many) == 1
+
+
+CLAIM = """
+```yaml claim=low-enough
+runs: pixelcnn-async-2
+figure: best
+metric: val/bits_per_dim
+at_most: 2.5
+```
+"""
+
+
+def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> None:
+    """The experiment has two seeds, and three are the fewest."""
+    nb = parse(TEXT + CLAIM)
+    reader = RunReader(exported.workspace.tracking_uri())
+    witness = EvidenceReader(exported.workspace, reader, "first-steps.md", nb, exported.description)
+    blocks = claim_blocks(judge_all(witness)[nb.claims()[0].name])
+    head, statement, table, lock, why = blocks[:5]
+    assert head == CellHead("claim", "low-enough", ["not resolved"])
+    assert statement == Remark("best val/bits_per_dim: at most 2.5")
+    assert isinstance(table, DataTable)
+    assert table.head == ["experiment", "seeds", "best", "verdict"]
+    assert [list(row) for row in table.rows] == [["pixelcnn-async-2", "2", "2.097", "not resolved"]]
+    assert lock == Remark("Runs of pixelcnn-async-2 do not say which claims stood when they began.")
+    assert why == Remark("pixelcnn-async-2: 2 seeds, and 3 are the fewest")
+    document = Document("Page", "page.md", nb.text, "today", blocks)
+    assert '<span class="chip not-resolved">not resolved</span>' in as_html(document)
+    assert (
+        "## claim low-enough (not resolved)\n\nbest val/bits\\_per\\_dim: at most 2.5"
+        in as_markdown(document, "p").text
+    )

@@ -1,0 +1,228 @@
+"""What an answer says and shows, of figures that are given."""
+
+from dataclasses import replace
+
+import pytest
+
+from scalebook.training.engine.rules.update_rules import Async
+from scalebook.training.experiments.description import Description
+from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
+from scalebook.training.planner.answer_words import (
+    HEADER,
+    accuracy,
+    busy_words,
+    compared,
+    expectation,
+    heading,
+    million_price,
+    printed,
+    sentences,
+    system_words,
+    table,
+)
+from scalebook.training.planner.profile import Profile, as_mapping, read_profile
+from scalebook.training.planner.quantities import workers_words
+from scalebook.training.planner.question import Question
+from tests.training.experiments.searches import CONFIG
+
+WITHIN = Reliability("async over a network", Range(0.8, 1.25), Range(0.9, 1.1), 12, ["a command"])
+EXPECT = (
+    "Expect updates/s within 25 % of this, as 9 of 10 plans of async over a network were (12 were compared with runs)."
+)
+
+
+def point(workers: int, samples_per_s: float, staleness: float = 0.0) -> Point:
+    return Point(
+        workers, samples_per_s / 10, samples_per_s, 0.5, 0.4, 0.1, staleness, 3, 0.0, 1.0, 4.0, 0.2, 0.3, 0.1, 0.1
+    )
+
+
+CURVE = Curve(
+    "async", 2, "10gbe", 100.0, [point(1, 100), point(2, 200, 1.0), point(4, 400, 3.0), point(8, 500, 7.0)], WITHIN,
+    Knee(5.0, 500.0, 8, 3.2, 7.8), [Cause(["server"], 1.6, 1.02, 2.5), Cause(["server link"], 1.1, 0.7, 1.72)],
+    [Change("4 shards", 8, 1.6, 1.02, 2.5), Change("rule async", 8, 1.2, 0.77, 1.9)],
+)  # fmt: skip
+
+
+def test_a_busy_machine_is_said() -> None:
+    busy = Profile(0.1, 32, 1e6, 1e6, busy=1.3)
+    assert "used 1.3 cores" in busy_words(busy)
+    assert busy_words(replace(busy, busy=0.0)) == ""
+    assert read_profile(as_mapping(busy)) == busy
+    answer = Answer(as_mapping(busy), [])
+    assert printed(answer, busy)[0] == busy_words(busy)
+
+
+def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
+    assert heading(CURVE) == "async, 2 shards, 10 Gbit/s Ethernet"
+    assert sentences(CURVE) == [
+        (
+            "Workers help up to about 5 (3 to 8): 8 train 4 to 6.25 times as fast as one, and each further worker "
+            "adds less than half of what the first did."
+        ),
+        (
+            "The limit is the servers' time: without that, 8 workers train 1.6 times as fast (1 to 2.5). Then: the "
+            "servers' link (1.1 x, 0.7 to 1.7)."
+        ),
+        "What would help at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
+        EXPECT,
+    ]
+
+
+def test_of_machines_that_may_join_all_are_planned_for_and_what_is_with_the_fewest_is_said() -> None:
+    assert sentences(CURVE, [2, 8])[0] == (
+        "The config has workers: {min: 2, max: 8}. 8 workers make 50 updates/s and 500 samples/s when all are there; "
+        "2 workers make 20 updates/s and 200 samples/s with as few as it begins with."
+    )
+    assert sentences(CURVE, [2, 8])[1:] == sentences(CURVE)
+    assert sentences(CURVE, [3, 8]) == sentences(CURVE)  # a rule that does not allow three
+
+
+def test_the_numbers_of_workers_of_a_config_are_asked_for(description: Description) -> None:
+    strategy = {"class_path": "AsyncPS", "init_args": {"workers": {"min": 3, "max": 6}}}
+    config = {**CONFIG, "trainer": {"strategy": strategy, "devices": 1, "num_nodes": 6}}
+    asked = Question(workers=(1, 2, 4), networks=("10gbe",)).of(config, description)
+    assert (asked.workers, asked.elastic) == ([1, 2, 3, 4, 6], (3, 6))
+    written = {**CONFIG, "trainer": {"strategy": {"class_path": "AsyncPS"}, "devices": 4}}
+    assert Question(workers=(1, 2)).of(written, description) == Question(
+        workers=[1, 2, 4], config_workers=4, config_rule=Async()
+    )
+
+
+def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
+    """The best three and the config's own, each with its limit; one process where it is faster."""
+    sync, ddp, fsdp = (
+        replace(CURVE, rule=rule, points=[point(8, samples)], causes=[], at=8)
+        for rule, samples in (("sync", 300), ("ddp", 700), ("fsdp", 600))
+    )
+    own = replace(CURVE, own=True, at=8)
+    answer = Answer({}, [sync, ddp, fsdp, own], at=8, alone_per_s=100.0)
+    assert compared(answer) == [
+        "With 8 workers, best of 4: ddp, 10 Gbit/s Ethernet: 700 samples/s, 5.6 to 8.75 times one process.",
+        "With 8 workers, 2nd of 4: fsdp, 10 Gbit/s Ethernet: 600 samples/s, 4.8 to 7.5 times one process.",
+        (
+            "With 8 workers, 3rd of 4: async, 2 shards, 10 Gbit/s Ethernet (the config's): 500 samples/s, 4 to 6.25 "
+            "times one process, limited by the servers' time."
+        ),
+    ]
+    slow = compared(replace(answer, alone_per_s=800.0))
+    assert slow[0] == "One process is faster: 800 samples/s."
+    last = compared(replace(answer, curves=[replace(sync, own=True), ddp, fsdp, replace(own, own=False)]))
+    assert last[-1].startswith("With 8 workers, 4th of 4: sync, 2 shards, 10 Gbit/s Ethernet (the config's): 300")
+    assert compared(replace(answer, curves=[own])) == []
+
+
+@pytest.mark.parametrize(
+    ("samples_per_s", "said"),
+    [(95.0, "hardly helps: 2 train 0.76 to 1.19"), (50.0, "makes it slower: 2 train 0.4 to 0.625")],
+)
+def test_workers_that_do_not_help(samples_per_s: float, said: str) -> None:
+    """Not that they help up to 1, and that 1 is so many times as fast as 1."""
+    curve = replace(CURVE, knee=Knee(1.0, samples_per_s, 2, 1.0, 1.2))
+    assert sentences(curve)[0] == f"Adding workers {said} times as fast as one."
+
+
+def test_a_factor_of_hundreds_has_no_power_of_ten() -> None:
+    far = replace(CURVE, causes=[Cause(["worker link"], 150.4, 99.6, 190.2)])
+    assert sentences(far)[1].endswith("8 workers train 150 times as fast (100 to 190).")
+
+
+def test_workers_that_help_up_to_the_last() -> None:
+    linear = replace(CURVE, knee=None, points=CURVE.points[:3], causes=[], changes=[])
+    assert sentences(linear) == [
+        "Each added worker helps, up to all 4, which train 3.2 to 5 times as fast as one.",
+        EXPECT,
+    ]
+    waits = replace(linear, causes=[Cause(["stragglers"], 1.3, 0.83, 2.0)])
+    assert sentences(waits)[1] == (
+        "The limit is waiting for those whose gradient takes longer: without that, 4 workers train 1.3 "
+        "times as fast (0.83 to 2)."
+    )
+    assert sentences(replace(CURVE, causes=[]))[1].startswith("No single resource")
+    assert sentences(replace(CURVE, points=[])) == ["This rule allows none of these numbers of workers."]
+
+
+def test_more_workers_that_are_slower_are_said_to_be() -> None:
+    worse = replace(CURVE, points=[*CURVE.points, point(16, 300, 15.0)])
+    assert sentences(worse)[0].endswith("of what the first did. 16 are slower than 8.")
+    better = replace(CURVE, points=[*CURVE.points, point(16, 600, 15.0)])
+    assert sentences(better)[0].endswith("of what the first did. 16 train 4.8 to 7.5 times as fast.")
+
+
+def test_the_table_stands_below_its_head() -> None:
+    head, *rows = table(CURVE)
+    assert head == HEADER
+    assert [len(row) for row in rows] == [len(HEADER)] * 4
+    assert rows[3].split() == ["8", "50", "500", "62%", "50%", "40%", "10%", "7.0", "3", "100%", "20%"]
+
+
+def test_a_row_has_a_worker_s_memory_and_with_a_price_what_a_million_samples_cost() -> None:
+    """8 workers at 2.5 an hour, 500 samples a second: 2,000 s of 20 an hour."""
+    known = replace(CURVE, points=[replace(point, memory=4e8) for point in CURVE.points])
+    head, *rows = table(known, price=2.5)
+    assert head == HEADER + "   per 1M samples"
+    assert [len(row) for row in rows] == [len(head)] * 4
+    assert rows[3].split()[-3:] == ["400", "MB", "11.1"]
+    assert million_price(CURVE.points[3], 2.5) == pytest.approx(8 * 2.5 * 2000 / 3600)
+    assert table(known)[1:] == [row.removesuffix(row.split()[-1]).rstrip() for row in rows]
+
+
+def test_one_prediction_over_another_has_the_range_of_both() -> None:
+    """Predicted/measured of each is 0.8 to 1.25, so of their ratio 0.64 to 1.5625."""
+    assert WITHIN.updates_per_s.likely(10.0) == pytest.approx((8.0, 12.5))
+    assert WITHIN.updates_per_s.likely_ratio(10.0) == pytest.approx((6.4, 15.625))
+    assert Range(1.0, 1.25).likely_ratio(5.0) == pytest.approx((4.0, 6.25))
+    assert Range(1.25, 1.25).likely_ratio(5.0) == (5.0, 5.0)  # both as much too fast: nothing moves
+
+
+def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
+    profile = Profile(0.18, 64, 1e8, 5e7, cores=2, title="a model")
+    assert system_words(profile) == (
+        "a model: a gradient of 64 samples takes 180 ms, a push has 100 MB and 50 MB back; 2 cores for all workers "
+        "(written by hand)"
+    )
+    slowed = replace(profile, slowdown={2: 1.3})
+    assert "2 cores for all workers, 1.30 times as long where 2 compute at once (written" in system_words(slowed)
+
+
+def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:
+    assert expectation(WITHIN) == EXPECT
+    assert expectation(replace(WITHIN, updates_per_s=Range(0.9, 1.6))).startswith("Expect updates/s within 38 % of")
+    profile = Profile(0.1, 32, 1e6, 1e6)
+    ddp = replace(WITHIN, kind="ddp on one machine", updates_per_s=Range(1.0, 1.6), staleness=None)
+    answer = Answer(as_mapping(profile), [CURVE, replace(CURVE, rule="ddp", reliability=ddp)])
+    lines = list(printed(answer, profile))
+    assert [line for line in lines if line.startswith("Expect")] == [EXPECT, expectation(ddp)]
+    assert lines[-4:] == ["", *accuracy(answer)]
+    assert accuracy(answer)[:2] == [
+        (
+            "async over a network: predicted/measured is 0.80 to 1.25 for updates/s and 0.90 to 1.10 for staleness in "
+            "nine of ten cases, by 12 cells (a command)."
+        ),
+        (
+            "ddp on one machine: predicted/measured is 1.00 to 1.60 for updates/s in nine of ten cases, by 12 cells (a "
+            "command)."
+        ),
+    ]
+
+
+def test_a_kind_that_nobody_has_compared_says_so() -> None:
+    none = Reliability("fsdp", Range(0.8, 1.6), None, 0, ["a command"], borrowed=90)
+    assert expectation(none) == (
+        "How far this may be off is not known: of plans of fsdp, none have been compared with a run. 9 of 10 plans of "
+        "all kinds together were within 38 %."
+    )
+    assert "only 3 have been compared" in expectation(replace(none, cells=3))
+    assert "only 1 has been compared" in expectation(replace(none, cells=1))
+    said = accuracy(Answer({}, [replace(CURVE, reliability=none)]))[0]
+    assert said.endswith("by 90 cells of all kinds, since it has 0 (a command).")
+
+
+def test_one_worker_is_one_worker() -> None:
+    assert (workers_words(1), workers_words(8, "virtual ")) == ("1 worker", "8 virtual workers")
+    alone = replace(CURVE, points=CURVE.points[:1], knee=None, causes=[Cause(["server"], 1.5, 1.2, 1.9)], changes=[])
+    assert sentences(alone) == [
+        "Only one worker was asked for: ask for more to see how far they help.",
+        "The limit is the servers' time: without that, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
+        EXPECT,
+    ]

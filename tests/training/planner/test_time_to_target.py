@@ -1,0 +1,61 @@
+"""Time to a target: updates needed, times the seconds of an update."""
+
+import pytest
+
+from scalebook.training.engine.rules.clock_settings import Distribution, Link, read_clock
+from scalebook.training.engine.rules.update_rules import Bounded
+from scalebook.training.planner.answer import Range, Reliability
+from scalebook.training.planner.answering import Setting
+from scalebook.training.planner.chart import target_figure
+from scalebook.training.planner.links import OWN, Network
+from scalebook.training.planner.profile import Profile
+from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint, target_lines, target_words
+from scalebook.training.planner.updates_to_target import simulated_config
+
+EXACT = Reliability("async", Range(0.8, 1.25), None, 9, [])
+FOUND = TargetAnswer(
+    "val/accuracy", 0.9, "async", OWN, 1,
+    [TargetPoint(1, 1000, 10.0), TargetPoint(4, 1200, 40.0), TargetPoint(16, 6000, 60.0), TargetPoint(32, None, 60.0)],
+    [],
+)  # fmt: skip
+
+
+def test_time_is_the_product_of_both_factors() -> None:
+    assert [point.seconds for point in FOUND.points] == [100.0, 30.0, 100.0, None]
+    head, columns, *rows, words = target_lines(FOUND, EXACT)
+    assert head == "To val/accuracy 0.9 under async, at the config's own learning rate:"
+    assert columns.split() == ["workers", "updates", "needed", "updates/s", "time", "of", "one", "worker's"]
+    assert [row.split() for row in rows] == [
+        ["1", "1,000", "10", "2", "min", "1.00"],
+        ["4", "1,200", "40", "30", "s", "0.30"],
+        ["16", "6,000", "60", "2", "min", "1.00"],
+        ["32", "not", "reached", "60"],
+    ]
+    assert words == (
+        "4 workers are there first, in 24 s to 38 s. Against 1: 4 times the updates a second (2.6 to 6.2), and 1.2 "
+        "times as many of them."
+    )
+
+
+def test_who_is_alone_there_and_who_is_not() -> None:
+    alone = TargetAnswer("val/loss", 0.9, "async", OWN, 1, FOUND.points[:1], [])
+    assert target_words(alone, EXACT) == "1 worker is there first, in 80 s to 2 min."
+    none = TargetAnswer("val/loss", 0.9, "async", OWN, 1, FOUND.points[3:], [])
+    assert target_words(none, EXACT).startswith("No number of workers reached it.")
+    assert target_figure(none) is None
+
+
+def test_virtual_workers_train_on_the_clock_that_is_played() -> None:
+    profile = Profile(
+        Distribution("gamma", 0.1, 0.3), 32, 1e6, 1e6, 0.01, {3: 2.0}, network=Network(Link(1e-4, 1e8), Link(0.0, 1e9))
+    )
+    setting = Setting(profile, Bounded(2), 2, OWN, 0)
+    config = simulated_config({"trainer": {"devices": 8, "max_epochs": 2}}, 4, setting)
+    arguments = config["trainer"]["strategy"]["init_args"]
+    assert config["trainer"]["devices"] == 1
+    assert config["trainer"]["max_epochs"] == 2
+    assert (arguments["workers"], arguments["shards"], arguments["host"]) == (4, 2, "virtual")
+    assert arguments["rule"]["init_args"] == {"bound": 2}
+    assert read_clock(arguments["clock"], 4) == setting.clock(4)
+    with pytest.raises(ValueError, match="stragglers"):
+        read_clock(arguments["clock"], 3)

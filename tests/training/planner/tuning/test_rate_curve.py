@@ -1,0 +1,66 @@
+"""Range tests whose answer is known."""
+
+import json
+import math
+import random
+
+import pytest
+
+from scalebook.training.planner.tuning.rate_curve import RateCurve, Suggestion, read_curve
+
+
+def curve(fall_at: float, rise_at: float, noise: float = 0.05, points: int = 200, diverged: bool = True) -> RateCurve:
+    """From 2.3 down to 0.3 around `fall_at` (a logistic in log10 of the rate), up again by powers beyond `rise_at`."""
+    draw = random.Random(3)  # a test's noise
+    rates = [1e-5 * 10 ** (6 * i / (points - 1)) for i in range(points)]
+    losses = [
+        2.3
+        - 2 / (1 + math.exp(-4 * math.log10(rate / fall_at)))
+        + 0.5 * max(0.0, rate / rise_at - 1) ** 2
+        + draw.gauss(0, noise)
+        for rate in rates
+    ]
+    cut = next((i for i, loss in enumerate(losses) if diverged and loss > 4.5), points)
+    return RateCurve(rates[:cut], losses[:cut], diverged)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
+def test_the_steepest_fall_and_the_end_of_the_valley(noise: float) -> None:
+    found = curve(0.01, 0.5, noise).suggestion()
+    assert found.steepest is not None
+    assert found.largest is not None
+    assert 0.005 < found.steepest < 0.02
+    assert 0.25 < found.largest < 1.2
+
+
+def test_a_curve_that_only_falls_has_no_largest_rate() -> None:
+    told = curve(0.01, 1e9, diverged=False)
+    found = told.suggestion()
+    assert found.largest is None
+    assert found.steepest == pytest.approx(0.01, rel=0.6)
+    assert "it trains up to 10, the highest tested" in found.sentence(told)
+
+
+def test_noise_alone_suggests_nothing() -> None:
+    told = curve(1e9, 1e9, noise=0.3, diverged=False)
+    assert told.suggestion() == Suggestion(None, None)
+    assert "no suggestion: the loss does not fall between 1e-05 and 10. Test higher" in told.suggestion().sentence(told)
+    rising = curve(1e9, 1e-5, noise=0.3)
+    assert rising.suggestion().steepest is None
+    assert "Test lower rates." in rising.suggestion().sentence(rising)
+
+
+def test_too_few_points_suggest_nothing() -> None:
+    assert RateCurve([0.1 * i for i in range(1, 9)], [1.0 / i for i in range(1, 9)], True).suggestion().steepest is None
+
+
+def test_smoothing_keeps_a_line_and_the_ends() -> None:
+    line = RateCurve([10.0**i for i in range(100)], [float(i) for i in range(100)], False)
+    assert line.smoothed() == pytest.approx(line.losses)
+
+
+def test_it_is_written_and_read_again() -> None:
+    told = curve(0.01, 0.5)
+    text = json.dumps(told.as_dict())
+    assert read_curve(json.loads(text)) == told
+    assert json.loads(text)["steepest"] == told.suggestion().steepest

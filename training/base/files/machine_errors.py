@@ -1,0 +1,106 @@
+"""What a machine refuses, said in one line: no room on a disk, folders that cannot be written, a locked database."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.base.errors import ConfigError
+
+LEAST: Final = 2**20
+"""Bytes; with less left a disk counts as full: the store and the logs need some at every run."""
+
+ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
+WORDS: Final = ("no space left on device", "disk quota exceeded", "database or disk is full")
+"""Of the operating system and of SQLite, in lower case."""
+
+EXIT_NO_ROOM: Final = 74
+"""Exit code (EX_IOERR) of a process that could not write what it had to: for want of room, and of nothing else."""
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an exception says that a disk is full."""
+    return (isinstance(error, OSError) and error.errno in ERRORS) or says_full(str(error))
+
+
+def says_full(text: str) -> bool:
+    """Whether an error message, or the end of a log, says that a disk is full."""
+    return any(words in text.lower() for words in WORDS)
+
+
+class NoRoom(ConfigError):
+    """What was asked for could not be written, for want of room. Nothing of it is left."""
+
+
+@contextmanager
+def understood(folder: Path) -> Iterator[None]:
+    """While something is written below `folder`: whatever says that a disk is full becomes a NoRoom."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None and not is_full(cause):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None or isinstance(error, NoRoom):
+            raise
+        why = str(cause).splitlines()[0]
+        raise NoRoom(str(folder), f"cannot be written to ({why})", "Free disk space, then try again.") from error
+
+
+def lacking(folder: Path) -> str:
+    """What is wrong with the disk of `folder`: `the disk of /data is full (0.2 MB left)`; "" where it has room."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return ""
+    left = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
+    if left < LEAST:
+        return f"the disk of {folder} is full ({left / 2**20:.1f} MB left)"
+    if disk.f_files and not disk.f_favail:
+        return f"the disk of {folder} cannot hold more files"
+    return ""
+
+
+REMEDIES: Final = {
+    errno.EACCES: "Grant access, or choose another folder.",
+    errno.EPERM: "Grant access, or choose another folder.",
+    errno.EROFS: "Choose a folder that can be written to.",
+    errno.ENOSPC: "Free disk space, then try again.",
+    errno.EDQUOT: "Free disk space, then try again.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+}
+DATABASE: Final = {
+    "database is locked": (
+        "is locked by another process",
+        "Close what holds it (a backup, a browser), then try again.",
+    ),
+    "attempt to write a readonly database": ("is read-only", "Grant access, or choose another folder."),
+    "database or disk is full": ("is full", "Free disk space, then try again."),
+}
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """While something is submitted or written: what the machine refuses becomes a ConfigError, all else passes."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        if (config_error := refusal(error)) is None:
+            raise
+        raise config_error from error
+
+
+def refusal(error: BaseException | None) -> ConfigError | None:
+    """What `error`, or what it came from, says about the machine; None where that is nothing known."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in REMEDIES and error.filename is not None:
+            return ConfigError(str(error.filename), f"cannot be used ({error.strerror})", REMEDIES[error.errno])
+        for words, (what, remedy) in DATABASE.items():
+            if words in str(error):
+                return ConfigError("the database of runs", what, remedy)
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,200 @@
+"""Configs as YAML text: read with the line of a mistake, written in one order and style.
+
+Reading is YAML 1.2 (`1e-3` is a number, `on` a word). What is written reads the same under YAML 1.1 too, which the
+parser behind LightningCLI speaks (`yaml_flow.py`). No text costs more than a moment or some megabytes: limits are
+looked at while the tree of nodes grows, before any value is made, and whatever lies beyond them is never built.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
+from ruamel.yaml.nodes import CollectionNode, Node, ScalarNode
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.yaml_flow import block
+
+TOP_KEYS: Final = (
+    "seed_everything", "threads", "float32_matmul_precision", "gpu_share", "trainer", "model", "data", "optimizer",
+    "lr_scheduler", "lr_scaling", "noise_scale", "ckpt_path",
+)  # fmt: skip
+"""Keys of a config, in the order in which they are written."""
+
+FIRST_KEYS: Final = ("class_path", "strategy", "devices")
+
+MOST_CHARACTERS: Final = 500_000
+MOST_VALUES: Final = 10_000
+"""Keys and values, those behind an alias counted wherever it stands; 0.4 s to read."""
+
+DEEPEST: Final = 32
+"""Levels of nesting; a config has about six, and twelve with all its defaults written out."""
+
+MOST_DIGITS: Final = 18
+"""Of a whole number: what the stores of runs and studies hold (64 bits)."""
+
+INTEGER: Final = "tag:yaml.org,2002:int"
+STRANGE: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs", "binary"))
+"""Values that no config has and that are not written again as they were read."""
+
+SPLIT: Final = "Split it, or leave out what is not needed."
+
+
+def load(text: str, *, ours: bool = False) -> Any:
+    """The content of YAML `text` as plain dicts, lists and scalars; ConfigError names the line of a mistake.
+
+    Also where it is longer, deeper or larger than the limits above; what is `ours`, with all
+    defaults written out, may be twice what somebody wrote.
+    """
+    with understood():
+        return Tree(text, 2 if ours else 1).value()
+
+
+def compose(text: str) -> Node | None:
+    """The tree of nodes of `text`, each with the places where it begins and ends; None for an empty text."""
+    with understood():
+        return Tree(text).root
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Whatever the parser raises becomes a ConfigError; its key is the line, where that is known."""
+    try:
+        yield
+    except MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}" if error.problem_mark else "YAML"
+        if isinstance(error, BeyondLimit):
+            raise ConfigError(line, str(error.problem), error.remedy) from error
+        what = " ".join((error.problem or "cannot be read").split())
+        raise ConfigError(
+            line, f"is not YAML ({what})", "Check indentation, colons, quotes and repeated keys."
+        ) from error
+    except YAMLError as error:
+        what = " ".join(str(error).split())
+        raise ConfigError("YAML", f"cannot be read ({what})", "Check indentation, colons and quotes.") from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, AssertionError) as error:
+        what = " ".join(str(error).split())[:80]
+        raise ConfigError("YAML", f"has a value that cannot be read ({what})", "Quote it.") from error
+
+
+def place_of(error: ConfigError) -> str:
+    """Where in a text that `load` refused the mistake is, as far as that is known: `line 3, column 7`, from 1."""
+    mark = error.__cause__.problem_mark if isinstance(error.__cause__, MarkedYAMLError) else None
+    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else error.problem.key
+
+
+def dump(config: Mapping[str, Any]) -> str:
+    """`config` as block YAML, top keys in the order of `TOP_KEYS`; "{}" and a line end where it is empty."""
+    return block(_ordered(config, TOP_KEYS), 0) or "{}\n"
+
+
+def _ordered(value: Mapping[str, Any], first: tuple[str, ...]) -> dict[str, Any]:
+    keys = [key for key in first if key in value] + [key for key in value if key not in first]
+    return {key: _inside(value[key]) for key in keys}
+
+
+def _inside(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _ordered(value, FIRST_KEYS)
+    if isinstance(value, list | tuple):
+        return [_inside(item) for item in value]
+    return value
+
+
+class BeyondLimit(MarkedYAMLError):
+    """Text that is YAML and more of it than is read. `remedy` is a full sentence."""
+
+    def __init__(self, problem: str, mark: StringMark | None, remedy: str) -> None:
+        super().__init__(None, None, problem, mark)
+        self.remedy = remedy
+
+
+class Tree:
+    """One text, read once: its nodes, with the places where they begin and end, and its value.
+
+    `room` multiplies the limits. Raises MarkedYAMLError, and whatever else ruamel raises on text that is not YAML.
+    """
+
+    def __init__(self, text: str, room: int = 1) -> None:
+        if len(text) > room * MOST_CHARACTERS:
+            raise BeyondLimit(f"has {len(text):,} characters, more than {room * MOST_CHARACTERS:,}", None, SPLIT)
+        self._yaml = YAML(typ="safe", pure=True)
+        composer: Any = partial(_Counting, room * MOST_VALUES, room * DEEPEST)
+        self._yaml.Composer = composer
+        self.root: Node | None = self._yaml.compose(text)
+        if self.root is not None:
+            _Followed(room * MOST_VALUES, room * DEEPEST).measure(self.root)
+
+    def value(self) -> Any:
+        """Plain dicts, lists and scalars; values behind one anchor are one object. Once: it uses the nodes up."""
+        return None if self.root is None else self._yaml.constructor.construct_document(self.root)
+
+
+class _Counting(Composer):
+    """Stops at the first node that is one too many or too deep."""
+
+    def __init__(self, most: int, deepest: int, loader: Any = None) -> None:
+        super().__init__(loader)
+        self.warn_double_anchors = False  # YAML allows them: the later one counts
+        self.most, self.deepest = most, deepest
+        self.count = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.count += 1
+        mark = self.parser.peek_event().start_mark
+        if self.count > self.most:
+            raise BeyondLimit(f"has more than {self.most:,} values", mark, SPLIT)
+        if self.depth >= self.deepest:
+            raise BeyondLimit(f"is nested deeper than {self.deepest} levels", mark, "Write it flatter.")
+        node = super().compose_node(parent, index)
+        if str(node.tag) in STRANGE:
+            name = str(node.tag).rpartition(":")[2]
+            raise BeyondLimit(f"has a value with the tag !!{name}", mark, "Write a list, a mapping or a text.")
+        return node
+
+    def compose_scalar_node(self, anchor: Any) -> ScalarNode:
+        node: ScalarNode = super().compose_scalar_node(anchor)
+        digits = len(node.value.replace("_", "").lstrip("+-0"))
+        if str(node.tag) == INTEGER and digits > MOST_DIGITS:
+            remedy = f"Write at most {MOST_DIGITS} digits, a real number as 1.0e+30, or put it into quotes."
+            raise BeyondLimit(f"holds a whole number of {digits:,} digits", node.start_mark, remedy)
+        return node
+
+
+class _Followed:
+    """The limits with every alias followed: 400 characters can stand for a billion values, or contain themselves.
+
+    What stands behind an alias is measured once and counted each time.
+    """
+
+    def __init__(self, most: int, deepest: int) -> None:
+        self.most, self.deepest = most, deepest
+        self.known: dict[int, tuple[int, int]] = {}
+        self.above: set[int] = set()
+
+    def measure(self, node: Node) -> tuple[int, int]:
+        """Nodes below and including `node`, and levels of them."""
+        if not isinstance(node, CollectionNode):
+            return 1, 1
+        if id(node) in self.known:
+            return self.known[id(node)]
+        if id(node) in self.above:
+            raise BeyondLimit("contains itself", node.start_mark, "Remove the alias that points to its own parent.")
+        self.above.add(id(node))
+        size, depth = 1, 1
+        for item in node.value:
+            for child in item if isinstance(item, tuple) else (item,):
+                below, levels = self.measure(child)
+                size, depth = size + below, max(depth, levels + 1)
+            if size > self.most:
+                what = f"has more than {self.most:,} values when its aliases are followed"
+                raise BeyondLimit(what, node.start_mark, SPLIT)
+            if depth > self.deepest:
+                what = f"is nested deeper than {self.deepest} levels when its aliases are followed"
+                raise BeyondLimit(what, node.start_mark, "Write it flatter.")
+        self.above.remove(id(node))
+        self.known[id(node)] = size, depth
+        return size, depth

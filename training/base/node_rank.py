@@ -1,0 +1,140 @@
+"""Which of several machines this process is on, by the environment of torchrun, of Slurm, or as it was set by hand."""
+
+import re
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Final
+
+from scalebook.training.base.errors import ConfigError
+
+NODES: Final = "trainer.num_nodes"
+DEVICES: Final = "trainer.devices"
+HOW: Final = (
+    "Start it on each of the machines with torchrun or srun, or with NODE_RANK, MASTER_ADDR and MASTER_PORT set"
+)
+KEY_FILE: Final = "SCALEBOOK_KEY_FILE"
+"""Names the file with the key that machines of a run show each other."""
+SLURM_PORTS: Final = 15_000
+"""The first of the ports that jobs of Slurm get by their number, as in Lightning."""
+
+LAUNCHERS: Final = re.compile(
+    r"(NODE_RANK|GROUP_RANK|GROUP_WORLD_SIZE|(LOCAL_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)"
+    r"|TORCHELASTIC_\w+|SLURM_(STEP_\w+|PROCID|NODEID|LOCALID|NTASKS))"
+)
+"""Variables by which a process knows that it is one of several."""
+
+
+@dataclass(frozen=True)
+class NodeRank:
+    """Where a process stands among those that were started for one run, and where they meet.
+
+    One was started on each machine, which forks the workers there, or one for each worker.
+    """
+
+    nodes: int
+    node: int
+    tasks: int
+    """Processes that were started on each machine."""
+    task: int
+    """Of this machine's."""
+    address: str
+    port: int
+    hosted: bool = False
+    """Whether somebody else listens there for all: torchrun's agent."""
+    by: str = "the environment"
+
+    @property
+    def index(self) -> int:
+        """Of this process, among all that were started."""
+        return self.node * self.tasks + self.task
+
+    @property
+    def count(self) -> int:
+        return self.nodes * self.tasks
+
+    @property
+    def where(self) -> str:
+        return f"{self.address}:{self.port}"
+
+
+def node_rank(environment: Mapping[str, str], nodes: int, devices: int | None) -> NodeRank | None:
+    """Where this process stands in a run on so many machines; None for one that was started alone.
+
+    ConfigError where the environment tells of other numbers, or of none. `devices`: workers on each machine, None where
+    that is not known.
+    """
+    try:
+        found = _torchrun(environment) or _slurm(environment)
+        if found is None and nodes > 1:
+            found = _by_hand(environment, nodes)
+    except ConfigError:
+        raise
+    except (KeyError, ValueError) as error:
+        raise ConfigError(NODES, f"cannot be held against the environment: {error!r}", f"{HOW}.") from error
+    if found is None:
+        if nodes > 1:
+            raise ConfigError(NODES, f"is {nodes}, and the environment names no other machine", f"{HOW}; or write 1.")
+        return None
+    if found.nodes != nodes:
+        raise ConfigError(NODES, f"is {nodes}, and {found.by} started this on {found.nodes}", f"Write {found.nodes}.")
+    if not 0 <= found.node < nodes:
+        raise ConfigError(NODES, f"is {nodes}, and NODE_RANK is {found.node}", f"Use 0 to {nodes - 1}.")
+    if devices is not None and found.tasks not in (1, devices):
+        why = f"is {devices}, and {found.by} started {found.tasks} processes on each machine"
+        raise ConfigError(DEVICES, why, f"Start 1, which forks its workers, or write {found.tasks}.")
+    return found if found.count > 1 else None
+
+
+def _torchrun(environment: Mapping[str, str]) -> NodeRank | None:
+    if "TORCHELASTIC_RUN_ID" not in environment:
+        return None
+    return NodeRank(
+        nodes=int(environment["GROUP_WORLD_SIZE"]),
+        node=int(environment["GROUP_RANK"]),
+        tasks=int(environment["LOCAL_WORLD_SIZE"]),
+        task=int(environment["LOCAL_RANK"]),
+        address=environment["MASTER_ADDR"],
+        port=int(environment["MASTER_PORT"]),
+        hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        by="torchrun",
+    )
+
+
+def _slurm(environment: Mapping[str, str]) -> NodeRank | None:
+    """Of a step, which srun starts: a batch script has the job's variables and is one process all the same."""
+    if "SLURM_STEP_NUM_TASKS" not in environment or "SLURM_PROCID" not in environment:
+        return None
+    nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])
+    if tasks % nodes:
+        why = f"is {nodes}, and Slurm started {tasks} tasks on them, not as many on each"
+        raise ConfigError(NODES, why, "Give srun --ntasks-per-node=1.")
+    job = environment.get("SLURM_JOB_ID", "0")
+    return NodeRank(
+        nodes=nodes,
+        node=int(environment["SLURM_NODEID"]),
+        tasks=tasks // nodes,
+        task=int(environment["SLURM_LOCALID"]),
+        address=environment.get("MASTER_ADDR") or first_host(environment["SLURM_STEP_NODELIST"]),
+        port=int(environment.get("MASTER_PORT") or SLURM_PORTS + int(job[-4:])),
+        by="Slurm",
+    )
+
+
+def _by_hand(environment: Mapping[str, str], nodes: int) -> NodeRank | None:
+    """How many machines there are is what the config says."""
+    node = environment.get("NODE_RANK") or environment.get("GROUP_RANK")
+    if node is None or "MASTER_ADDR" not in environment or "MASTER_PORT" not in environment:
+        return None
+    return NodeRank(nodes, int(node), 1, 0, environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
+
+
+def forget_launchers(environment: MutableMapping[str, str]) -> None:
+    """Of a job of the queue, which is started by that alone: what is inherited is of who started the queue."""
+    for name in [name for name in environment if LAUNCHERS.fullmatch(name)]:
+        del environment[name]
+
+
+def first_host(nodes: str) -> str:
+    """Of a list as Slurm writes it: `gpu[07-09,12],login` is `gpu07`."""
+    first = re.split(r",(?![^\[]*\])", nodes)[0]
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first)

@@ -1,0 +1,95 @@
+"""Errors that a person's own code raised: where, found in a traceback as it is printed.
+
+The text is read, not the exception: a worker's traceback comes to the run's main process as text.
+"""
+
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import scalebook
+from scalebook.training.base.failures import ADVICE, Failure, FailureClass
+from scalebook.training.base.modules import source_files
+from scalebook.training.base.workspace import Workspace
+
+FRAME: Final = re.compile(
+    r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n(?P<code> {4,}[^\n]*)?', re.M
+)
+ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<words>[^\n]*))?$", re.M)
+PACKAGE: Final = Path(scalebook.__file__).parent
+OURS: Final = (PACKAGE, PACKAGE / "training", PACKAGE / "app", PACKAGE / "pages")  # in a checkout three are links
+INSTALLED: Final = tuple(Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix, *OURS))
+"""Where no code of a person's own lies."""
+
+
+@dataclass(frozen=True)
+class OwnError:
+    """The innermost frame of a person's own code, and the exception that came of it."""
+
+    file: Path
+    line: int
+    function: str
+    code: str
+    """The line itself, "" where it cannot be read any more."""
+    error: str
+    """The name of its class, without its module."""
+    words: str
+
+    @property
+    def cause(self) -> str:
+        """`ValueError at bad.py:17: no such shape`."""
+        at = f"{self.error} at {self.file.name}:{self.line}"
+        return f"{at}: {self.words}" if self.words else at
+
+    @property
+    def frame(self) -> str:
+        """The place of the error, as a traceback writes it."""
+        return f'File "{self.file}", line {self.line}, in {self.function}\n    {self.code}'.rstrip()
+
+
+def own_error(text: str, own: Callable[[Path], bool]) -> OwnError | None:
+    """The last frame in the printed traceback that is `own`; None where there is none."""
+    frame = next((match for match in reversed(list(FRAME.finditer(text))) if own(Path(match["file"]))), None)
+    error = ERROR.search(text, frame.end()) if frame else None
+    if frame is None or error is None:
+        return None
+    name = error["name"].rpartition(".")[2]
+    line, code = int(frame["line"]), (frame["code"] or "").strip()
+    return OwnError(Path(frame["file"]), line, frame["function"], code, name, error["words"] or "")
+
+
+def own_files(workspace: Workspace) -> Callable[[Path], bool]:
+    """Whether a file is a person's own: of the modules that `scalebook.toml` names, or beside them in the workspace."""
+    named = set(source_files(workspace))
+
+    def own(path: Path) -> bool:
+        if path in named:
+            return True
+        beside = path.is_relative_to(workspace.root) and not path.is_relative_to(workspace.hidden)
+        return beside and not any(path.resolve().is_relative_to(folder) for folder in INSTALLED)
+
+    return own
+
+
+def blamed(failure: Failure, error: BaseException, workspace: Workspace, config: Mapping[str, Any]) -> Failure:
+    """The failure with its place, where the exception came out of a person's own code and says nothing more special."""
+    if failure.failure_class not in (FailureClass.UNKNOWN, FailureClass.DATA):
+        return failure
+    error_ = own_error("".join(traceback.format_exception(error)), own_files(workspace))
+    if error_ is None:
+        return failure
+    of_data = _source(config.get("data")) == error_.file != _source(config.get("model"))
+    failure_class = FailureClass.DATA_CODE if of_data else FailureClass.MODEL_CODE
+    return Failure(failure_class, error_.cause, ADVICE[failure_class], failure.worker, error_.frame)
+
+
+def _source(reference: Any) -> Path | None:
+    """The file of the class that a config names; None where it is not loaded."""
+    path = reference.get("class_path") if isinstance(reference, Mapping) else reference
+    module = sys.modules.get(str(path).rpartition(".")[0])
+    file = getattr(module, "__file__", None)
+    return Path(file) if file else None

@@ -1,0 +1,272 @@
+"""Which of a person's own modules a config uses, found by reading; nothing is imported.
+
+Their content is recorded with each run, and tells later whether the code is another one by now. A module is a person's
+own where it lies in the workspace, or where `scalebook.toml` names it and it was installed from a folder (`pip install
+-e`). What code imports by a name that it makes at run time is not found; nor are files that it reads.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from scalebook.training.base.files.safe_reading import leads_out, whole
+from scalebook.training.base.own_code import INSTALLED
+from scalebook.training.base.workspace import Workspace
+
+MOST_FILES: Final = 100
+LARGEST: Final = 500_000
+"""Bytes of one file."""
+MOST_BYTES: Final = 2_000_000
+"""Of all together."""
+LONGEST_RECORD: Final = 5_000
+"""Characters; MLflow takes 8,000 in a tag."""
+DIGITS: Final = 10
+MORE: Final = "..."
+"""Stands in a record for files that are not in it, with their number."""
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """`name` is its path from the folder that its package lies in: `my_package/models.py`."""
+
+    name: str
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        return _digest(self.content)
+
+
+@dataclass(frozen=True)
+class OwnModules:
+    """The files that a config uses, those that it names first, then what they import. `left_out`: how many more there
+    are, which are too large, too many or not readable."""
+
+    files: Sequence[OwnFile] = ()
+    left_out: int = 0
+
+    def record(self) -> str:
+        """As a tag says it: JSON, file -> beginning of its SHA-256; "" where no file is used."""
+        told: dict[str, str] = {}
+        size = 0
+        for file in self.files:
+            size += len(json.dumps(file.name)) + DIGITS + 6
+            if size > LONGEST_RECORD:
+                break
+            told[file.name] = file.digest
+        if more := self.left_out + len(self.files) - len(told):
+            told[MORE] = str(more)
+        return json.dumps(told) if told else ""
+
+
+def used(workspace: Workspace, config: Mapping[str, Any]) -> OwnModules:
+    """By a config in which classes are named in full. Reads MOST_FILES and MOST_BYTES at most."""
+    search = _Search(workspace)
+    for name in _names(config):
+        search.add(name)
+    return search.files()
+
+
+@dataclass
+class _Search:
+    workspace: Workspace
+    _waiting: deque[tuple[Path, str]] = field(default_factory=deque)
+    _seen: set[str] = field(default_factory=set)
+    _bases: dict[str, Path | None] = field(default_factory=dict)
+
+    def add(self, dotted: str) -> None:
+        """The files of the module `dotted` and of the packages around it, as far as they are a person's own. Its last
+        parts may be names within a module."""
+        parts = dotted.split(".")
+        if (base := self._base(parts[0])) is None:
+            return
+        for length in range(1, len(parts) + 1):
+            place = base.joinpath(*parts[:length])
+            for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+                if os.path.lexists(path):
+                    self._add(base, path)
+                    break
+            if not place.is_dir():
+                return
+
+    def files(self) -> OwnModules:
+        found: list[OwnFile] = []
+        size = left_out = 0
+        while self._waiting:
+            base, name = self._waiting.popleft()
+            content = _content(base, name)
+            if content is None or len(found) == MOST_FILES or size + len(content) > MOST_BYTES:
+                left_out += 1
+                continue
+            size += len(content)
+            found.append(OwnFile(name, content))
+            for dotted in _imports(content, name):
+                self.add(dotted)
+        return OwnModules(found, left_out)
+
+    def _add(self, base: Path, path: Path) -> None:
+        name = path.relative_to(base).as_posix()
+        if name not in self._seen:
+            self._seen.add(name)
+            self._waiting.append((base, name))
+
+    def _base(self, top: str) -> Path | None:
+        if top not in self._bases:
+            self._bases[top] = _base(self.workspace, top)
+        return self._bases[top]
+
+
+def _base(workspace: Workspace, top: str) -> Path | None:
+    """The folder in which Python finds the module `top`, if it is a person's own. Of a name without a point
+    `find_spec` imports nothing."""
+    if not top.isidentifier() or top in (*sys.stdlib_module_names, "__main__", "scalebook"):
+        return None
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError, AttributeError):  # made by hand: without a place
+        return None
+    root = workspace.root.resolve()
+    if spec is None:
+        there = (root / top).is_dir() or (root / f"{top}.py").is_file()
+        return root if there else None
+    known = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.has_location and spec.origin else [])]
+    places = [Path(place).resolve() for place in known]
+    if not places or any(place.is_relative_to(folder) for place in places for folder in INSTALLED):
+        return None
+    if any(place.is_relative_to(root) for place in places):
+        return root
+    named = {name.partition(".")[0] for name in workspace.settings.modules}
+    return places[0].parent if top in named else None
+
+
+def _names(value: Any) -> Iterator[str]:
+    """What may name something within a module, anywhere in a config."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _names(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _names(item)
+    elif isinstance(value, str) and "." in value and all(part.isidentifier() for part in value.split(".")):
+        yield value
+
+
+def _imports(content: bytes, name: str) -> Iterator[str]:
+    """What a file imports, anywhere in it, by full names; those of what it takes from a module may be modules too."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    package = PurePosixPath(name).parts[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            around = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*around, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names if module)
+        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__") and node.args:
+            told = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+            if isinstance(told, str) and told:
+                level = len(told) - len(told.lstrip("."))
+                around = package[: len(package) - level + 1] if level else ()
+                yield ".".join([*around, *filter(None, [told.lstrip(".")])])
+
+
+def _called(node: ast.Call) -> str:
+    """The last part of a function's name."""
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _content(base: Path, name: str) -> bytes | None:
+    """None of a file that is none, too large, or beyond a link out of the folder."""
+    path = base / name
+    if leads_out(path, base):
+        return None
+    try:
+        return whole(path.resolve(), LARGEST)
+    except (OSError, RuntimeError):
+        return None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
+
+
+class CodeNow:
+    """Answers whether code that was recorded is still the same. For one look at a page: it remembers its answers."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder`: the workspace; "" where it is not known, and nothing has changed."""
+        self._workspace = Workspace(Path(folder)) if folder else None
+        self._answers: dict[str, list[str]] = {}
+        self._bases: dict[str, Path | None] = {}
+
+    def changed(self, record: str) -> list[str]:
+        """The files in a record (`OwnModules.record`) whose content is another one now, or that are gone. A record may
+        be a stranger's: nothing outside of its package's folder is looked at."""
+        if self._workspace is None or not record:
+            return []
+        if record not in self._answers:
+            told = recorded(record).items()
+            self._answers[record] = [name for name, digest in told if self._digest(self._workspace, name) != digest]
+        return self._answers[record]
+
+    def _digest(self, workspace: Workspace, name: str) -> str:
+        """ "" where there is no such file any more."""
+        top = Path(name).parts[0].removesuffix(".py")
+        if top not in self._bases:
+            self._bases[top] = _base(workspace, top)
+        base = self._bases[top]
+        if base is None or leads_out(base / name, base):
+            return ""
+        try:
+            facts = (base / name).stat()
+        except (OSError, ValueError):
+            return ""
+        return _digest_of(base, name, facts.st_mtime_ns, facts.st_size, facts.st_ino)
+
+
+def recorded(record: str) -> dict[str, str]:
+    """File -> digest; nothing where it is not of our writing."""
+    try:
+        told = json.loads(record)
+    except (ValueError, RecursionError):
+        return {}
+    pairs = told.items() if isinstance(told, dict) else ()
+    return {
+        name: str(digest)
+        for name, digest in pairs
+        if name.endswith(".py") and not name.startswith("/") and ".." not in Path(name).parts
+    }
+
+
+@lru_cache(maxsize=4096)
+def _digest_of(base: Path, name: str, _changed: int, _size: int, _inode: int) -> str:
+    content = _content(base, name)
+    return "" if content is None else _digest(content)
+
+
+def listed(files: Sequence[str], most: int = 3) -> str:
+    """`models.py, layers.py and 2 more`."""
+    shown = ", ".join(files[:most])
+    more = len(files) - most
+    if more > 0:
+        return f"{shown} and {more} more"
+    return " and ".join(shown.rsplit(", ", 1))
+
+
+def changed_words(changed: Iterable[str]) -> str:
+    """`the config has changed`; `models.py and layers.py have changed`."""
+    words = " and ".join(dict.fromkeys(changed))
+    return f"{words} {'have' if ' and ' in words else 'has'} changed"

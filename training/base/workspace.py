@@ -1,0 +1,217 @@
+"""The folder a person works in: notebooks, and one hidden folder with everything that running them leaves behind."""
+
+import os
+import stat
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import quote
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.safe_reading import read_text
+
+HIDDEN = ".scalebook"
+SETTINGS = "scalebook.toml"
+KNOWN: Final = ("cluster", "modules", "notify")
+LOCAL: Final = "local"
+"""The address of no cluster: jobs run on this machine."""
+OWNER_ONLY = 0o077
+"""The umask of every process that writes into a hidden folder."""
+
+
+def state_home() -> Path:
+    """Where Scalebook keeps what a person decided about folders, outside of them: this user's own, not made here."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "scalebook"
+
+
+@dataclass(frozen=True)
+class NotifySettings:
+    """`[notify]`: who is told when a run or a search has ended. False where nobody is."""
+
+    command: tuple[str, ...] = ()
+    """A program and its arguments; what has ended is added in words as the last one, and comes as JSON to its input."""
+    webhook: str = ""
+    """An address that gets the same JSON by POST."""
+
+    def __bool__(self) -> bool:
+        return bool(self.command or self.webhook)
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """`[cluster]`: the Ray cluster on whose machines jobs run. False where they run on this one."""
+
+    address: str = LOCAL
+    """`local`; `auto` for the cluster that `scalebook cluster start` has started or joined here; `host:port`."""
+    files: Literal["auto", "copied"] = "auto"
+    """`auto`: a machine that has the workspace's folder under the same path works in it; else it gets copies."""
+
+    def __bool__(self) -> bool:
+        return self.address != LOCAL
+
+
+@dataclass(frozen=True)
+class WorkspaceSettings:
+    """What `scalebook.toml` may say."""
+
+    modules: tuple[str, ...] = ()
+    """Importable modules with the user's own LightningModules and LightningDataModules."""
+    notify: NotifySettings = NotifySettings()
+    cluster: ClusterSettings = ClusterSettings()
+
+
+def sqlite_address(path: Path) -> str:
+    """The address under which SQLAlchemy opens the file `path`, whatever characters it has.
+
+    It begins with the driver's name where characters are escaped: MLflow would make a folder of the escaped name.
+    """
+    try:
+        database = quote(str(path), safe=" +/")  # as SQLAlchemy 2.1 writes and reads it
+    except UnicodeEncodeError as error:
+        raise ConfigError("workspace", f"lies in {path}, a path that is not UTF-8", "Rename the folder.") from error
+    return f"sqlite:///{database}" if database == str(path) else f"sqlite+pysqlite:///{database}"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Paths of one workspace. Creating the object touches no disk; `create` makes the hidden folder."""
+
+    root: Path
+
+    @classmethod
+    def find(cls, start: Path | None = None) -> "Workspace":
+        """The workspace around `start` (default: the current folder).
+
+        `SCALEBOOK_WORKSPACE` wins; then the nearest folder upwards that has `.scalebook/` or `scalebook.toml`; then
+        `notebooks/` below `start`, if there is one; then `start` itself.
+        """
+        if named := os.environ.get("SCALEBOOK_WORKSPACE"):
+            return cls(Path(named).resolve())
+        start = (start or Path.cwd()).resolve()
+        for folder in (start, *start.parents):
+            if (folder / HIDDEN).is_dir() or (folder / SETTINGS).is_file():
+                return cls(folder)
+        return cls(start / "notebooks" if (start / "notebooks").is_dir() else start)
+
+    def create(self) -> "Workspace":
+        """Make the hidden folder and its parts where they are missing; no other user may look into it.
+
+        One that others may read is closed to them; ConfigError where that is not ours to do.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.hidden.mkdir(mode=0o700, exist_ok=True)
+        if stat.S_IMODE(self.hidden.stat().st_mode) & OWNER_ONLY:
+            self._close()
+        for folder in (self.jobs, self.studies, self.cache, self.artifacts):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        return self
+
+    def _close(self) -> None:
+        try:
+            self.hidden.chmod(0o700)
+        except OSError as error:
+            raise ConfigError(
+                str(self.hidden),
+                f"is open to other users and cannot be closed ({error.strerror})",
+                "Copy the notebooks into a folder of your own.",
+            ) from error
+
+    @property
+    def hidden(self) -> Path:
+        return self.root / HIDDEN
+
+    @property
+    def jobs(self) -> Path:
+        return self.hidden / "jobs"
+
+    @property
+    def studies(self) -> Path:
+        return self.hidden / "studies"
+
+    @property
+    def cache(self) -> Path:
+        return self.hidden / "cache"
+
+    @property
+    def history(self) -> Path:
+        """Earlier states of notebooks; made when the first is kept."""
+        return self.hidden / "history"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.hidden / "artifacts"
+
+    @property
+    def database(self) -> Path:
+        return self.hidden / "mlflow.db"
+
+    def tracking_uri(self) -> str:
+        """Where runs are recorded: `MLFLOW_TRACKING_URI` when set, else the workspace's own SQLite file."""
+        return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_address(self.database)
+
+    def notebooks(self) -> list[Path]:
+        """The notebooks, by name; files that begin with a dot or lie in folders are none."""
+        return sorted(path for path in self.root.glob("*.md") if not path.name.startswith("."))
+
+    @cached_property
+    def settings(self) -> WorkspaceSettings:
+        """What `scalebook.toml` says, or the defaults where there is none."""
+        path = self.root / SETTINGS
+        if not path.is_file():
+            return WorkspaceSettings()
+        text = read_text(path)
+        try:
+            content = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # no TOML, a number of more than 4,300 digits, lists in lists
+            raise ConfigError(SETTINGS, f"is not TOML ({str(error)[:100]})", "Fix the file.") from error
+        if unknown := set(content) - set(KNOWN):
+            raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is not a setting", f"Known settings: {', '.join(KNOWN)}.")
+        modules = content.get("modules", [])
+        if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
+            raise ConfigError(
+                f"{SETTINGS}: modules", "must be a list of names", 'Write modules = ["my_package.models"].'
+            )
+        for name in modules:
+            if not all(part.isidentifier() for part in name.split(".")):
+                what = f"has {name!r}, which is not the name of a module"
+                raise ConfigError(f"{SETTINGS}: modules", what, 'Write modules = ["my_package.models"].')
+        return WorkspaceSettings(
+            tuple(modules), _notify(content.get("notify", {})), _cluster(content.get("cluster", {}))
+        )
+
+
+def _notify(said: object) -> NotifySettings:
+    key = f"{SETTINGS}: notify"
+    if not isinstance(said, dict) or set(said) - {"command", "webhook"}:
+        raise ConfigError(
+            key, "is not a table with command and webhook", 'Write [notify], below it command = ["program"].'
+        )
+    command, webhook = said.get("command", []), said.get("webhook", "")
+    if not isinstance(command, list) or not all(isinstance(word, str) and "\0" not in word for word in command):
+        what = "must be a list of a program and its arguments"
+        raise ConfigError(f"{key}.command", what, 'Write command = ["notify-send", "Scalebook"].')
+    if not isinstance(webhook, str) or (webhook and not webhook.startswith(("https://", "http://"))):
+        raise ConfigError(f"{key}.webhook", "must be an address", 'Write webhook = "https://example.org/hook".')
+    return NotifySettings(tuple(command), webhook)
+
+
+def _cluster(said: object) -> ClusterSettings:
+    key = f"{SETTINGS}: cluster"
+    if not isinstance(said, dict) or set(said) - {"address", "files"}:
+        raise ConfigError(key, "is not a table with address and files", 'Write [cluster], below it address = "auto".')
+    address, files = said.get("address", LOCAL), said.get("files", "auto")
+    if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
+        remedy = 'Write address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
+        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, no address of a cluster", remedy)
+    if files == "auto" or files == "copied":
+        return ClusterSettings(address, files)
+    raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Write files = "copied", or remove it.')
+
+
+def is_host_and_port(address: str) -> bool:
+    """Whether it is `host:port`, of a port that Ray takes."""
+    host, _, port = address.rpartition(":")
+    plain = all(letter.isalnum() or letter in ".-" for letter in host) and host.isascii()
+    return bool(host) and plain and port.isascii() and port.isdigit() and 1024 <= int(port) <= 65535

@@ -1,0 +1,94 @@
+"""`scalebook cluster`: the machines that jobs run on, where this one is not enough: a head, and who joins it."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.cluster import ray_daemons
+from scalebook.training.cluster.cluster_token import token_file
+from scalebook.training.cluster.ray_daemons import LOOPBACK, PORT, Node
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 done; 1 where Ray did not start or end, or nothing runs. Mistakes are ConfigErrors."""
+    options = _parser().parse_args(argv)
+    action: Callable[[Any], int] = options.action
+    try:
+        return action(options)
+    except RuntimeError as error:
+        print(f"scalebook: {error}")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scalebook cluster", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="start|status|stop")
+    start = commands.add_parser("start", help="start a head here, or join this machine to one")
+    start.add_argument("--join", metavar="HOST:PORT", help="the head of a cluster that this machine becomes part of")
+    start.add_argument(
+        "--host", default="",
+        help=f"this machine's address, as the others reach it. A head without it listens on {LOOPBACK} alone, and "
+        "nobody can join; with it Ray listens on all addresses of the machine",
+    )  # fmt: skip
+    start.add_argument("--port", type=int, help=f"port of the head (default {PORT}; 0: any free one)")
+    start.add_argument("--name", default="", help="name of this machine (default: its host name)")
+    start.add_argument("--cores", type=int, help="cores that jobs may use (default: all)")
+    start.add_argument("--token", type=Path, metavar="FILE", help="a copy of the head's token, kept here")
+    start.set_defaults(action=_start)
+    commands.add_parser("status", help="show what runs here and where it listens").set_defaults(action=_status)
+    commands.add_parser("stop", help="stop everything here, including jobs on this machine").set_defaults(action=_stop)
+    return parser
+
+
+def _start(options: Any) -> int:
+    if options.cores is not None and options.cores < 1:
+        raise ConfigError("--cores", f"is {options.cores}", "Write how many cores jobs may have, 1 or more.")
+    if options.join:
+        if options.port is not None:
+            raise ConfigError("--port", "is the head's, and --join names it", "Remove it.")
+        node = ray_daemons.join(options.join, options.host, options.name, options.cores, token=options.token)
+        print(f"{node.name} has joined the cluster at {node.address}.")
+        return 0
+    if options.token is not None:
+        raise ConfigError("--token", "goes with --join", "A head makes its own.")
+    port = PORT if options.port is None else options.port
+    node = ray_daemons.start_head(options.host or LOOPBACK, port, options.name, options.cores)
+    print(f"The head of a cluster runs on {node.name}, at {node.address}. Its token: {token_file()}")
+    if node.loopback:
+        print("It listens on this machine alone. For more machines: scalebook cluster stop; start --host ADDRESS")
+    else:
+        print(
+            f"On another machine, with a copy of the token: scalebook cluster start --join {node.address} --token FILE"
+        )
+        print(
+            "Ray listens on all addresses of this machine, and its token encrypts nothing: let only machines that you\n"
+            "trust reach it (firewall, VPN)."
+        )
+    print('Jobs run on it where scalebook.toml says: [cluster] address = "auto"')
+    return 0
+
+
+def _status(_options: Any) -> int:
+    node = ray_daemons.here()
+    if node is None:
+        print("No machine of a cluster: nothing of Ray was started here by `scalebook cluster start`.")
+        return 1
+    print(_words(node))
+    for place in ray_daemons.listening(node):
+        print(f"  listens on {place}")
+    return 0
+
+
+def _words(node: Node) -> str:
+    what = "head of the cluster at" if node.head else "part of the cluster at"
+    return f"{node.name}: {what} {node.address}, process {node.process.pid}"
+
+
+def _stop(_options: Any) -> int:
+    if ray_daemons.stop():
+        print("All of Ray that was started here has ended.")
+        return 0
+    print("Nothing of Ray was started here by `scalebook cluster start`.")
+    return 1

@@ -1,0 +1,380 @@
+"""`scalebook describe`: models, data sets, strategies, optimizers and the trainer as JSON, made by introspection."""
+
+import argparse
+import contextlib
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import torch
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import ReduceLROnPlateau
+from torch.nn import Module
+
+import scalebook.training.zoo.data
+import scalebook.training.zoo.models
+import scalebook.training.zoo.optimizers
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.modules import UNTRUSTED, import_modules
+from scalebook.training.base.trust import HELP, OPTION, importable, settle, trusted
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.cli.model_making import parameters
+from scalebook.training.experiments.catalogue import content_hash
+from scalebook.training.experiments.classes import suggestion, within
+from scalebook.training.experiments.confinement import confine
+from scalebook.training.experiments.description import GROUPS, ClassInfo, Description, Field, NotOffered
+from scalebook.training.experiments.introspect import Source, describe_class, fields_of
+from scalebook.training.experiments.logged import logged
+from scalebook.training.experiments.logged_metrics import LoggedMetrics
+from scalebook.training.experiments.model_parameters import ModelParameters
+from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.tracking.names import VAL_LOSS
+
+DEFAULT_OPTIMIZER: Final[dict[str, Any]] = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.002}}
+
+OPTIMIZERS: Final = (
+    "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Adafactor",
+    "SparseAdam",
+)  # fmt: skip
+"""Those that step once per gradient on parameters of any shape (not LBFGS, Muon, Rprop); SparseAdam on sparse tables
+alone."""
+
+SCHEDULERS: Final = (
+    "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "LinearLR",
+    "PolynomialLR", "ConstantLR",
+)  # fmt: skip
+"""Those whose arguments YAML can hold and that make sense stepped once an epoch, as LightningCLI does."""
+
+BASIC_OPTIMIZER_FIELDS: Final = frozenset({"lr", "momentum", "weight_decay", "betas", "nesterov", "alpha"})
+STRATEGY_PLUMBING: Final = frozenset(
+    {"accelerator", "parallel_devices", "cluster_environment", "checkpoint_io", "precision_plugin", "kwargs"}
+)
+BASIC_TRAINER_FIELDS: Final = frozenset(
+    {"max_epochs", "max_steps", "max_time", "devices", "gradient_clip_val", "accumulate_grad_batches", "precision"}
+)
+LEAST: Final[dict[str, float]] = {
+    "accumulate_grad_batches": 1, "gradient_clip_val": 0, "max_epochs": -1, "max_steps": -1, "log_every_n_steps": 1,
+    "limit_train_batches": 0, "limit_val_batches": 0, "num_nodes": 1, "check_val_every_n_epoch": 1, "devices": 1,
+    "lr": 0, "weight_decay": 0, "momentum": 0, "eps": 0, "step_size": 1, "T_max": 1, "total_iters": 1, "patience": 0,
+}  # fmt: skip
+"""Smallest value of arguments of Lightning's and torch's whose types say less. Classes of ours declare it."""
+
+FRACTION_OR_COUNT: Final = frozenset(
+    {"limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches", "overfit_batches",
+     "val_check_interval"}
+)  # fmt: skip
+PRECISIONS: Final = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
+TRAINER_HELP: Final = {
+    "devices": "Workers of this run, on each machine: processes on a CPU, GPUs on a GPU.",
+    "num_nodes": "Machines of this run: the queue finds them on a cluster; else start it on each (torchrun, srun).",
+    "max_epochs": "Stop after this many passes over the data (all workers together); -1: no limit.",
+    "max_steps": "Stop after this many updates of the parameters; -1: no limit.",
+    "max_time": "Stop after this time, written days:hours:minutes:seconds, such as 00:00:10:00.",
+    "accumulate_grad_batches": "Batches per worker whose gradients accumulate into one update.",
+    "gradient_clip_val": "Clip gradients to this norm; empty: no clipping.",
+    "precision": "Floating-point precision; mixed keeps the parameters in 32 bits.",
+    "val_check_interval": "Validate after a fraction of each epoch (0.25), a number of batches of each worker (100 "
+    "each, so 400 for 4 workers; at most those of one epoch), or a time (00:00:05:00).",
+    "check_val_every_n_epoch": "Validate every n epochs. Null: val_check_interval counts the batches of each worker "
+    "across epochs, and must be a whole number or a time.",
+}
+CONTAINERS: Final = frozenset(
+    {"Container", "DataParallel", "Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"}
+)
+"""Of `torch.nn`: what cannot be made of a config alone."""
+UNTYPED: Final = re.compile(r"Parameter '(?P<argument>\w+)' from '[^']*' does not specify a type")
+OBJECTS_OF_TRAINER: Final = frozenset({"callbacks", "logger", "plugins", "strategy", "profiler", "accelerator"})
+
+
+def describe(workspace: Workspace) -> Description:
+    """All that a config in this workspace may name. Imports the user's modules; a failing one becomes a problem."""
+    modules, problems = import_modules(workspace)
+    own: list[tuple[ModuleType, Source]] = [(module, "user") for module in modules]
+    packages = [module.__name__ for module in modules]
+    known = network_classes(packages) if packages else {}
+    models, refused = _classes([(scalebook.training.zoo.models, "scalebook"), *own], LightningModule, packages, known)
+    data, more = _classes([(scalebook.training.zoo.data, "scalebook"), *own], LightningDataModule, packages, known)
+    takes_one = any(field.group == "modules" for info in (*models, *data) for field in info.fields)
+    networks, yet_more = _networks(known, packages) if takes_one else ([], [])
+    return Description(
+        models=models,
+        data=data,
+        modules=networks,
+        packages=packages,
+        refused=refused + more + yet_more,
+        strategies=_strategies(packages),
+        optimizers=_optimizers(),
+        lr_schedulers=_schedulers(),
+        trainer=_trainer(),
+        default_optimizer=DEFAULT_OPTIMIZER,
+        content=content_hash(workspace),
+        problems=problems,
+    )
+
+
+def _classes(
+    modules: Iterable[tuple[ModuleType, Source]], base: type, packages: Sequence[str], known: Mapping[str, type]
+) -> tuple[list[ClassInfo], list[NotOffered]]:
+    """The concrete subclasses of `base` that the modules define, by the path under which they offer them; and those
+    that no config can name.
+
+    A short name is of the first that has it; a later one is called by its path.
+    """
+    classes: dict[type, ClassInfo] = {}
+    refused: list[NotOffered] = []
+    for module, source in modules:
+        for name, kind in sorted(vars(module).items()):
+            if not inspect.isclass(kind) or not issubclass(kind, base) or kind is base or kind in classes:
+                continue
+            path = f"{module.__name__}.{name}"
+            if why := _unfit(name, kind, module):
+                refused.append(NotOffered(path, *why, by_mistake=False))
+                continue
+            try:
+                facts = _model_facts(kind)
+                classes[kind] = describe_class(kind, path, source, packages=packages, modules=known, **facts)
+            except Exception as error:  # noqa: BLE001 - a class that cannot be read is reported, the others stay usable
+                refused.append(_unread(path, error))
+    return _by_first_name([*classes.values()]), refused
+
+
+def _by_first_name(classes: Sequence[ClassInfo]) -> list[ClassInfo]:
+    first = {info.name: info for info in reversed(classes)}
+    return [info if first[info.name] is info else replace(info, name=info.class_path) for info in classes]
+
+
+def _unfit(name: str, kind: type, module: ModuleType) -> tuple[str, str] | None:
+    """Why a class is not meant to be named, and what to do if it is; None where it may be."""
+    if inspect.isabstract(kind):
+        left = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
+        return f"is abstract: subclasses must define {left}", "Name a subclass."
+    if name.startswith("_"):
+        return "is private: its name begins with an underscore", "Rename it."
+    if not kind.__module__.startswith(module.__name__):
+        return f"is only imported there, from {kind.__module__}", f"Add {kind.__module__} to modules in {SETTINGS}."
+    return None
+
+
+def _unread(path: str, error: Exception) -> NotOffered:
+    """One whose constructor jsonargparse cannot read."""
+    words = " ".join(str(error).split())
+    if untyped := UNTYPED.search(words):
+        argument = untyped["argument"]
+        return NotOffered(
+            path,
+            f"has an argument without a type, {argument}",
+            f"Annotate it, as `{argument}: int`, or add a default.",
+        )
+    return NotOffered(path, f"cannot be read ({type(error).__name__}: {words})", "Change its constructor.")
+
+
+def network_classes(packages: Sequence[str]) -> dict[str, type]:
+    """By path: the subclasses of `torch.nn.Module` that a config may name: of the user's modules, and of `torch.nn`."""
+    theirs = {
+        f"{kind.__module__}.{kind.__name__}": kind
+        for kind in _below(Module)
+        if within(f"{kind.__module__}.", packages)
+        and not kind.__name__.startswith("_")
+        and not inspect.isabstract(kind)
+    }
+    own = {
+        path: kind for path, kind in theirs.items() if getattr(sys.modules[kind.__module__], kind.__name__, 0) is kind
+    }
+    layers = {
+        f"torch.nn.{name}": kind
+        for name, kind in sorted(vars(torch.nn).items())
+        if inspect.isclass(kind) and issubclass(kind, Module) and name not in CONTAINERS
+    }
+    ends = {path: kind for path, kind in own.items() if issubclass(kind, LightningModule)}
+    return {**{path: kind for path, kind in own.items() if path not in ends}, **layers, **ends}
+
+
+def _below(base: type[Any]) -> Iterator[type[Any]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _below(kind)
+
+
+def _networks(known: Mapping[str, type], packages: Sequence[str]) -> tuple[list[ClassInfo], list[NotOffered]]:
+    """What an argument `net: torch.nn.Module` may be."""
+    classes: list[ClassInfo] = []
+    refused: list[NotOffered] = []
+    for path, kind in known.items():
+        source: Source = "library" if path.startswith("torch.") else "user"
+        try:
+            classes.append(describe_class(kind, path, source, packages=packages, modules=known))
+        except Exception as error:  # noqa: BLE001 - as above
+            if source == "library":
+                refused.append(
+                    NotOffered(path, "has arguments without types", "Write a subclass that has them.", False)
+                )
+            elif not issubclass(kind, LightningModule):  # of which models tell
+                refused.append(_unread(path, error))
+    return _by_first_name(classes), refused
+
+
+def _model_facts(kind: type) -> dict[str, Any]:
+    if not issubclass(kind, LightningModule):
+        return {}
+    metrics = getattr(kind, "metrics", None)
+    known = isinstance(metrics, tuple | list) and all(isinstance(name, str) for name in metrics)
+    own = kind.configure_optimizers is not LightningModule.configure_optimizers
+    return {"own_optimizer": own, "metrics": list(metrics) if known and metrics else logged(kind) or [VAL_LOSS]}
+
+
+def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
+    single = ClassInfo(
+        "lightning.pytorch.strategies.SingleDeviceStrategy",
+        "single",
+        "One process computes every gradient: the baseline.",
+        source="library",
+        config_value="auto",
+    )
+    ddp = describe_class(DDP, "scalebook.training.lightning.DDP", "scalebook", packages=packages, config_value="ddp")
+    ddp = replace(ddp, name="ddp", fields=[field for field in ddp.fields if field.name == "codec"])
+    ours = describe_class(
+        AsyncPS, "scalebook.training.lightning.AsyncPS", "scalebook", skip=STRATEGY_PLUMBING, packages=packages
+    )
+    return [single, ddp, ours]
+
+
+def _optimizers() -> list[ClassInfo]:
+    skip = frozenset({"params"})
+    library = [
+        _library_class(getattr(torch.optim, name), f"torch.optim.{name}", skip, BASIC_OPTIMIZER_FIELDS)
+        for name in OPTIMIZERS
+    ]
+    ours = [
+        describe_class(
+            getattr(scalebook.training.zoo.optimizers, name), f"scalebook.training.zoo.optimizers.{name}", "scalebook",
+            skip=skip, basic=BASIC_OPTIMIZER_FIELDS,
+        )
+        for name in scalebook.training.zoo.optimizers.__all__
+    ]  # fmt: skip
+    return library + ours
+
+
+def _schedulers() -> list[ClassInfo]:
+    module = torch.optim.lr_scheduler
+    classes = [(getattr(module, name), f"torch.optim.lr_scheduler.{name}") for name in SCHEDULERS]
+    classes.append((ReduceLROnPlateau, "lightning.pytorch.cli.ReduceLROnPlateau"))
+    return [_library_class(kind, path, frozenset({"optimizer", "last_epoch"}), None) for kind, path in classes]
+
+
+def _library_class(kind: type, path: str, skip: frozenset[str], basic: frozenset[str] | None) -> ClassInfo:
+    info = describe_class(kind, path, "library", skip=skip, basic=basic)
+    return replace(info, fields=[_bounded(field) for field in info.fields])
+
+
+def _trainer() -> list[Field]:
+    """Every key of Lightning's Trainer but `strategy`; those that take objects are free YAML."""
+    simple = fields_of(Trainer, skip=OBJECTS_OF_TRAINER, basic=BASIC_TRAINER_FIELDS)
+    accelerator = Field(
+        "accelerator",
+        "enum",
+        "Device to train on; auto takes a free GPU.",
+        default="auto",
+        choices=["auto", "cpu", "gpu"],
+    )
+    objects = [
+        Field(name, "json", help_, nullable=True, advanced=True)
+        for name, help_ in (
+            ("callbacks", "More Lightning callbacks, each {class_path, init_args}."),
+            ("logger", "More Lightning loggers, in addition to MLflow."),
+            ("plugins", "Lightning plugins."),
+            ("profiler", "A Lightning profiler: simple, advanced or pytorch."),
+        )
+    ]
+    return [accelerator, *(_bounded(field) for field in simple), *objects]
+
+
+def _bounded(field: Field) -> Field:
+    """The field with bounds that Lightning or torch check only later, and with our own help where it matters most."""
+    help_ = TRAINER_HELP.get(field.name, field.help)
+    bounded = replace(field, minimum=LEAST.get(field.name, field.minimum), help=help_)
+    if field.name in FRACTION_OR_COUNT:
+        return replace(bounded, type="json")  # 1.0 is all batches, 1 is one batch: the form must not mix them up
+    if field.name == "devices":
+        return replace(bounded, type="int", default=1)
+    if field.name == "precision":
+        return replace(bounded, choices=list(PRECISIONS), default=PRECISIONS[0])
+    if field.name == "gradient_clip_algorithm":
+        return replace(bounded, type="enum", choices=["norm", "value"])
+    return bounded
+
+
+def main(argv: list[str]) -> int:
+    """Print the description, or one class of it, as JSON; a class by its path or its short name."""
+    args = _read(argv)
+    workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
+    settle(workspace, args.trust)
+    if args.parameters:
+        print(json.dumps(asdict(_parameters(workspace, json.loads(args.parameters)))))
+        return 0
+    if args.logged:
+        print(json.dumps(asdict(_logged(workspace, json.loads(args.logged)))))
+        return 0
+    description = describe(workspace)
+    if args.class_path is None:
+        print(description.to_json())
+        return 0
+    for group in GROUPS:
+        if info := description.find(group, args.class_path):
+            print(json.dumps(asdict(info), indent=1))
+            return 0
+    raise _unknown(args.class_path, description)
+
+
+def _unknown(name: str, description: Description) -> ConfigError:
+    """What to say of a class that is in none of the lists."""
+    if (refused := description.refusal(name)) is not None:
+        return ConfigError(name, refused.why, refused.remedy)
+    known = [info.name for group in GROUPS for info in getattr(description, group)]
+    remedy = suggestion(name, known)
+    waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
+    if within(name, waiting) or (waiting and "." not in name and not remedy.startswith("Did")):
+        why = f"is not a known class; modules in {SETTINGS} wait for your trust: {', '.join(waiting)}"
+        return ConfigError(name, why, f"Read them, then add {OPTION} to the command once.")
+    if failed := [problem for problem in description.problems if within(name, [problem.partition(":")[0]])]:
+        return ConfigError(name, "is in a module that cannot be imported", failed[0])
+    return ConfigError(name, "is not a known class", remedy)
+
+
+def _parameters(workspace: Workspace, config: dict[str, Any]) -> ModelParameters:
+    """Of a model of ours, or of the folder's own where that is trusted."""
+    if not trusted(workspace):
+        confine(config, workspace.root)
+    import_modules(workspace)
+    with contextlib.redirect_stdout(sys.stderr):  # Lightning's hints are none of the answer
+        return parameters(config)
+
+
+def _logged(workspace: Workspace, config: dict[str, Any]) -> LoggedMetrics:
+    """Of two batches of a config; of a folder that is not trusted only where it has no modules of its own."""
+    from scalebook.training.cli.dry_run import logged_metrics
+
+    if not trusted(workspace):
+        if waiting := importable(workspace):
+            return LoggedMetrics(
+                problem=f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}"
+            )
+        confine(config, workspace.root)
+    import_modules(workspace)
+    with contextlib.redirect_stdout(sys.stderr):
+        return logged_metrics(config)
+
+
+def _read(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scalebook describe", description=inspect.getdoc(main))
+    parser.add_argument("--parameters", metavar="CONFIG", help="shapes of the model in this config: JSON, with data")
+    parser.add_argument("--logged", metavar="CONFIG", help="what two batches of this config log: JSON")
+    parser.add_argument("class_path", nargs="?", help="for example PixelCNN or torch.optim.Adam")
+    parser.add_argument("--workspace", type=Path, help="folder with the notebooks (default: found from here upwards)")
+    parser.add_argument(OPTION, action="store_true", help=HELP)
+    return parser.parse_args(argv)

@@ -1,0 +1,61 @@
+"""Two batches of training and validation, to see what a model logs (`scalebook describe --logged`)."""
+
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from typing_extensions import override
+
+from scalebook.training.base.failures import classify
+from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
+from scalebook.training.experiments.logged_metrics import BATCHES, LoggedMetrics
+from scalebook.training.lightning.callbacks.metric_summary import logged
+
+
+class LoggedNames(Callback):
+    """The names of what is logged, by loop."""
+
+    def __init__(self) -> None:
+        self.validation: dict[str, None] = {}
+        self.every: dict[str, None] = {}
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.validation |= {name: None for name, _ in logged(trainer)}
+
+    @override
+    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        self.every |= dict.fromkeys(trainer.callback_metrics)
+
+    @override
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.every |= dict.fromkeys(trainer.callback_metrics)
+
+
+class DryRun(TrainingCLI):
+    """Fits as Lightning's own `fast_dev_run` does: neither checkpoints nor loggers nor callbacks that end a run."""
+
+    @override
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        trainer = super().instantiate_trainer(**kwargs)
+        self.names = LoggedNames()
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
+        callbacks.append(self.names)
+        return trainer
+
+
+def logged_metrics(config: Mapping[str, Any]) -> LoggedMetrics:
+    """What a fit of BATCHES batches on a CPU logs; or why it could not be fitted, in a line. Runs the user's code."""
+    quieten()
+    with tempfile.TemporaryDirectory(prefix="scalebook-dry-run-") as folder:
+        logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": folder}}
+        trainer = {
+            **config["trainer"], "fast_dev_run": BATCHES, "accelerator": "cpu", "devices": 1, "logger": logger,
+            "default_root_dir": folder, "enable_progress_bar": False, "enable_model_summary": False,
+        }  # fmt: skip
+        try:
+            names = DryRun("fit", {**config, "trainer": trainer}, None).names
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises is what there is to say
+            return LoggedMetrics(problem=classify(error).cause)
+    return LoggedMetrics(list(names.validation), [name for name in names.every if name not in names.validation])

@@ -1,0 +1,218 @@
+"""`scalebook jobs`: the queue of this workspace, as a table; a job's log; stop, resume, delete; be its supervisor."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, get_args
+
+from scalebook.training.base.durations import roughly
+from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
+from scalebook.training.base.files.safe_reading import opened
+from scalebook.training.base.files.terminal import aligned, give
+from scalebook.training.base.trust import HELP, OPTION, settle
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.run_lines import bar
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.job_folder import ENDED, JobFolder, JobRequest
+from scalebook.training.jobs.job_nodes import part_folders
+from scalebook.training.jobs.supervisor_handle import ensure, silence
+from scalebook.training.jobs.waiting_jobs import Direction, move, waiting_reasons
+from scalebook.training.supervisor.job_watch import JobLimits
+from scalebook.training.supervisor.supervisor_process import supervise
+
+FOLLOW_S = 0.2
+PIECE = 2**20
+"""Bytes of a log that are read at once."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code 0; 1 when another supervisor is there already. Mistakes are ConfigErrors."""
+    options = _parser().parse_args(argv)
+    action: Callable[[Workspace, Any], int] = options.action
+    workspace = Workspace.find()
+    settle(workspace, options.trust)
+    if options.trust and action is not _supervise:
+        ensure(workspace)  # for the jobs that were found
+    return action(workspace, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scalebook jobs", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="list|log|stop|move|resume|delete|supervise")
+    show = commands.add_parser("list", help="list all jobs, the newest last")
+    show.add_argument("--json", action="store_true", help="print one JSON list, for programs")
+    show.set_defaults(action=_list)
+    actions: list[tuple[str, str, Callable[[Workspace, Any], int]]] = [
+        ("log", "print a job's log; a terminal shows its escape sequences as text", _log),
+        ("stop", "stop a job at its next update; kill it if it does not react", _stop),
+        ("move", "let a waiting job start earlier or later than the others", _move),
+        ("resume", "resume an ended job from its newest checkpoint, as a new job", _resume),
+        ("delete", "remove an ended job and its MLflow run", _delete),
+    ]
+    for name, help_, action in actions:
+        subparser = commands.add_parser(name, help=help_)
+        if name == "stop":
+            subparser.add_argument("id", metavar="ID", nargs="?", help="a job's id, or its first characters")
+            subparser.add_argument(
+                "--all", action="store_true", help="every waiting and running job, except trials of searches"
+            )
+        else:
+            subparser.add_argument("id", metavar="ID", help="a job's id, or its first characters")
+        subparser.set_defaults(action=action)
+        if name == "move":
+            subparser.add_argument("direction", choices=get_args(Direction))
+        if name == "log":
+            subparser.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
+    commands.add_parser("supervise", help="run the supervisor here until there is nothing to do").set_defaults(
+        action=_supervise
+    )
+    for subparser in commands.choices.values():
+        subparser.add_argument(OPTION, action="store_true", help=HELP)
+    return parser
+
+
+def _list(workspace: Workspace, options: Any) -> int:
+    reasons = waiting_reasons(workspace)
+    jobs, broken = list(reversed(job_requests.all_jobs(workspace))), job_requests.broken_jobs(workspace)
+    if options.json:
+        shown = {job.id for job in jobs}
+        lost = [
+            error
+            for error in broken
+            if error.path.parent.name not in shown and error.path.name == JobFolder.FILES[JobRequest]
+        ]
+        facts = [{"id": error.path.parent.name, "state": "broken", "broken": str(error)} for error in lost]
+        print(json.dumps([*facts, *(_facts(job, reasons) for job in jobs)], indent=1))
+        return 0
+    if not jobs and not broken:
+        print(f"No jobs in {workspace.root}. `scalebook notebook run` or the browser's Run makes some.")
+        return 0
+    rows = [("ID", "STATE", "PROGRESS", "LEFT", "RUN", "")]
+    rows += [_row(job, reasons) for job in jobs]
+    print("\n".join(aligned(rows)))
+    for error in broken:
+        print(f"broken: {error}")
+    return 0
+
+
+def _facts(job: JobFolder, reasons: dict[str, str]) -> dict[str, Any]:
+    progress, result = job.progress(), job.result()
+    return {
+        **asdict(job.request()),
+        "state": job.state(),
+        "waits": reasons.get(job.id),
+        "progress": asdict(progress) if progress else None,
+        "result": asdict(result) if result else None,
+    }
+
+
+def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, str, str]:
+    state, progress, result = job.state(), job.progress(), job.result()
+    fraction = 1.0 if state == "finished" else progress.fraction if progress else None
+    left = progress.left_s if progress and state == "running" else None
+    words = reasons.get(job.id, "")
+    if result is not None and result.failure:
+        words = f"{result.failure}: {result.cause}"
+    elif state == "failed":
+        words = "its process has died"
+    name = one_line(job.request().title, LONGEST_KEY)
+    shown = "" if fraction is None else f"{bar(fraction, sys.stdout.encoding)} {fraction * 100:3.0f} %"
+    return (job.id[:8], state, shown, "" if left is None else roughly(left), name, one_line(words))
+
+
+def _log(workspace: Workspace, options: Any) -> int:
+    """Of a job on several machines the lines of the others after their names. A terminal is shown escape sequences; a
+    file or a pipe gets what the job has printed."""
+    job = job_requests.find(workspace, options.id)
+    positions: dict[str, int] = {}
+    if options.follow:
+        _say_silence(workspace)
+    while True:
+        ended = job.state() in ENDED  # asked before reading, so that the last lines are not missed
+        for machine, part in {"": job, **part_folders(job)}.items():
+            while text := _news(part, machine, positions):
+                lines = text.splitlines(keepends=True) if machine else []
+                give("".join(f"{machine}| {line}" for line in lines) or text)
+            sys.stdout.flush()
+        if ended or not options.follow:
+            return 0
+        time.sleep(FOLLOW_S)
+
+
+def _news(job: JobFolder, machine: str, positions: dict[str, int]) -> str:
+    """What its log has from the machine's position on, which is moved; of much the first `PIECE` bytes, whole lines."""
+    position = positions.get(machine, 0)
+    try:
+        with opened(job.log) as file:
+            file.seek(position)
+            read = file.read(PIECE)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ConfigError(str(job.log), f"cannot be read ({error.strerror})", "Remove it.") from error
+    if len(read) == PIECE:
+        read = read[: read.rfind(b"\n") + 1] or read
+    positions[machine] = position + len(read)
+    return read.decode("utf-8", "replace")
+
+
+def _stop(workspace: Workspace, options: Any) -> int:
+    if options.all == (options.id is not None):
+        raise ConfigError("jobs stop", "takes either an ID or --all", "`scalebook jobs list` shows the ids.")
+    if options.all:
+        going = [
+            job_
+            for job_ in job_requests.all_jobs(workspace)
+            if job_.request().trial is None and job_.state() not in ENDED
+        ]
+        for job_ in going:
+            job_requests.stop(job_)
+        print(f"{len(going)} job{'' if len(going) == 1 else 's'} asked to stop")
+        _say_silence(workspace)
+        return 0
+    job = job_requests.find(workspace, options.id)
+    state = job.state()
+    job_requests.stop(job)
+    print(f"{job.id[:8]} has ended already: {state}" if state in ENDED else f"{job.id[:8]} is stopping")
+    _say_silence(workspace)
+    return 0
+
+
+def _say_silence(workspace: Workspace) -> None:
+    """Where the supervisor does nothing: a job that does not react by itself is not ended then."""
+    if silent := silence(workspace):
+        print(f"scalebook: warning: {silent}", file=sys.stderr)
+
+
+def _move(workspace: Workspace, options: Any) -> int:
+    moved = move(workspace, job_requests.find(workspace, options.id), options.direction)
+    print(f"{options.id} is {'moved' if moved else 'already there'}")
+    return 0
+
+
+def _resume(workspace: Workspace, options: Any) -> int:
+    job = job_requests.find(workspace, options.id)
+    resumed = job_requests.resume(workspace, job, describe(workspace))
+    print(f"{resumed.id[:8]} resumes from the checkpoint of {options.id}")
+    return 0
+
+
+def _delete(workspace: Workspace, options: Any) -> int:
+    job = job_requests.find(workspace, options.id)
+    job_requests.delete(workspace, job)
+    print(f"{job.id[:8]} is deleted")
+    return 0
+
+
+def _supervise(workspace: Workspace, options: Any) -> int:
+    print(
+        f"The supervisor of {workspace.root}: ends when there is nothing to do, or with Ctrl-C; jobs go on.", flush=True
+    )
+    code = supervise(workspace, JobLimits())
+    if code:
+        print("A supervisor is already running.")
+    return code

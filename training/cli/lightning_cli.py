@@ -1,0 +1,373 @@
+"""LightningCLI with our defaults: what runs a config, in a job or in the foreground."""
+
+import logging
+import pickle
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType, MethodType
+from typing import Any, Final, Literal, NamedTuple
+
+import torch
+from jsonargparse import ArgumentError
+from jsonargparse.typing import PositiveInt
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, instantiate_class
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
+from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torchmetrics import MeanMetric
+from typing_extensions import override
+
+import scalebook.training.lightning.async_ps
+import scalebook.training.zoo.data
+import scalebook.training.zoo.models
+import scalebook.training.zoo.optimizers
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.tee import TALKERS
+from scalebook.training.cli.model_making import parameters_of
+from scalebook.training.experiments.identity import alike_digests
+from scalebook.training.experiments.lr_scaling import KEY, RateScaling
+from scalebook.training.experiments.sparse_tables import TORCHS, unfit
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.lightning import DDP, AsyncPS
+from scalebook.training.lightning.callbacks.data_wait import DataClock
+from scalebook.training.lightning.callbacks.defaults import default_callbacks
+from scalebook.training.lightning.callbacks.rate_scaling import scaled_rates
+from scalebook.training.lightning.callbacks.resource_limits import GpuShare, Threads
+from scalebook.training.lightning.processes.cuda_fork import count_gpus_apart
+from scalebook.training.tracking import names
+from scalebook.training.tracking.logger import RunLogger
+
+PARSED: Final = re.compile(r'Parser key "([^"]+)"')
+NOT_ACCEPTED: Final = re.compile(r"(?:Option|option) '([^']+)' is not accepted|does not accept option '([^']+)'")
+CLASS: Final = re.compile(r"Problem with given class_path '([^']+)'")
+MISSING: Final = re.compile(r"required(?: but not included)?: ?(.+)|Key \"([^\"]+)\" is required")
+SUBCOMMAND: Final = re.compile(r"^(fit|validate|test|predict)\.")
+
+
+def translated(text: str) -> ConfigError:
+    """What the parser said, as the error that the command line prints."""
+    keys = [
+        SUBCOMMAND.sub("", key) for key in PARSED.findall(text) if key not in ("fit", "validate", "test", "predict")
+    ]
+    key = keys[0] if keys else "config"
+    classes = CLASS.findall(text)
+    if unknown := NOT_ACCEPTED.search(text):
+        name = unknown.group(1) or unknown.group(2)
+        owner = f"{classes[-1]} has no argument of that name" if classes else "unknown key"
+        return ConfigError(f"{key}.{name}", owner, "Remove or rename it.")
+    if missing := MISSING.search(text):
+        what = (missing.group(1) or missing.group(2)).strip()
+        owner = classes[-1] if classes else "the config"
+        return ConfigError(key, f"{owner} needs {what}", "Add it.")
+    reasons = [
+        line.strip(" -\t") for line in text.splitlines() if re.match(r"\s*(- )?(Expected|Import|No module)", line)
+    ]
+    reasons = [line for line in reasons if "NoneType" not in line] or [text.strip().splitlines()[-1].strip()]
+    value = re.search(r"Given value: (.+)", text)
+    given = f"is {value.group(1)[:60]}: " if value else ""
+    return ConfigError(".".join(keys) if len(keys) > 1 else key, f"{given}{reasons[-1]}", "Write a value of that kind.")
+
+
+REMEDY: Final = (
+    "A model's own hyper-parameters are kept in it: leave out those that are objects, with "
+    "`self.save_hyperparameters(ignore=[...])`, and train anew. If you trust the file, read it once in a script of "
+    "your own with `torch.load(..., weights_only=False)` and save what you need."
+)
+
+
+class PlainCheckpoints(TorchCheckpointIO):
+    """Lightning's reading and writing, but always with `weights_only=True`, whoever asks.
+
+    ConfigError for a file that cannot be read so. `said`: the model's arguments in the config. Of those that name a
+    class there, the hyper-parameters in a file are what the config says, not the object that was made of it.
+    """
+
+    def __init__(self, said: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__()
+        self.said = {name: value for name, value in said.items() if _names_class(value)}
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        kept = checkpoint.get(LightningModule.CHECKPOINT_HYPER_PARAMS_KEY)
+        if isinstance(kept, Mapping) and self.said:
+            plain = {name: self.said.get(name, value) for name, value in kept.items()}
+            checkpoint = {**checkpoint, LightningModule.CHECKPOINT_HYPER_PARAMS_KEY: plain}
+        super().save_checkpoint(checkpoint, path, storage_options)
+
+    @override
+    def load_checkpoint(
+        self,
+        path: Any,
+        map_location: Callable[..., Any] | None = lambda storage, _: storage,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        try:
+            read: dict[str, Any] = super().load_checkpoint(path, map_location, weights_only=True)
+        except pickle.UnpicklingError as error:
+            match = re.search(r"GLOBAL (\S+)", str(error))
+            what = f"names {match.group(1)}, which is code" if match else "is not one that torch can read safely"
+            raise ConfigError(
+                "ckpt_path", f"{path} holds more than tensors, numbers and texts: it {what}", REMEDY
+            ) from None
+        return read
+
+
+def _names_class(value: Any) -> bool:
+    """Whether there is a `class_path` in it, at whatever depth."""
+    if isinstance(value, Mapping):
+        return "class_path" in value or any(map(_names_class, value.values()))
+    return isinstance(value, list | tuple) and any(map(_names_class, value))
+
+
+PROFILERS: Final[dict[str, type[Profiler]]] = {
+    "simple": SimpleProfiler,
+    "advanced": AdvancedProfiler,
+    "pytorch": PyTorchProfiler,
+}
+QUIET: Final = (
+    ".*does not have many workers which may be a bottleneck.*",
+    ".*LeafSpec.*is deprecated.*",
+    ".*callbacks used to create the checkpoint need to be provided.*",
+    ".*smaller than the logging interval.*",
+)
+"""Warnings of libraries about what is as it should be: data is served from memory, by the worker itself."""
+PLAIN: Final[dict[str, Any]] = {
+    "model": {"class_path": "scalebook.training.zoo.models.MLPClassifier"},
+    "data": {"class_path": "scalebook.training.zoo.data.Digits"},
+    "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
+}
+"""A config in which each of our arguments has its default."""
+CHATTER: Final = ("Tip:", "GPU available", "TPU available", "weights_only", "Seed set to", "Tensor Cores")
+
+
+class _Parsers(NamedTuple):
+    """Of one command, as LightningCLI keeps them."""
+
+    parser: LightningArgumentParser
+    by_command: dict[str, LightningArgumentParser]
+    arguments: dict[str, list[str]]
+
+
+_PARSERS: Final[dict[str, _Parsers]] = {}
+
+
+class TrainingCLI(LightningCLI):
+    """Runs one config, given as a dict: what a job, and every command, ends in.
+
+    With a `job` the run is recorded: our logger, callbacks and root folder come on top of whatever the config has.
+    Without one nothing is written. Raises ConfigError for what LightningCLI's parser refuses.
+    """
+
+    def __init__(
+        self, command: str, config: Mapping[str, Any], job: JobFolder | None, *, run: bool = True, modules: str = ""
+    ) -> None:
+        """`modules`: the record of the person's own ones, which lie in the job's folder."""
+        self.command, self.job, self.modules = command, job, modules
+        self.run = run
+        if run:
+            torch.set_num_threads(1)  # until the workers are forked; then Threads
+        scalebook.training.lightning.register()
+        super().__init__(
+            LightningModule,
+            LightningDataModule,
+            save_config_callback=None,
+            seed_everything_default=1,
+            parser_kwargs={"exit_on_error": False},
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            args={"subcommand": command, command: dict(config)},
+            load_from_checkpoint_support=False,
+        )
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Let a `fit` in this process, or in one forked from it, find its parser, all that a parse keeps, and which
+        versions the first metric of torchmetrics asks for."""
+        cls("fit", PLAIN, None, run=False)
+        MeanMetric()
+
+    @override
+    def setup_parser(
+        self, add_subcommands: bool, main_kwargs: dict[str, Any], subparser_kwargs: dict[str, Any]
+    ) -> None:
+        """Made once in a process: what is read of the signatures of Trainer, models and data is the same each time."""
+        if self.command not in _PARSERS:
+            super().setup_parser(add_subcommands, main_kwargs, subparser_kwargs)
+            _PARSERS[self.command] = _Parsers(self.parser, self._subcommand_parsers, self._subcommand_method_arguments)
+        self.parser, self._subcommand_parsers, self._subcommand_method_arguments = _PARSERS[self.command]
+
+    @override
+    def _set_seed(self) -> None:
+        if self.run:
+            super()._set_seed()
+
+    @override
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # a static method there
+        """Only the one that is run: parsers for all four take four times as long (0.2 s)."""
+        return {self.command: {*LightningCLI.subcommands()[self.command], "weights_only"}}
+
+    @override
+    def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
+        """Nothing that a checkpoint holds may run, whatever it is and wherever it comes from."""
+        return {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}
+
+    @override
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--threads", type=PositiveInt, default=1, help="CPU threads of each worker")
+        parser.add_argument("--gpu_share", type=float, default=1.0, help="Share of its GPU's memory that a run may use")
+        precisions = Literal["highest", "high", "medium"] | None
+        parser.add_argument(
+            "--float32_matmul_precision", type=precisions, default=None, help="Precision of float32 matrix products"
+        )
+        parser.add_argument(
+            "--lr_scaling", type=RateScaling | None, default=None, help="How the learning rate follows the batch size"
+        )
+        parser.add_argument("--noise_scale", type=bool, default=False, help="Measure the gradient noise scale")
+
+    @override
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        with config_errors():
+            self.config = parser.parse_object(args)
+
+    def _parse_ckpt_path(self) -> None:
+        """Does nothing: the config says what the model is, and a checkpoint to go on from does not change it."""
+
+    @override
+    def instantiate_classes(self) -> None:
+        if self.run:
+            super().instantiate_classes()
+
+    def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
+        """Give the model the config's optimizer, made when Lightning asks for it: its layers may come that late.
+
+        A model with `configure_optimizers` of its own keeps it.
+        """
+        optimizer_init = self._get(self.config_init, "optimizer")
+        scheduler_init = self._get(self.config_init, "lr_scheduler")
+        if not optimizer_init or is_overridden("configure_optimizers", self.model, LightningModule):
+            return
+
+        def configure_optimizers(module: LightningModule) -> Any:
+            name = optimizer_init["class_path"].removeprefix(TORCHS)
+            if why := unfit(parameters_of(module), name, optimizer_init.get("init_args", {}), is_server=False):
+                raise ConfigError("optimizer", *why)
+            optimizer = instantiate_class((module.parameters(),), optimizer_init)
+            scheduler = instantiate_class(optimizer, scheduler_init) if scheduler_init else None
+            return self.configure_optimizers(module, optimizer, scheduler)
+
+        self.model.configure_optimizers = MethodType(configure_optimizers, self.model)
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        if self.run:
+            super()._run_subcommand(subcommand)
+
+    @override
+    def after_instantiate_classes(self) -> None:
+        """Numbers of jsonargparse's own types, among what a model keeps of its arguments, become plain ones.
+
+        They would go into checkpoints, which torch then refuses to load. A strategy over machines holds the config
+        against theirs.
+        """
+        if self.run:
+            if isinstance(self.trainer.strategy, DDP | AsyncPS):
+                self.trainer.strategy.started_with.update(alike_digests(self.config[self.command].as_dict()))
+            hparams = self.model.hparams
+            for name, value in hparams.items():
+                plain = next((kind for kind in (int, float, str) if isinstance(value, kind)), None)
+                if plain is not None and not isinstance(value, bool):
+                    hparams[name] = plain(value)
+
+    @override
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        count_gpus_apart()  # a strategy that is called by its name is made after the Trainer has counted
+        asked = self._get(self.config_init, "trainer", default={})
+        threads = self._get(self.config_init, "threads", default=1)
+        if (precision := self._get(self.config_init, "float32_matmul_precision")) is not None:
+            torch.set_float32_matmul_precision(precision)  # workers inherit it, and modules of the user's came before
+        if self.job is None:
+            more: dict[str, Any] = {"logger": asked["logger"] or False, "enable_checkpointing": False}
+            callbacks: list[Callback] = [Threads(threads)]
+        else:
+            more, callbacks = self._recorded(self.job, asked, threads)
+        if asked["enable_progress_bar"] is None:
+            more["enable_progress_bar"] = sys.stdout.isatty()
+        if (share := self._get(self.config_init, "gpu_share", default=1.0)) < 1:
+            callbacks.append(GpuShare(share))
+        callbacks += scaled_rates(self._get(self.config_init, KEY), self._get(self.config, "data"))
+        plugins = _listed(asked["plugins"])
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+            said = self._get(self.config, "model").get("init_args")
+            more["plugins"] = [*plugins, PlainCheckpoints(said.as_dict() if said else {})]
+        more["callbacks"] = [*_listed(asked["callbacks"]), *callbacks]
+        return super().instantiate_trainer(**{**more, **kwargs})
+
+    def _recorded(
+        self, job: JobFolder, asked: Mapping[str, Any], threads: int
+    ) -> tuple[dict[str, Any], list[Callback]]:
+        """Arguments for the Trainer of a run that is recorded, and its callbacks."""
+        request = job.request()
+        clock = DataClock(_profiler(asked["profiler"], job))
+        files = [job.config, *sorted(path for path in (job.path / names.MODULES).rglob("*.py"))]
+        tags = {names.TAG_MODULES: self.modules} if self.modules else {}
+        ours = RunLogger(request.tracking_uri, job.id, job.path, files, tags)
+        more: dict[str, Any] = {
+            "logger": [ours, *_loggers(asked["logger"])],
+            "default_root_dir": str(job.path),
+            "profiler": clock,
+        }
+        callbacks = default_callbacks(
+            job,
+            clock,
+            threads=threads,
+            lines=not (asked["enable_progress_bar"] or sys.stdout.isatty()),
+            checkpoints=asked["enable_checkpointing"] is not False,
+            noise=self._get(self.config_init, "noise_scale", default=False),
+        )
+        return more, callbacks
+
+
+def _listed(asked: Any) -> list[Any]:
+    """One, several or none, as a list."""
+    return asked if isinstance(asked, list) else [asked] if asked else []
+
+
+def _loggers(asked: Any) -> list[Logger]:
+    if isinstance(asked, Logger):
+        return [asked]
+    return [logger for logger in asked if isinstance(logger, Logger)] if isinstance(asked, list) else []
+
+
+@contextmanager
+def config_errors() -> Iterator[None]:
+    """What jsonargparse refuses becomes a ConfigError."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise translated(str(error)) from error
+
+
+def quieten() -> None:
+    """Leave out what Lightning says for its own sake, and what no user can mend."""
+    for name in TALKERS:
+        for handler in logging.getLogger(name).handlers:
+            handler.addFilter(_worth_saying)
+    for message in QUIET:
+        warnings.filterwarnings("ignore", message)
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    return not any(words in record.getMessage() for words in CHATTER)
+
+
+def _profiler(asked: Any, job: JobFolder) -> Profiler | None:
+    """One asked for by name leaves its files, if it has some, in the run's folder. ConfigError for another name."""
+    if not isinstance(asked, str):
+        return asked if isinstance(asked, Profiler) else None
+    if asked not in PROFILERS:
+        raise ConfigError("trainer.profiler", f"is {asked!r}", f"Write one of {', '.join(PROFILERS)}.")
+    return PROFILERS[asked](dirpath=str(job.path))

@@ -1,0 +1,53 @@
+"""Makes a config's model without training it, to tell its parameters (`scalebook describe --parameters`)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from torch import nn
+
+from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
+
+
+def parameters(config: Mapping[str, Any]) -> ModelParameters:
+    """By shape and type. Without memory for them where the model can be made so (torch's device `meta`).
+
+    `config` has a `model`, and `data` where that says what the layers must be like.
+    """
+    try:
+        with torch.device("meta"):
+            model = _made(config)
+    except Exception:  # noqa: BLE001 - a constructor that computes with values cannot do without them
+        try:
+            model = _made(config)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is what there is to say
+            return ModelParameters([], f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return ModelParameters(parameters_of(model))
+
+
+def parameters_of(model: nn.Module) -> list[ModelParameter]:
+    """Those that it has by now."""
+    layers = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
+    tables = {id(layer.weight) for layer in layers if layer.sparse}
+    return [
+        ModelParameter(
+            name, list(one.shape), str(one.dtype).removeprefix("torch."), one.requires_grad, id(one) in tables
+        )
+        for name, one in model.named_parameters()
+    ]
+
+
+def _made(config: Mapping[str, Any]) -> LightningModule:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(LightningModule, "model")
+    if "data" in config:
+        parser.add_subclass_arguments(LightningDataModule, "data")
+    made = parser.instantiate_classes(parser.parse_object(dict(config)))
+    model: LightningModule = made.model
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    trainer.datamodule = made.get("data")  # type: ignore[attr-defined]  # as its data connector sets it
+    model.trainer = trainer
+    model.configure_model()
+    return model

@@ -1,0 +1,275 @@
+"""`scalebook notebook`: run a notebook's experiments headless, check its cells, export it, write its results into its
+text, or copy those that ship.
+
+Its searches are run by `scalebook search run`.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
+from scalebook.training.base.files.machine_errors import understood
+from scalebook.training.base.trust import HELP, OPTION, settle
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.classes import suggestion
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs.gpu_problems import machines_of
+from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.notebook import store
+from scalebook.training.notebook.cells import ExperimentCell, Notebook
+from scalebook.training.notebook.claims import written_tables
+from scalebook.training.notebook.claims.claim_table import lock_words, outlook, verdicts
+from scalebook.training.notebook.claims.evidence import EvidenceReader
+from scalebook.training.notebook.claims.judging import judge_all
+from scalebook.training.notebook.examples import copy_examples
+from scalebook.training.notebook.export.archive import archive
+from scalebook.training.notebook.export.gather import gather
+from scalebook.training.notebook.export.html_file import as_html
+from scalebook.training.notebook.export.markdown_file import as_markdown
+from scalebook.training.notebook.export.verification import verify
+from scalebook.training.notebook.notebook_problems import CellProblem, check
+from scalebook.training.notebook.store import Stored
+from scalebook.training.tracking.run_reader import NoRuns, RunReader
+from scalebook.training.tracking.run_start import is_embedded, open_store
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 all is well, 1 runs did not finish or verdicts differ, 2 mistakes, 130 interrupted."""
+    options = _parser().parse_args(argv)
+    if options.command == "examples":
+        return _copy_examples(options.folder)
+    if options.command == "verify":
+        return verified(options.file)
+    stored = store.read(options.file)
+    workspace = Workspace(options.file.resolve().parent)
+    settle(workspace, options.trust, runs=options.command == "run")
+    description = describe(workspace)
+    problems = check(stored.notebook, description, machines_of(workspace))
+    if options.command == "export":
+        wanted = ARCHIVE if options.archive else options.format
+        return export(workspace, stored, description, wanted, options.output)
+    if options.command == "check":
+        return _checked(options.file, stored.notebook, problems, _recorded(workspace, stored, description))
+    if options.command == "tables":
+        open_store(workspace)  # made where there is none yet
+        write_tables(options.file, description, sys.stdout)
+        return 0
+    cells = _chosen(stored.notebook, options.cell)
+    if any(problem.problem.severity == "error" and _concerns(problem, options.cell) for problem in problems):
+        _print_problems(options.file, [problem for problem in problems if _concerns(problem, options.cell)])
+        return 2
+    if stored.notebook.searches() and not options.cell:
+        _say_searches(options.file, stored.notebook)
+    with sigterm_interrupts():
+        return run(
+            NotebookSelection(options.file, stored.notebook, cells, options.seeds, options.stale),
+            description,
+            sys.stdout,
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scalebook notebook", description=__doc__)
+    listed = "run|check|export|verify|tables|examples"
+    commands = parser.add_subparsers(dest="command", required=True, metavar=listed)
+    runs = commands.add_parser("run", help="run all experiments or some, and print the comparisons")
+    examples = commands.add_parser("examples", help="copy the notebooks that come with Scalebook into a folder")
+    examples.add_argument("folder", type=Path, metavar="FOLDER", help="created if missing; existing files stay")
+    checks = commands.add_parser("check", help="validate every cell; run nothing")
+    exports = commands.add_parser("export", help="write one file with text, configs, results and charts; run nothing")
+    tables = commands.add_parser(
+        "tables", help="write results into the text where it has places for them; start nothing"
+    )
+    verifies = commands.add_parser("verify", help="judge the claims of an archive again, from its curves alone")
+    verifies.add_argument("file", type=Path, metavar="FILE.zip", help="made by export --archive; nothing in it is run")
+    for subparser in (runs, checks, exports, tables):
+        subparser.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
+        subparser.add_argument(OPTION, action="store_true", help=HELP)
+    runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment (repeatable)")
+    runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
+    runs.add_argument(
+        "--stale", action="store_true", help="only seeds not finished with the present config and modules"
+    )
+    kind = exports.add_mutually_exclusive_group()
+    kind.add_argument("--archive", action="store_true", help="one zip file with every curve, for `verify`")
+    kind.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
+    exports.add_argument(
+        "-o", dest="output", type=Path, metavar="FILE", help="output file (default: next to the notebook)"
+    )
+    return parser
+
+
+def _copy_examples(folder: Path) -> int:
+    for path, copied in copy_examples(folder).items():
+        print(path if copied else f"kept {path}: it already exists")
+    print(f"Open them with: scalebook ui {folder}")
+    return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem], recorded: EvidenceReader) -> int:
+    judged = judge_all(recorded) if nb.claims() else {}
+    problems = [*problems, *written_tables.problems(nb, written_tables.tables(recorded, judged))]
+    _print_problems(path, problems)
+    if any(problem.problem.severity == "error" for problem in problems):
+        return 2
+    experiments, comparisons, claims = len(nb.experiments()), len(nb.comparisons()), len(nb.claims())
+    count = len(nb.searches())
+    searches = f", {count} search{'es' if count > 1 else ''}" if count else ""
+    claimed = f", {claims} claim{'s' if claims > 1 else ''}" if claims else ""
+    print(f"{path}: {experiments} experiments{searches}{claimed} and {comparisons} comparisons, nothing wrong")
+    for name, judgement in judged.items():
+        words = [f"{', '.join(verdicts(judgement))}.", *lock_words(judgement), *outlook(judgement)]
+        print(f"{name}: {' '.join(words)}")
+    return 0
+
+
+def _recorded(workspace: Workspace, stored: Stored, description: Description) -> EvidenceReader:
+    """What the workspace's store knows of the notebook; to ask makes none."""
+    there = not is_embedded(workspace) or workspace.database.exists()
+    reader = (RunReader if there else NoRuns)(workspace.tracking_uri())
+    return EvidenceReader(workspace, reader, stored.path.name, stored.notebook, description)
+
+
+def _say_searches(path: Path, nb: Notebook) -> None:
+    searches = nb.searches()
+    count = "1 search is" if len(searches) == 1 else f"{len(searches)} searches are"
+    print(f"{count} run by `scalebook search run {path} --cell {searches[0].name if len(searches) == 1 else 'NAME'}`.")
+
+
+def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
+    """One line each, `FILE:LINE: cell: key: message. Remedy`, on standard error."""
+    for problem in problems:
+        warning = "warning: " if problem.problem.severity == "warning" else ""
+        name = one_line(problem.cell_name, LONGEST_KEY)
+        print(f"{one_line(str(path))}:{problem.line}: {warning}{name}: {problem.problem}", file=sys.stderr)
+
+
+def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
+    known = [cell.name for cell in nb.experiments()]
+    for name in names:
+        if nb.search(name) is not None:
+            what = f"{name} is a search, which `notebook run` does not run"
+            raise ConfigError("--cell", what, f"Use `scalebook search run FILE.md --cell {name}`.")
+        if name not in known and not any(getattr(cell, "name", None) == name for cell in nb.cells):
+            raise ConfigError("--cell", f"{name} is not an experiment of this notebook", suggestion(name, known))
+    cells = [cell for cell in nb.experiments() if not names or cell.name in names]
+    if not cells and not names and nb.searches():
+        raise ConfigError(
+            "notebook", "has only searches, no experiments", "Use `scalebook search run FILE.md --cell NAME`."
+        )
+    if not cells and not names:
+        raise ConfigError("notebook", "has no experiments", "Write a cell that begins with ```yaml experiment=NAME.")
+    return cells
+
+
+def _concerns(problem: CellProblem, names: Sequence[str]) -> bool:
+    return not names or problem.cell_name in names
+
+
+FORMATS: Final = ("html", "markdown")
+ARCHIVE: Final = "archive"
+MARK: Final = b"exported by Scalebook on "
+"""In every text that this has written: such a one may be replaced."""
+
+
+def export(
+    workspace: Workspace, stored: Stored, description: Description, wanted: str | None, output: Path | None
+) -> int:
+    """Write the export and print where it is. `wanted` is one of FORMATS, or ARCHIVE; None goes by the name of
+    `output`.
+
+    ConfigError where `output` cannot be written, or is a file that is no export.
+    """
+    kind = wanted or ("markdown" if output is not None and output.suffix.lower() == ".md" else "html")
+    path = output or _beside(stored.path, kind)
+    _refuse(path, given=output is not None)
+    open_store(workspace)  # made where there is none yet
+    if kind == ARCHIVE:
+        return _archive(workspace, stored, description, path)
+    document = gather(workspace, RunReader(workspace.tracking_uri()), stored, description)
+    with understood(path.parent):
+        if kind == "html":
+            _write(path, as_html(document), workspace)
+        else:
+            pictures = path.with_name(f"{path.stem}-pictures")
+            made = as_markdown(document, pictures.name)
+            _write(path, made.text, workspace)
+            for old in pictures.glob("chart-*.svg"):
+                old.unlink()
+            for name, svg in made.pictures.items():
+                _write(pictures / name, svg, workspace)
+    print(path)
+    return 0
+
+
+def _archive(workspace: Workspace, stored: Stored, description: Description, path: Path) -> int:
+    """Written only once it has been read back: whoever gets it is told the same."""
+    content = archive(workspace, RunReader(workspace.tracking_uri()), stored, description)
+    with understood(path.parent), tempfile.TemporaryDirectory() as folder:
+        trial = Path(folder) / path.name
+        trial.write_bytes(content)
+        if differences := verify(trial)[1]:
+            remedy = "Write paths in its configs from the notebook's own folder."
+            raise ConfigError(
+                stored.path.name, f"says another thing without this machine's paths: {differences[0]}", remedy
+            )
+        _write(path, content, workspace)
+    print(path)
+    return 0
+
+
+def verified(path: Path) -> int:
+    """Print what an archive claims, and in what that differs from what its curves say; 1 where it does."""
+    archived, differences = verify(path)
+    for name, claim in archived.items():
+        locked = f" (as locked by its first run: {claim.locked})" if claim.locked else ""
+        print(one_line(f"{name}: {claim.verdict}{locked}: {claim.statement}"))
+    for difference in differences:
+        print(one_line(f"DIFFERS: {difference}", 2000))
+    count = f"{len(archived)} claim{'' if len(archived) == 1 else 's'}"
+    print(
+        f"{count}, judged anew from the archived curves: "
+        + (f"{len(differences)} difference{'' if len(differences) == 1 else 's'}" if differences else "the same")
+    )
+    return 1 if differences else 0
+
+
+def _beside(notebook: Path, kind: str) -> Path:
+    """In a folder of its own where it is Markdown: beside the notebook it would be taken for one."""
+    if kind in ("html", ARCHIVE):
+        return notebook.with_suffix(".html" if kind == "html" else ".zip")
+    return notebook.with_name(f"{notebook.stem}-export") / notebook.name
+
+
+def _refuse(path: Path, *, given: bool) -> None:
+    if path.is_dir():
+        raise ConfigError("-o", f"is {path}, a folder", "Name a file.")
+    if given and not path.parent.is_dir():
+        raise ConfigError("-o", f"is {path}, in a folder that does not exist", "Create the folder first.")
+    if path.exists() and MARK not in path.read_bytes():
+        raise ConfigError("-o", f"would replace {path}, which is not an export", "Name another file.")
+
+
+def _write(path: Path, content: str | bytes, workspace: Workspace) -> None:
+    """For whoever the workspace's folder is for, as a notebook: the umask of commands is for its hidden folder."""
+    mode = workspace.root.stat().st_mode
+    if not path.parent.is_dir():
+        path.parent.mkdir()
+        path.parent.chmod(mode & 0o755)
+    with path.open("wb") as file:
+        os.fchmod(file.fileno(), mode & 0o644)
+        file.write(content if isinstance(content, bytes) else content.encode())

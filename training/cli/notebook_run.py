@@ -1,0 +1,258 @@
+"""Run a notebook headless: submit its experiments, watch them, and say how they compare and what failed."""
+
+import time
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TextIO
+
+from scalebook.training.base.durations import duration
+from scalebook.training.base.failures import ADVICE, FailureClass
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.run_lines import RunLines
+from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.job_folder import ENDED, JobFolder, State
+from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
+from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.waiting_jobs import waiting_reasons
+from scalebook.training.notebook import store
+from scalebook.training.notebook.cells import ExperimentCell, Notebook
+from scalebook.training.notebook.claims import claim_locks, written_tables
+from scalebook.training.notebook.claims.claim_table import text
+from scalebook.training.notebook.claims.evidence import EvidenceReader
+from scalebook.training.notebook.claims.judging import judge_all
+from scalebook.training.notebook.comparison import compare
+from scalebook.training.notebook.comparison_table import table
+from scalebook.training.notebook.results import results
+from scalebook.training.search.search_folder import broken_searches
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunReader
+
+LOOK_EVERY_S: Final = 0.25
+REASONS_EVERY_S: Final = 2.0
+STOP_DEADLINE_S: Final = 60.0
+"""For runs that were asked to stop; the supervisor ends by force those that do not react, well before."""
+
+SILENCE_S: Final = 1800.0
+"""No run of ours changed in any way for so long: given up. The supervisor's own deadlines are shorter."""
+
+RECORD_DEADLINE_S: Final = 30.0
+"""Until MLflow knows of a run's end. The run's folder may say so first, where other machines share it."""
+
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True)
+class NotebookSelection:
+    """What is to be run: `cells` of the notebook in `path`, each with its own repeats or `seeds` of them."""
+
+    path: Path
+    notebook: Notebook
+    cells: list[ExperimentCell]
+    seeds: int | None
+    stale: bool = False
+    """Only the seeds that have not finished with config and own modules as they stand."""
+
+    @property
+    def workspace(self) -> Workspace:
+        """The notebook's folder."""
+        return Workspace(self.path.resolve().parent)
+
+
+def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int:
+    """0 when all runs finished, 1 when any did not, 130 when interrupted; the runs are then stopped.
+
+    Raises ConfigError before anything starts. Returns only when every run has ended, or nothing moves any more.
+    """
+    workspace = wanted.workspace.create()
+    for error in [*job_requests.broken_jobs(workspace), *broken_searches(workspace)]:
+        out.write(f"scalebook: warning: {error}\n")
+    begun = time.monotonic()
+    with hold(workspace):
+        jobs = _submit(wanted, workspace, description)
+        if not jobs:
+            out.write("Nothing is stale: every seed has finished or is running with the present config and modules.\n")
+            _compare(wanted, workspace, description, out)
+            return 0
+        metrics = {job.id: _metric(wanted, job, description) for job in jobs}
+        board = RunLines(out, jobs, metrics)
+        try:
+            moved = _watch(workspace, jobs, board)
+        except KeyboardInterrupt:
+            return _interrupted(workspace, jobs, board)
+    states = [job.state() for job in jobs]
+    finished = states.count("finished")
+    board.print_line(f"\n{finished} of {len(jobs)} runs finished in {duration(time.monotonic() - begun)}.")
+    if not moved:
+        board.print_line(f"Nothing happened for {duration(SILENCE_S)}; `scalebook jobs list` shows what still waits.")
+    for job, state in zip(jobs, states, strict=True):
+        if state != "finished":
+            board.print_line(_explained(job, state))
+    if unrecorded := wait_for_record(workspace, [job.id for job in jobs if job.state() in ENDED]):
+        board.print_line(f"MLflow has not yet recorded the end of {_runs(unrecorded)}; the results below lack it.")
+    _compare(wanted, workspace, description, out)
+    return 0 if finished == len(jobs) else 1
+
+
+def _submit(wanted: NotebookSelection, workspace: Workspace, description: Description) -> list[JobFolder]:
+    jobs: list[JobFolder] = []
+    for cell in wanted.cells:
+        jobs += job_requests.submit(
+            workspace,
+            cell.config,
+            seeds=_due(wanted, cell, workspace, description) if wanted.stale else cell.seeds(wanted.seeds),
+            description=description,
+            notebook=wanted.path.name,
+            cell=cell.name,
+            recorded=claim_locks.tags(wanted.notebook, cell.name, description),
+        )
+    return jobs
+
+
+def _due(wanted: NotebookSelection, cell: ExperimentCell, workspace: Workspace, description: Description) -> list[int]:
+    reader, asked = RunReader(workspace.tracking_uri()), cell.seeds(wanted.seeds)
+    by_seed = results(reader, wanted.path.name, cell, description, asked, wanted.notebook)
+    return [result.seed for result in by_seed if result.due]
+
+
+def _metric(wanted: NotebookSelection, job: JobFolder, description: Description) -> str:
+    """The one to show while it runs: of the first comparison that names its cell, else the model's main one."""
+    cell = job.request().cell
+    compared = [
+        comparison.metric
+        for comparison in wanted.notebook.comparisons()
+        if cell in comparison.runs and comparison.metric
+    ]
+    experiment = wanted.notebook.experiment(cell or "")
+    model = named(experiment.config.get("model") if experiment else None).info("models", description)
+    return next(iter([*compared, *(model.metrics if model else [])]), names.VAL_LOSS)
+
+
+def _watch(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> bool:
+    """Until all have ended; False when nothing has moved for too long. A supervisor that died is replaced."""
+    reasons: Mapping[str, str] = {}
+    asked = -REASONS_EVERY_S
+    seen: object = None
+    moved = time.monotonic()
+    keeper = SupervisorKeeper(workspace)
+    while True:
+        states: dict[str, State] = {job.id: job.state() for job in jobs}
+        now = time.monotonic()
+        if now - asked >= REASONS_EVERY_S:
+            asked = now
+            reasons = waiting_reasons(workspace) if "waiting" in states.values() else {}
+        board.draw(states, reasons)
+        if all(state in ENDED for state in states.values()):
+            return True
+        keeper.has_changed()
+        if news := keeper.news():
+            board.print_line(f"scalebook: {news}")
+        signs = (states, [progress.time for job in jobs if (progress := job.progress())])
+        if signs != seen:
+            seen, moved = signs, now
+        if now - moved > SILENCE_S:
+            return False
+        time.sleep(LOOK_EVERY_S)
+
+
+def wait_for_record(workspace: Workspace, run_ids: Sequence[str], deadline_s: float = RECORD_DEADLINE_S) -> int:
+    """How many of these ended runs MLflow still believes to be running, when the others are told or the time is up."""
+    reader, deadline = RunReader(workspace.tracking_uri()), time.monotonic() + deadline_s
+    going = list(run_ids)
+    while going := [run_id for run_id in going if _is_going(reader, run_id)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(LOOK_EVERY_S)
+    return len(going)
+
+
+def _is_going(reader: RunReader, run_id: str) -> bool:
+    try:
+        return reader.run(run_id).ended is None
+    except KeyError:  # the store has none such: nobody will end it
+        return False
+
+
+def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> int:
+    going = [job for job in jobs if job.state() not in ENDED]
+    board.print_line(f"\nInterrupted: stopping {_runs(len(going))} (press again to leave that to the supervisor).")
+    for job in going:
+        job_requests.stop(job)
+    if silent := silence(workspace):
+        board.print_line(f"scalebook: {silent}")
+    deadline = time.monotonic() + STOP_DEADLINE_S
+    try:
+        while time.monotonic() < deadline and any(job.state() not in ENDED for job in going):
+            time.sleep(LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        board.print_line("The supervisor stops the rest.")
+        return INTERRUPTED
+    ended = sum(job.state() in ENDED for job in going)
+    late = "" if ended == len(going) else f" {_runs(len(going) - ended)} did not end within {STOP_DEADLINE_S:g} s."
+    board.print_line(f"Stopped {_runs(ended)}.{late}")
+    return INTERRUPTED
+
+
+def _runs(number: int) -> str:
+    return f"{number} run" if number == 1 else f"{number} runs"
+
+
+def _explained(job: JobFolder, state: State) -> str:
+    """Which run, how it ended, why, what to do, where to read on."""
+    result, title = job.result(), job.request().title
+    if result is None:
+        failure, cause, advice = FailureClass.KILLED, "its process has died", ADVICE[FailureClass.KILLED]
+        words = f"{failure}: {cause}. {advice}" if state == "failed" else "It is still active."
+    elif result.failure:
+        words = f"{result.failure}: {result.cause.rstrip('.')}. {result.advice}"
+    else:
+        words = result.cause or "It was stopped."
+    return f"{title} {state}. {words} Log: `scalebook jobs log {job.id[:8]}`."
+
+
+def _compare(wanted: NotebookSelection, workspace: Workspace, description: Description, out: TextIO) -> None:
+    """Every comparison of the notebook that has something to do with what was run."""
+    reader = RunReader(workspace.tracking_uri())
+    ran = {cell.name for cell in wanted.cells}
+    for cell in wanted.notebook.comparisons():
+        if ran & set(cell.runs):
+            comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
+            out.write(f"\n{table(comparison)}\n")
+    say_claims(wanted.path, wanted.notebook, description, ran, out)
+
+
+def say_claims(path: Path, nb: Notebook, description: Description, ran: Container[str], out: TextIO) -> None:
+    """The verdict on every claim that speaks of a cell that has run: an experiment, or the search whose parts it names.
+
+    Whatever is behind them is the runs as recorded, of the seeds that the cells say.
+    """
+    workspace = Workspace(path.resolve().parent)
+    witness = EvidenceReader(workspace, RunReader(workspace.tracking_uri()), path.name, nb, description)
+    concerned = {
+        cell.name
+        for cell in nb.claims()
+        if any(name in ran for name in [*cell.searches, *(side for side in cell.sides if isinstance(side, str))])
+    }
+    judged = judge_all(witness) if concerned else {}
+    for name, judgement in judged.items():
+        if name in concerned:
+            out.write(f"\n{text(judgement)}\n")
+    write_tables(path, description, out)
+    out.flush()
+
+
+def write_tables(path: Path, description: Description, out: TextIO) -> None:
+    """Write the results that the notebook, as it is in the file now, has places for, by the runs of its workspace."""
+    stored, workspace = store.read(path), Workspace(path.resolve().parent)
+    witness = EvidenceReader(workspace, RunReader(workspace.tracking_uri()), path.name, stored.notebook, description)
+    filled = written_tables.fill(stored.notebook, written_tables.tables(witness))
+    if filled == stored.notebook:
+        return
+    try:
+        store.save(stored, filled)
+    except store.EditedMeanwhile:
+        out.write(f"{path} was edited meanwhile: write its results by `{written_tables.COMMAND} {path}`.\n")
+        return
+    out.write(f"Wrote results into {path}.\n")

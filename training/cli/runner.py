@@ -1,0 +1,316 @@
+"""The body of a job's process: run the folder's config, and say in every case how it ended."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.failures import FailureClass, classify
+from scalebook.training.base.files import records, yaml
+from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.memory_limit import memory_limit
+from scalebook.training.base.modules import import_modules
+from scalebook.training.base.own_code import blamed
+from scalebook.training.base.own_modules import used
+from scalebook.training.base.tee import copied_to
+from scalebook.training.base.trust import trusted
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
+from scalebook.training.experiments.confinement import confine
+from scalebook.training.experiments.num_nodes import on_gpus, over
+from scalebook.training.jobs.devices import machine_words, this_machine
+from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequest, JobStart, Result
+from scalebook.training.jobs.job_nodes import parts_of
+from scalebook.training.jobs.local.local_executor import LocalHandle
+from scalebook.training.jobs.usage import SystemMetrics
+from scalebook.training.tracking import names
+from scalebook.training.tracking.metric_writer import client_after_fork, make_store
+from scalebook.training.tracking.schema import require_known
+from scalebook.training.tracking.spool import SPOOL
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from scalebook.training.tracking.spool import Spool
+
+PARTS: Final = "parts"
+"""Folder within the hidden one, of runs that other machines record."""
+EXIT_FAILED: Final = 1
+EXIT_CONFIGURATION: Final = 2
+TERMINATED: Final = 128 + signal.SIGTERM
+WRITE_S: Final = 5.0
+POINTS_A_CALL: Final = 1000
+
+
+def run_job(folder: Path) -> int:
+    """Run the job in `folder`; 0 finished or stopped on request, 1 failed, 2 for a config that cannot be.
+
+    Runs in a process of its own, or in the foreground for `scalebook fit` (then what it prints is copied to the log).
+    Whatever happens, MLflow is told and `result.json` is written, in this order; output goes where it goes already.
+    Must be called in the main thread, in a process that has not used CUDA.
+    """
+    job = JobFolder(folder)
+    inline = _inline(job)
+    with copied_to(job.log) if inline else _as_it_is():
+        if inline:
+            print(f"scalebook: run {job.id}", flush=True)
+        result, code = _outcome(job)
+        recorded = _tell_mlflow(job, result)
+        if not _write(job, result, recorded):
+            return EXIT_NO_ROOM
+        if result.status == "failed":
+            print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
+        else:
+            print(f"scalebook: {result.status}", flush=True)
+    return code
+
+
+def prepare(folder: Path | None) -> None:
+    """Once, in a process that jobs are forked from, what each of them would do anew: 0.1 s and more of a trial.
+
+    Touches nothing of the user's, computes nothing, starts no thread and leaves no connection. `folder`: of a job that
+    such a fork runs, None where its records are on another machine.
+    """
+    TrainingCLI.prepare()
+    if folder is not None:
+        make_store(JobFolder(folder).request().tracking_uri)
+
+
+def take_part(workspace: Workspace, config: Mapping[str, Any], workers: int) -> int:
+    """Train this machine's share of a run that another one records; the exit codes are those of `run_job`.
+
+    What a run writes about itself goes into a folder of its own, which is removed again.
+    """
+    folder = workspace.hidden / PARTS / uuid.uuid4().hex
+    folder.mkdir(parents=True, mode=0o700)
+    job = JobFolder(folder)
+    try:
+        records.put(job.config, yaml.dump(dict(config)).encode())
+        job.write(JobRequest(folder.name, time.time(), "", "", config["seed_everything"], workers))
+        job.write(JobStart(LocalHandle.of_this_process(leads_session=False), time.time(), inline=True))
+        result, code = _outcome(job)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if result.status == "failed":
+        print(f"scalebook: failed ({result.failure}): {result.cause}\n{result.advice}", file=sys.stderr, flush=True)
+    else:
+        print(f"scalebook: {result.status}", flush=True)
+    return code
+
+
+def _outcome(job: JobFolder) -> tuple[Result, int]:
+    try:
+        with _sigterm_asks_to_stop(job):
+            _train(job)
+    except BaseException as error:  # noqa: BLE001 - the end of the job, whatever it is, is recorded
+        return _explained(job, error)
+    if job.cut.exists():  # a stop that came after the last sample has changed nothing
+        return Result("stopped", time.time(), cause=job.why_stopped()), 0
+    return Result("finished", time.time()), 0
+
+
+def _explained(job: JobFolder, error: BaseException) -> tuple[Result, int]:
+    failure = classify(error)
+    interrupted = isinstance(error, KeyboardInterrupt | SIGTERMException) or (
+        isinstance(error, SystemExit) and error.code == TERMINATED
+    )
+    interrupted = interrupted or (job.stop_file.exists() and isinstance(error, SystemExit))
+    if interrupted and failure.failure_class is not FailureClass.DISK_FULL:
+        return Result("stopped", time.time(), cause=job.why_stopped()), 0
+    traceback.print_exception(error)
+    failure = blamed(failure, error, Workspace(job.path.parent.parent.parent), _readable(job))
+    code = EXIT_CONFIGURATION if failure.failure_class is FailureClass.CONFIGURATION else EXIT_FAILED
+    cause, advice, worker, frame = failure.cause, failure.advice, failure.worker, failure.frame
+    return Result("failed", time.time(), failure.failure_class.value, cause, advice, worker, frame), code
+
+
+def _readable(job: JobFolder) -> dict[str, Any]:
+    """The config; nothing where that is what failed."""
+    try:
+        return job.content()
+    except BrokenRecord:
+        return {}
+
+
+def _train(job: JobFolder) -> None:
+    quieten()
+    if SPOOL not in os.environ:
+        require_known(job.request().tracking_uri)
+    workspace = Workspace(job.path.parent.parent.parent)
+    _, problems = import_modules(workspace)
+    for problem in problems:
+        print(f"scalebook: warning: {problem}", file=sys.stderr)
+    config = _on_lent(job, over(job.content(), _machines(job)))
+    if not trusted(workspace):
+        confine(config, workspace.root, typed=_inline(job))
+    os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
+    modules = _kept_modules(job, workspace, config)
+    with memory_limit(_memory_mb(job)):
+        TrainingCLI("fit", config, job, modules=modules)
+
+
+def _kept_modules(job: JobFolder, workspace: Workspace, config: Mapping[str, Any]) -> str:
+    """Copy the person's own modules, as they are imported now, into the job's folder; the record of them."""
+    modules = used(workspace, config)
+    for file in modules.files:
+        copy = job.path / names.MODULES / file.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.content)
+    if modules.left_out:
+        print(f"scalebook: warning: {modules.left_out} files of own modules are too many or too large to be kept")
+    return modules.record()
+
+
+def _machines(job: JobFolder) -> int:
+    """On which the queue has it run, more than its config says where it was spread; 0 where that says it."""
+    request = job.request()
+    if request.part or request.nodes > 1:
+        return request.nodes
+    others = len(parts_of(job, job.started()))
+    return 1 + others if others else 0
+
+
+def _on_lent(job: JobFolder, config: dict[str, Any]) -> dict[str, Any]:
+    """With as many devices as GPUs were lent, where workers share them. Untouched where it says so: over machines all
+    must have the same config."""
+    request, started = job.request(), job.started()
+    gpus = min(request.gpus, len(started.gpus)) if started is not None else 0
+    fewer = gpus not in (0, config.get("trainer", {}).get("devices", 1))
+    return on_gpus(config, gpus) if fewer and request.strategy == "AsyncPS" else config
+
+
+def _inline(job: JobFolder) -> bool:
+    """Whether `scalebook fit` runs it in the foreground."""
+    started = job.started()
+    return started is not None and started.inline
+
+
+def _memory_mb(job: JobFolder) -> int | None:
+    """The ceiling for each process of a trial; on a GPU the GPU's own memory is the wall."""
+    request = job.request()
+    return request.trial.memory_mb if request.trial is not None and request.accelerator == "cpu" else None
+
+
+def _write(job: JobFolder, result: Result, recorded: bool) -> bool:
+    """The result, and the mark `unrecorded` where MLflow was not told; tried again for WRITE_S while a disk is full.
+
+    False where that was of no use: the supervisor then says what it can say, as soon as there is room.
+    """
+    deadline = time.monotonic() + WRITE_S
+    while True:
+        try:
+            if not recorded:
+                job.unrecorded.touch()
+            job.write(result)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            if time.monotonic() > deadline:
+                traceback.print_exc()
+                return False
+            time.sleep(0.2)
+        else:
+            return True
+
+
+def _tell_mlflow(job: JobFolder, result: Result) -> bool:
+    """Artifacts, tags and status; False where that fails, which leaves the rest to the supervisor."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        if job.request().part:
+            return True  # the first machine's says it
+        from mlflow.entities import RunTag
+
+        client = client_after_fork(job.request().tracking_uri)
+        leave(client, job)
+        tags = {
+            names.TAG_STATUS: result.status,
+            names.TAG_FAILURE: result.failure,
+            names.TAG_CAUSE: result.cause,
+            names.TAG_ADVICE: result.advice,
+            names.TAG_DEVICES: _devices(job),
+            names.TAG_MACHINE: _machine(),
+        }
+        known = [RunTag(name, value) for name, value in tags.items() if value]
+        client.log_batch(job.id, tags=known, synchronous=True)  # together: a disk is waited for at each call
+        client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
+    except ConfigError as error:  # the store's database is of another version
+        print(f"scalebook: {error}", file=sys.stderr)
+        return False
+    except Exception:  # noqa: BLE001 - any failure of the store must not hide how the run ended
+        traceback.print_exc()
+        return False
+    return True
+
+
+def _devices(job: JobFolder) -> str:
+    """What the run was lent, "" in the foreground, where it may use all."""
+    started = job.started()
+    if started is None or started.inline:
+        return ""
+    return "; ".join(
+        f"{f'{lent.machine}: ' if lent.machine else ''}{', '.join([*lent.gpus, *(f'core {n}' for n in lent.cores)])}"
+        for lent in started.lent
+    )
+
+
+def _machine() -> str:
+    """All cores of where it ran, and the GPUs that it could see.
+
+    "" where their driver does not answer any more, which is printed.
+    """
+    try:
+        return machine_words(os.cpu_count() or 1, this_machine().gpus)
+    except Exception:  # noqa: BLE001 - a lost GPU, maybe why the run failed: that is still to be told
+        traceback.print_exc()
+        return ""
+
+
+@contextmanager
+def _sigterm_asks_to_stop(job: JobFolder) -> Iterator[None]:
+    """Before training begins; then the StopFile callback, in worker 0, takes over."""
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        job.stop_file.touch()
+        raise SystemExit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    yield
+
+
+def leave(client: "MlflowClient | Spool", job: JobFolder) -> None:
+    """What of a job's folder MLflow gets when the job ends: log, figures of single workers, use of the machine; in the
+    order in which they matter. What MLflow raises goes to the caller."""
+    from mlflow.entities import Metric
+
+    for file in (job.log, job.path / names.WORKERS_JSONL):
+        if file.exists():
+            client.log_artifact(job.id, str(file))
+    points = [
+        Metric(name, value, at, step)
+        for metrics, step, at in SystemMetrics(job).news()
+        for name, value in metrics.items()
+    ]
+    for first in range(0, len(points), POINTS_A_CALL):
+        client.log_batch(job.id, metrics=points[first : first + POINTS_A_CALL], synchronous=True)

@@ -1,0 +1,340 @@
+"""`scalebook search`: run a search headless, go on with one, look at it; and two tests that need no study."""
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from scalebook.training.base.durations import roughly
+from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
+from scalebook.training.base.files.terminal import aligned, over
+from scalebook.training.base.trust import HELP, OPTION, settle
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cli.notebook_run import say_claims
+from scalebook.training.cli.run_lines import bar
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.classes import suggestion
+from scalebook.training.experiments.command_line import read
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.cost import trials_wanted
+from scalebook.training.experiments.search.definition import SearchSpec, search_problems
+from scalebook.training.experiments.search.point import summary
+from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
+from scalebook.training.notebook import store
+from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.comparison_table import WIDTH
+from scalebook.training.search import search_requests
+from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchProgress, all_searches, broken_searches
+from scalebook.training.search.study.study_reader import read as read_trials
+from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best, pareto
+
+TESTS: Final = {
+    "rates": "scalebook.training.planner.tuning.rates",
+    "largest-batch": "scalebook.training.planner.tuning.largest_batch",
+}
+"""Tests with commands of their own."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 the search finished, 1 it failed, 2 mistakes, 130 interrupted."""
+    if argv and argv[0] in TESTS:
+        code: int = importlib.import_module(TESTS[argv[0]]).main(argv[1:])
+        return code
+    options = _parser().parse_args(argv)
+    action: Callable[[Any], int] = options.action
+    file = getattr(options, "file", None)
+    settle(
+        Workspace(file.resolve().parent) if file else Workspace.find(), options.trust, runs=action in (_run, _resume)
+    )
+    return action(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scalebook search", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="run|check|list|show|resume|stop|rates|largest-batch")
+    for name, help_, action in (
+        ("run", "run a search cell of a notebook, or a search file; an interrupted one continues", _run),
+        ("check", "report mistakes and what it would start; run nothing", _check),
+    ):
+        subparser = commands.add_parser(name, help=help_)
+        subparser.add_argument(
+            "file", nargs="?", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace"
+        )
+        subparser.add_argument("--cell", metavar="NAME", help="the search's cell; optional if there is only one")
+        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="a search in its own file")
+        subparser.add_argument("--trials", type=int, metavar="N", help="instead of the cell's")
+        subparser.set_defaults(action=action)
+    commands.add_parser("list", help="list the searches of this workspace").set_defaults(action=_list)
+    for name, help_, action in (
+        ("show", "show its best trials and its failures", _show),
+        ("resume", "continue an ended search", _resume),
+        ("stop", "stop it; running trials run again when it is resumed", _stop),
+    ):
+        subparser = commands.add_parser(name, help=help_)
+        subparser.add_argument("id", metavar="ID", help="a search's name, or the first characters of its id")
+        if name == "resume":
+            subparser.add_argument("--trials", type=int, metavar="N", help="new total number of trials")
+        subparser.set_defaults(action=action)
+    for subparser in list(commands.choices.values()):
+        subparser.add_argument(OPTION, action="store_true", help=HELP)
+    commands.add_parser("rates", help="learning-rate range test of a config")
+    commands.add_parser("largest-batch", help="the largest batch that fits into memory")
+    return parser
+
+
+def _run(options: Any) -> int:
+    workspace, name, body, base, description = _wanted(options)
+    notebook = options.file.name if options.file else None
+    recorded = claim_locks.tags(store.read(options.file).notebook, name, description) if notebook else {}
+    folder = search_requests.start(
+        workspace,
+        body,
+        base,
+        name=name,
+        notebook=notebook,
+        cell=name if notebook else None,
+        description=description,
+        recorded=recorded,
+    )
+    code = _follow(folder, description)
+    if options.file is not None:
+        say_claims(options.file, store.read(options.file).notebook, description, {name}, sys.stdout)
+    return code
+
+
+def _follow(folder: SearchFolder, description: Description) -> int:
+    with sigterm_interrupts():
+        return follow(folder, folder.spec(description), sys.stdout)
+
+
+def _check(options: Any) -> int:
+    from scalebook.training.experiments.search.cost import cost
+    from scalebook.training.experiments.search.definition import read_search
+    from scalebook.training.jobs.devices import this_machine
+
+    _, name, body, base, description = _wanted(options)
+    spec = read_search(body, base, description)
+    machine = this_machine()
+    for problem in search_requests.lacking_gpus(spec, description, [machine]):
+        raise ConfigError(problem.key, problem.message, problem.remedy)
+    expected = cost(spec, description, len(machine.cores), None, len(machine.gpus))
+    print(f"{name}: nothing wrong; starts {expected.runs} runs, {expected.side_by_side} side by side")
+    return 0
+
+
+def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Mapping[str, Any] | None, Description]:
+    """Workspace, name, body and base of the search that the command line names; ConfigError, all problems printed."""
+    if (options.file is None) == (options.config is None):
+        raise ConfigError("search", "needs a search", "Write FILE.md --cell NAME, or -c SEARCH.yaml.")
+    if options.config is not None:
+        workspace = Workspace.find()
+        name, body, base = options.config.stem, read(options.config), None
+        if isinstance(body.get("config"), str):
+            body = {**body, "config": read(options.config.parent / body["config"])}
+    else:
+        workspace = Workspace(options.file.resolve().parent)
+        name, body, base = _cell(options)
+    if options.trials is not None:
+        body = {**body, "trials": options.trials}
+    description = describe(workspace)
+    problems = search_problems(body, base, description)
+    for problem in problems:
+        if problem.severity == "warning":
+            print(f"scalebook: warning: {problem}", file=sys.stderr)
+    wrong = [problem for problem in problems if problem.severity == "error"]
+    for problem in wrong[1:]:
+        print(f"scalebook: error: {problem}", file=sys.stderr)
+    if wrong:
+        raise ConfigError(wrong[0].key, wrong[0].message, wrong[0].remedy)
+    return workspace, name, body, base, description
+
+
+def _cell(options: Any) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
+    notebook = store.read(options.file).notebook
+    known = [search.name for search in notebook.searches()]
+    if options.cell is None and len(known) != 1:
+        remedy = f"Write --cell NAME, one of {', '.join(known)}." if known else "Write a cell ```yaml search=NAME."
+        raise ConfigError("--cell", f"is missing; the notebook has {len(known)} searches", remedy)
+    cell = notebook.search(options.cell or known[0])
+    if cell is None:
+        raise ConfigError("--cell", f"{options.cell} is not a search of this notebook", suggestion(options.cell, known))
+    experiment = notebook.experiment(str(cell.body.get("experiment", "")))
+    return cell.name, dict(cell.body), experiment.config if experiment else None
+
+
+def _list(options: Any) -> int:
+    workspace = Workspace.find()
+    searches, broken = all_searches(workspace), broken_searches(workspace)
+    if not searches and not broken:
+        print(f"No searches in {workspace.root}. `scalebook search run` or the page Search makes one.")
+        return 0
+    rows = [("ID", "STATE", "TRIALS", "BEST", "LEFT", "SEARCH")]
+    for search in reversed(searches):
+        progress, asked = search.progress(), search.request()
+        best = f"{progress.best:.4g}" if progress and progress.best is not None else ""
+        left = roughly(progress.left_s) if progress and progress.left_s and search.state() == "running" else ""
+        done = f"{progress.done}/{progress.trials}" if progress else ""
+        where = f"{asked.name} ({asked.notebook})" if asked.notebook else asked.name
+        rows.append((search.id[:8], search.standing(), done, best, left, one_line(where, LONGEST_KEY)))
+    for line in aligned(rows):
+        print(line[:WIDTH])
+    for error in broken:
+        print(f"broken: {error}")
+    return 0
+
+
+def _show(options: Any) -> int:
+    folder = search_requests.find(Workspace.find(), options.id)
+    print(results(folder, folder.spec(describe(folder.workspace))))
+    return 0
+
+
+def _resume(options: Any) -> int:
+    folder = search_requests.find(Workspace.find(), options.id)
+    description = describe(folder.workspace)
+    return _follow(search_requests.resume(folder, description, options.trials), description)
+
+
+def _stop(options: Any) -> int:
+    folder = search_requests.find(Workspace.find(), options.id)
+    search_requests.stop(folder)
+    print(f"scalebook: stopping {folder.request().name}")
+    if silent := silence(folder.workspace):
+        print(f"scalebook: warning: {silent}", file=sys.stderr)
+    return 0
+
+
+LOOK_EVERY_S: Final = 0.25
+PLAIN_EVERY_S: Final = 10.0
+STOP_DEADLINE_S: Final = 90.0
+SILENCE_S: Final = 1800.0
+"""No sign of the driver for so long: given up."""
+SHOWN: Final = 10
+"""Trials in the table."""
+INTERRUPTED: Final = 130
+
+
+def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
+    """Watch until it has ended; 0 finished, 1 not, 130 when interrupted, which stops the search."""
+    name = folder.request().name
+    say(out, f"scalebook: search {folder.id[:8]}, {name}: {trials_wanted(spec)} trials over {_space(spec)}")
+    try:
+        moved = _watch(folder, out)
+    except KeyboardInterrupt:
+        return _interrupted(folder, out)
+    say(out, f"\n{results(folder, spec)}")
+    result = folder.result()
+    if not moved or result is None:
+        say(out, f"Nothing happened for {roughly(SILENCE_S)}; `scalebook search list` shows its state.")
+        return 1
+    say(out, f"{name} {result.status}: {result.cause}{f'. {result.advice}' if result.advice else ''}")
+    return 0 if result.status == "finished" else 1
+
+
+def _watch(folder: SearchFolder, out: TextIO) -> bool:
+    """False when nothing has moved for too long. A supervisor that died is replaced, and replaces the driver."""
+    live = out.isatty()
+    said, seen, moved = 0.0, 0.0, time.monotonic()
+    keeper = SupervisorKeeper(folder.workspace)
+    while folder.state() not in ENDED:
+        now = time.monotonic()
+        keeper.has_changed()
+        if news := keeper.news():
+            say(out, ("\n" if live else "") + f"scalebook: {news}")
+        progress = folder.progress()
+        if progress is not None and progress.time != seen:
+            seen, moved = progress.time, now
+            if live:
+                over(out, line(progress))
+            elif now - said > PLAIN_EVERY_S:
+                said = now
+                say(out, line(progress))
+        if now - moved > SILENCE_S:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    return True
+
+
+def line(progress: SearchProgress) -> str:
+    """`████------  42 of 100 trials  best 0.123 (trial 17)  2 run  3 min left  memory ends at 512 ...`"""
+    words = [bar(progress.done / max(1, progress.trials), "utf8"), f"{progress.done} of {progress.trials} trials"]
+    if progress.best is not None:
+        words.append(f"best {progress.best:.4g} (trial {progress.best_trial})")
+    words.append(f"{progress.running} running")
+    if progress.left_s is not None:
+        words.append(f"{roughly(progress.left_s)} left")
+    return "  ".join([*words, progress.note] if progress.note else words)
+
+
+def _interrupted(folder: SearchFolder, out: TextIO) -> int:
+    say(out, "\nInterrupted: stopping the search (press again to leave that to its driver).")
+    search_requests.stop(folder)
+    if silent := silence(folder.workspace):
+        say(out, f"scalebook: {silent}")
+    deadline = time.monotonic() + STOP_DEADLINE_S
+    try:
+        while time.monotonic() < deadline and folder.state() not in ENDED:
+            time.sleep(LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        say(out, "The driver stops the rest.")
+        return INTERRUPTED
+    again = f"`scalebook search resume {folder.id[:8]}` continues it."
+    say(out, f"{'Stopped' if folder.state() in ENDED else 'It is still stopping'}. {again}")
+    return INTERRUPTED
+
+
+def results(folder: SearchFolder, spec: SearchSpec) -> str:
+    """How many trials ended how, and the best of them as a table."""
+    folder.require_trust(reading=True)
+    asked = folder.request()
+    records = read_trials(asked.storage, asked.study, spec)
+    if folder.state() in ENDED:
+        records = at_rest(records)
+    counts = [(state, sum(1 for record in records if record.state == state)) for state in STATES]
+    ended_how = ", ".join(f"{number} {state}" for state, number in counts if number)
+    return "\n".join([f"{asked.name}: {ended_how or 'no trial yet'}", *_table(records, spec), *_failures(records)])
+
+
+def _table(records: Sequence[TrialRecord], spec: SearchSpec) -> list[str]:
+    finished = [record for record in records if record.state == "finished"]
+    if not finished:
+        return []
+    if len(spec.objectives) > 1:
+        shown, title = pareto(records, spec)[:SHOWN], "the Pareto front"
+    else:
+        sign = 1 if spec.objectives[0].lower else -1
+        shown, title = sorted(finished, key=lambda record: sign * record.values[0])[:SHOWN], "the best"
+    head = ("trial", *(objective.name for objective in spec.objectives), "seconds", "point")
+    rows = [head, *(_row(record, spec) for record in shown)]
+    lines = aligned(rows, range(len(head) - 1))
+    winner = best(records, spec)
+    return ["", f"{title} of {len(finished)}:", *lines, ""] if winner else lines
+
+
+def _row(record: TrialRecord, spec: SearchSpec) -> tuple[str, ...]:
+    spread = f" ± {record.spread:.2g}" if record.spread is not None else ""
+    values = [f"{value:.4g}" for value in record.values]
+    seconds = f"{record.seconds:.1f}" if record.seconds is not None else ""
+    return (str(record.number), f"{values[0]}{spread}", *values[1:], seconds, summary(spec, record.point))
+
+
+def _failures(records: Sequence[TrialRecord]) -> list[str]:
+    """One line for each kind of failure, with an example."""
+    kinds: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        if record.state in ("infeasible", "failed"):
+            kinds.setdefault(record.failure or record.state, []).append(record)
+    return [f"{len(failed)} {kind}, e.g. trial {failed[0].number}: {failed[0].cause}" for kind, failed in kinds.items()]
+
+
+def _space(spec: SearchSpec) -> str:
+    return " x ".join(dimension.name for dimension in spec.space)
+
+
+def say(out: TextIO, text: str) -> None:
+    out.write(f"{text}\n")
+    out.flush()

@@ -1,0 +1,337 @@
+"""`python -m scalebook.training.cluster.cluster_daemon PARTS`: who reaches the machines, for one workspace.
+
+One process per workspace, and the only one here that imports Ray. It sees which machines there are, has an agent on
+each, and passes on and brings what `desk` and `link` say. It stays while somebody wants it or a job runs elsewhere, and
+ends the agents when it leaves; killed, it is replaced by the next, which goes on where it was.
+"""
+
+import argparse
+import hashlib
+import os
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import locks
+from scalebook.training.base.files.lossy_output import forgive
+from scalebook.training.base.workspace import OWNER_ONLY, Workspace
+from scalebook.training.cluster.agent import Agent
+from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, state_of
+from scalebook.training.cluster.mlflow_relay import MlflowRelay
+from scalebook.training.cluster.node_connection import (
+    CALL_S,
+    LISTEN_S,
+    SILENT_S,
+    TURN_S,
+    AgentLink,
+    comes_to_nothing,
+    give_up,
+)
+from scalebook.training.cluster.outgoing_files import package_hash
+from scalebook.training.cluster.ray_daemons import connected
+from scalebook.training.cluster.rendezvous import Gathering, Rendezvous
+from scalebook.training.jobs.begin_request import PARTS
+from scalebook.training.jobs.devices import NodeDevices
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.process import ProcessId
+
+LOOK_S: Final = 1.0
+"""Between two looks at which machines there are."""
+NO_ANSWER: Final = "does not answer"
+RETRY_S: Final = 5.0
+LOST_S: Final = 120.0
+"""Without a machine that knows a job, before it is given up. Ray ends all on a machine without a head after 60 s."""
+LEAVE_S: Final = 30.0
+
+
+class NodeWorker:
+    """One machine, in a thread of its own: its agent is made, asked until it is ready, and then kept company."""
+
+    def __init__(self, courier: "ClusterDaemon", node: dict[str, Any], name: str) -> None:
+        self.courier, self.node_id, self.name = courier, str(node["NodeID"]), name
+        self.address = str(node["NodeManagerAddress"])
+        self.cores = int(node["Resources"].get("CPU", 0)) or None
+        self.words = "is being asked"
+        self.machine: NodeDevices | None = None
+        self.link: AgentLink | None = None
+        self.over = False
+        self.leaving = False
+        self._actor: Any = None
+        self._asked: Any = None
+        self._looked = -LOOK_S
+        self._asked_at = 0.0
+        self.thread = threading.Thread(target=self._run, name=f"machine {name}", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        exceptions = self.courier.ray.exceptions
+        while not self.over:
+            try:
+                self._turn()
+            except exceptions.ActorUnavailableError:
+                self._away(NO_ANSWER)
+            except exceptions.GetTimeoutError:
+                self._away(NO_ANSWER)
+            except exceptions.RayActorError as error:
+                self._lost(str(error))
+            except OSError as error:
+                self._away(str(error))
+            except Exception as error:  # noqa: BLE001 - one machine must not keep the courier from the others
+                traceback.print_exc()
+                self._away(f"{type(error).__name__}: {str(error)[:200]}")
+
+    def _away(self, words: str) -> None:
+        self.words, self._asked = words, None
+        if self.link is not None and words == NO_ANSWER:
+            self.link.give_back()
+        time.sleep(LOOK_S)
+
+    def _lost(self, words: str) -> None:
+        print(f"scalebook: {self.name} is lost: {words}", flush=True)
+        self.words, self.over = "is lost", True
+        if self.link is not None:
+            self.link.lost(f"lost with {self.name}")
+
+    def _turn(self) -> None:
+        if self._actor is None:
+            self._actor = self.courier.agent(self.node_id, self.name, self.cores)
+        if self.link is None or self.machine is None:
+            self._meet()
+            return
+        link, ray = self.link, self.courier.ray
+        for order in self.courier.desk.ordered():
+            if order.machine == self.name:
+                link.send(order)
+        link.pass_on()
+        if self._asked is None:
+            self._asked_at = time.monotonic()
+            self._asked = self._actor.news.remote(*link.question(), 0.0 if self.leaving else LISTEN_S)
+        ready, _ = ray.wait([self._asked], timeout=TURN_S)
+        if ready:
+            asked, self._asked = self._asked, None
+            link.receive_answer(*ray.get(asked))
+            self.words = ""
+        elif time.monotonic() - self._asked_at > SILENT_S:
+            self.words = NO_ANSWER
+            link.give_back()
+        link.finish_all_ended()
+        self._look_for_data(self.machine)
+        if self.leaving and link.clear_ended():
+            self.over = True
+
+    def _look_for_data(self, machine: NodeDevices) -> None:
+        """Which of the data that jobs name and that do not travel are there."""
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        needed = self.courier.desk.needed()
+        self.machine = replace(machine, has=self.call("has", needed) if needed else [])
+
+    def _meet(self) -> None:
+        told = self.call("hello")
+        if told["package"] != package_hash():
+            self.words = "has another version of Scalebook"
+            time.sleep(RETRY_S)
+        elif told["state"] != "ready":
+            self.words = told["problem"] or "loads what runs need (about 6 s, once)"
+            time.sleep(0.1)
+        self.link = self.link or AgentLink(
+            self.courier.desk, self.name, told["incarnation"], self.call, self.courier.recording,
+            self.courier.gathering,
+        )  # fmt: skip
+        if told["package"] == package_hash() and told["state"] == "ready":
+            self.machine, self.words = told["machine"], ""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        within_s = CALL_S if method == "put" else SILENT_S
+        return self.courier.ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
+
+    def stop_agent(self) -> None:
+        """Its agent, when no job is left."""
+        if self._actor is not None and self.words != "is lost":
+            try:
+                self.call("close")
+                self.courier.ray.kill(self._actor)
+            except Exception as error:  # noqa: BLE001 - it is gone, or goes with its machine
+                print(f"scalebook: the agent on {self.name}: {error}", flush=True)
+
+
+class ClusterDaemon:
+    """All machines of one workspace."""
+
+    def __init__(self, workspace: Workspace, runner: str | None, preload: Sequence[str] | None) -> None:
+        self.workspace, self.runner, self.preload = workspace, runner, preload
+        self.desk = ClusterSpool(workspace).create()
+        self.recording, self.gathering = MlflowRelay(), Gathering(self.rendezvous_of)
+        self.ray: Any = None
+        self.places: dict[str, NodeWorker] = {}
+        self._me = ProcessId.of()
+        self._said: KnownNodes | None = None
+        self._orphans: dict[str, float] = {}
+        self._looked = 0.0
+
+    def serve(self) -> None:
+        """Until nobody wants it, and no job runs elsewhere."""
+        problem = ""
+        while self.ray is None:
+            try:
+                self.ray = connected(self.workspace)
+            except Exception as error:  # noqa: BLE001 - whatever Ray says, it is told, and tried again
+                problem = str(error.problem) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+                print(f"scalebook: {problem}", flush=True)
+                self.note(problem[:300])
+                self._give_up_orphans()
+                time.sleep(RETRY_S)
+            if self.ray is None and not self.desk.wanted():
+                return
+        last = time.monotonic()
+        while True:
+            self._look()
+            self.note("")
+            if self.desk.wanted() or self._any_alive():
+                last = time.monotonic()
+            elif time.monotonic() - last > 1.0:
+                break
+            time.sleep(0.1)
+        self._leave()
+
+    def agent(self, node: str, name: str, cores: int | None) -> Any:
+        """The actor on this machine: found, or made."""
+        key = f"{hashlib.sha256(str(self.workspace.root).encode()).hexdigest()[:16]}-{node[:12]}"
+        near = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+        made = self.ray.remote(Agent).options(
+            name=f"agent-{key}", lifetime="detached", get_if_exists=True, num_cpus=0, max_concurrency=8,
+            max_restarts=0, scheduling_strategy=near,
+        )  # fmt: skip
+        return made.remote(key, name, cores, self.runner, self.preload)
+
+    def rendezvous_of(self, run: str, first: str) -> Rendezvous | None:
+        """Where the machines of a run meet; None while its first machine does not answer. From any thread."""
+        place = next((place for place in list(self.places.values()) if place.name == first and place.link), None)
+        if place is None:
+            return None
+        try:
+            made: Rendezvous = place.call("rendezvous_of", run, place.address)
+        except self.ray.exceptions.RayError as error:
+            print(f"scalebook: {first} cannot be asked where run {run} meets: {error}", flush=True)
+            return None
+        return made
+
+    def note(self, problem: str) -> None:
+        ready = [place.machine for place in self.places.values() if place.machine is not None and not place.words]
+        others = {place.name: place.words for place in self.places.values() if place.words}
+        said = KnownNodes(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
+        if said != self._said:
+            self.desk.note(said)
+            self._said = said
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        nodes = {str(node["NodeID"]): node for node in self.ray.nodes() if node["Alive"]}
+        for node_id, place in list(self.places.items()):
+            if node_id not in nodes and place.link is None:
+                place.over = True  # never met, and gone: an agent there would be waited for in vain
+            if (place.over and node_id not in nodes) or (place.over and not place.leaving):
+                del self.places[node_id]
+        for node_id, node in nodes.items():
+            if node_id not in self.places:
+                self.places[node_id] = NodeWorker(self, node, self._name(node))
+        self._adopt()
+        self._refuse({place.name for node_id, place in self.places.items() if node_id in nodes})
+
+    def _refuse(self, there: set[str]) -> None:
+        """What is ordered of machines that are not `there`, and what is not wanted any more and nobody knows."""
+        orders = self.desk.ordered()
+        for order in orders:
+            if order.machine not in there:
+                print(f"scalebook: {order.job} cannot begin: {order.machine} is not there", flush=True)
+                comes_to_nothing(self.desk, order.job, order.parts)
+        known = {order.job for order in orders}
+        known |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
+        for name, what in self.desk.pending_requests():
+            if what == "withdraw" and name not in known:
+                comes_to_nothing(self.desk, name)
+                self.desk.passed_on(name, what)
+
+    def _name(self, node: dict[str, Any]) -> str:
+        name = str(node.get("NodeName") or node["NodeManagerHostname"])
+        taken = {place.name for place in self.places.values()}
+        return f"{name}-{str(node['NodeID'])[:6]}" if name in taken else name
+
+    def _adopt(self) -> None:
+        """Jobs that an earlier courier knew go to their machine; those of machines that are gone are given up."""
+        links = {place.link.agent: place.link for place in self.places.values() if place.link is not None}
+        mine = {name for link in links.values() for name in link.jobs}
+        for folder, state in self._open():
+            assert state.handle is not None
+            if folder.id in mine:
+                continue
+            if (link := links.get(state.handle.agent)) is not None:
+                link.adopt(folder, state)
+            else:
+                self._orphan(folder, state, all(place.link for place in self.places.values()))
+
+    def _orphan(self, folder: JobFolder, state: RemoteState, sure: bool) -> None:
+        """`sure`: all machines have been asked, and none knows it."""
+        assert state.handle is not None
+        since = self._orphans.setdefault(folder.id, time.monotonic())
+        if time.monotonic() - since > (5 * LOOK_S if sure else LOST_S):
+            print(f"scalebook: job {folder.id} is given up: no agent knows it", flush=True)
+            give_up(folder, state, f"lost with {state.handle.machine}")
+
+    def _give_up_orphans(self) -> None:
+        for folder, state in self._open():
+            self._orphan(folder, state, sure=False)
+
+    def _open(self) -> list[tuple[JobFolder, RemoteState]]:
+        """Jobs elsewhere of which something is left."""
+        found = []
+        hidden = self.workspace.hidden
+        for path in (*hidden.glob("jobs/[!.]*/remote.json"), *hidden.glob(f"{PARTS}/*/remote.json")):
+            state = state_of(path.parent)
+            if state is not None and state.handle is not None and not state.cleared:
+                found.append((JobFolder(path.parent), state))
+        return found
+
+    def _any_alive(self) -> bool:
+        return any(state.alive for _, state in self._open())
+
+    def _leave(self) -> None:
+        for place in self.places.values():
+            place.leaving = True
+        deadline = time.monotonic() + LEAVE_S
+        for place in self.places.values():
+            place.thread.join(max(0.1, deadline - time.monotonic()))
+            place.over = True
+            place.stop_agent()
+        self.recording.close()
+        self.ray.shutdown()
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m scalebook.training.cluster.cluster_daemon")
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("--runner", default=None)
+    parser.add_argument("--preload", default=None, help="modules that agents' warm processes import, commas between")
+    options: Any = parser.parse_args(argv)
+    os.umask(OWNER_ONLY)
+    forgive()
+    workspace = Workspace(options.workspace)
+    preload = None if options.preload is None else tuple(filter(None, options.preload.split(",")))
+    with locks.only_one(ClusterSpool(workspace).create().lock) as alone:
+        if alone:
+            ClusterDaemon(workspace, options.runner, preload).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.exit(main(sys.argv[1:]))

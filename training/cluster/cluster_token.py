@@ -1,0 +1,51 @@
+"""The word by which the machines of a cluster know each other: a file of mode 600, named to Ray by its path alone."""
+
+import secrets
+import stat
+from pathlib import Path
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.secret import put_secret
+from scalebook.training.base.workspace import OWNER_ONLY, state_home
+
+BYTES = 32
+
+
+def cluster_home() -> Path:
+    """What this user's clusters keep on this machine."""
+    return state_home() / "cluster"
+
+
+def token_file() -> Path:
+    return cluster_home() / "token"
+
+
+def make_token() -> Path:
+    """The token's file, made where there is none. ConfigError for one that others may read."""
+    path = token_file()
+    if not path.exists():
+        put_secret(path, secrets.token_hex(BYTES).encode())
+    return found_token()
+
+
+def found_token() -> Path:
+    """The token's file, as it was made, or brought, here. ConfigError where there is none, or others may read it."""
+    path = token_file()
+    if not path.is_file():
+        remedy = "Copy the head's file of this name here (scp), then chmod 600; or name it with --token FILE."
+        raise ConfigError(str(path), "is not there: without it no machine joins", remedy)
+    if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
+        raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
+    return path
+
+
+def take_token(source: Path) -> Path:
+    """Keep the token that lies in another file. ConfigError where it is none."""
+    try:
+        word = source.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(str(source), "cannot be read", "Name the copy of the head's token.") from error
+    if not word.isalnum() or len(word) < BYTES:
+        raise ConfigError(str(source), "holds no token", "Name the copy of the head's token.")
+    put_secret(token_file(), word.encode())
+    return found_token()

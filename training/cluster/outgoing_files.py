@@ -1,0 +1,188 @@
+"""What a job needs on another machine: config, checkpoint, the workspace's modules, data it names; by their content.
+
+A file goes out once, under the hash of what is in it; what is there already is not sent again. The modules of one state
+of the workspace get a folder of their own there, so that a job runs with the code of the moment when it was started.
+Both ends are here: what is sent, and what the other machine makes of it.
+"""
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import scalebook
+from scalebook.training.base.files import records, yaml
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.modules import source_files
+from scalebook.training.base.trust import trust, trusted
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.cluster.cluster_spool import JobOrder
+from scalebook.training.cluster.rendezvous import Rendezvous
+from scalebook.training.experiments.data_paths import data_of, staying
+from scalebook.training.jobs.devices import Allocation
+from scalebook.training.jobs.job_folder import JobFolder
+
+MARK: Final = "machine"
+"""A file of the hidden folder with a word that nobody else has: who reads it there shares the folder with us."""
+CHECKPOINT: Final = "ckpt_path"
+FILES: Final = ("job.json", "config.yaml")
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What an agent is told of a job. Files are named by their hash (SHA-256)."""
+
+    job: str
+    home: str
+    """Its folder here."""
+    cores: list[int]
+    gpus: list[str]
+    files: dict[str, str]
+    """Of the job's folder, by name."""
+    code: dict[str, str]
+    """Of the workspace, by path: settings, modules, and the data that the config names."""
+    checkpoint: str
+    """"" where it begins anew."""
+    trusted: bool
+    mark: tuple[str, str]
+    """A file here, and what is in it; "" where the folder is not to be shared."""
+    parts: list[str] = field(default_factory=list)
+    others: list[Allocation] = field(default_factory=list)
+    """As in `JobOrder`."""
+    stays: dict[str, str] = field(default_factory=dict)
+    """What of the data does not travel: paths within the workspace, and where they lie, here and there."""
+    node: int = 0
+    rendezvous: Rendezvous | None = None
+    """Of a run on several machines."""
+
+    @property
+    def hashes(self) -> list[str]:
+        return [*self.files.values(), *self.code.values(), *([self.checkpoint] if self.checkpoint else [])]
+
+    @property
+    def code_hash(self) -> str:
+        told = [sorted(self.code.items()), self.trusted, sorted(self.stays.items())]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def parcel(
+    workspace: Workspace, job: JobFolder, order: JobOrder, rendezvous: Rendezvous | None
+) -> tuple[Parcel, dict[str, Path]]:
+    """What to tell, and where the files of each hash lie here. OSError, Broken where they cannot be read."""
+    paths: dict[str, Path] = {}
+
+    def named(path: Path) -> str:
+        digest = digest_of(path)
+        paths[digest] = path
+        return digest
+
+    content = _content(job)
+    own = [*_own(workspace), *data_of(workspace.root, content)]
+    code = {str(path.relative_to(workspace.root)): named(path) for path in own}
+    told = Parcel(
+        job=job.id,
+        home=str(job.path),
+        cores=order.cores,
+        gpus=order.gpus,
+        files={name: named(job.path / name) for name in FILES if (job.path / name).exists()},
+        code=code,
+        checkpoint=named(found) if (found := _checkpoint(job)) is not None else "",
+        trusted=trusted(workspace),
+        mark=_mark(workspace),
+        parts=order.parts,
+        others=order.others,
+        stays={one.said: one.path for one in staying(workspace.root, content)},
+        node=order.node,
+        rendezvous=rendezvous,
+    )
+    return told, paths
+
+
+def _own(workspace: Workspace) -> list[Path]:
+    """The settings, and the modules that lie in the workspace; what is installed must be installed there, too."""
+    settings = workspace.root / SETTINGS
+    modules = [path for path in source_files(workspace) if path.is_relative_to(workspace.root)]
+    return [*([settings] if settings.is_file() else []), *modules]
+
+
+def _content(job: JobFolder) -> dict[str, Any]:
+    try:
+        return job.content()
+    except BrokenRecord:
+        return {}  # the job's process says what is wrong with its config
+
+
+def _checkpoint(job: JobFolder) -> Path | None:
+    said = _content(job).get(CHECKPOINT)
+    return Path(said) if isinstance(said, str) and Path(said).is_absolute() and Path(said).is_file() else None
+
+
+def with_checkpoint(config: bytes, checkpoint: Path) -> bytes:
+    """The config, with the checkpoint where it lies on this machine."""
+    content: Mapping[str, Any] = yaml.load(config.decode("utf-8"), ours=True)
+    return yaml.dump({**content, CHECKPOINT: str(checkpoint)}).encode()
+
+
+def _mark(workspace: Workspace) -> tuple[str, str]:
+    if workspace.settings.cluster.files == "copied":
+        return "", ""
+    path = workspace.hidden / "cluster" / MARK
+    if not path.exists():
+        records.put(path, secrets.token_hex(16).encode())
+    return str(path), path.read_text(encoding="ascii")
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def package_hash() -> str:
+    """Of Scalebook's own sources: machines on which they differ are not lent to jobs."""
+    home = Path(scalebook.__file__).parent
+    links = [path for path in home.iterdir() if path.is_symlink() and path.is_dir()]  # of a checkout
+    sources = [path for folder in (home, *links) for path in folder.rglob("*.py")]
+    found = sorted((str(path.relative_to(home)), digest_of(path)) for path in sources)
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def is_shared(parcel: Parcel) -> bool:
+    """Whether this machine sees the workspace's own folder."""
+    path, word = parcel.mark
+    try:
+        return bool(word) and Path(path).read_text(encoding="ascii") == word and Path(parcel.home).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def unpacked(parcel: Parcel, own: Path, files: Path) -> Path:
+    """The job's folder, in a workspace below the agent's `own` folder; `files` lie by their hash."""
+    workspace = Workspace(own / "code" / parcel.code_hash[:16])
+    if not workspace.root.exists():
+        beside = workspace.root.with_name(f".{workspace.root.name}")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        for path, digest in parcel.code.items():
+            target = beside / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(files / digest, target)
+        for path, lies in parcel.stays.items():
+            (beside / path).parent.mkdir(parents=True, exist_ok=True)
+            if not (beside / path).exists():  # a folder of which modules came
+                (beside / path).symlink_to(lies)
+        beside.rename(workspace.root)
+        workspace.create()
+        if parcel.trusted:
+            trust(workspace)
+    folder = workspace.jobs / parcel.job
+    folder.mkdir(exist_ok=True)
+    for name, digest in parcel.files.items():
+        content = (files / digest).read_bytes()
+        if name == "config.yaml" and parcel.checkpoint:
+            content = with_checkpoint(content, files / parcel.checkpoint)
+        records.put(folder / name, content)
+    return folder

@@ -1,0 +1,25 @@
+"""Ray Core, where the extra `cluster` is installed. Nothing else of Scalebook imports it."""
+
+import importlib
+import importlib.util
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+
+REMEDY: Final = "Run pip install 'scalebook[cluster]', here and on each machine of the cluster."
+
+
+def installed() -> bool:
+    return importlib.util.find_spec("ray") is not None
+
+
+def require_ray(key: str) -> None:
+    """ConfigError, which blames `key`, where Ray is not installed. Does not import it."""
+    if not installed():
+        raise ConfigError(key, "needs Ray, which is not installed", REMEDY)
+
+
+def ray_core() -> Any:
+    """The module `ray`, imported at the first call (3 s)."""
+    require_ray("scalebook cluster")
+    return importlib.import_module("ray")

@@ -1,0 +1,281 @@
+"""Ray's daemons on this machine: a head, or a machine that has joined one; started, found again, and ended as a whole.
+
+A head listens on loopback alone unless it is told a host. Then Ray binds its ports (GCS, raylet and, of each, the
+object manager) to all addresses of the machine, whatever address it is given (Ray 2.60): who may reach them is a matter
+of the firewall, and who is answered of the token.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.base.safe_path import HOME, environment, python
+from scalebook.training.base.workspace import OWNER_ONLY, Workspace, is_host_and_port
+from scalebook.training.cluster.cluster_token import cluster_home, found_token, make_token, take_token
+from scalebook.training.cluster.ray_core import ray_core, require_ray
+from scalebook.training.jobs.process import ProcessId, alive, descendants, send, session
+
+LOOPBACK: Final = "127.0.0.1"
+PORT: Final = 6379
+UP_S: Final = 90.0
+DOWN_S: Final = 15.0
+REFUSED: Final = "InvalidAuthToken"
+"""In what Ray says to who has another token."""
+OBJECTS_BYTES: Final = 80_000_000
+"""Of Ray's shared memory for objects, of which nothing of ours is large."""
+SHORT: Final = Path("/tmp")
+"""Ray's folder holds its sockets, whose paths may have 107 characters."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """`node.json`: the daemons of this machine, under one process that stays while they do."""
+
+    process: ProcessId
+    address: str
+    """Of the head: host:port."""
+    host: str
+    """This machine's own, as the others reach it."""
+    name: str
+    head: bool
+    folder: str
+    """Ray's own: sockets and logs; removed with it."""
+
+    @property
+    def loopback(self) -> bool:
+        return self.host == LOOPBACK
+
+
+def here() -> Node | None:
+    """What runs on this machine for this user."""
+    node = records.peek(_record(), Node)
+    return node if node is not None and alive(node.process) else None
+
+
+def start_head(host: str = LOOPBACK, port: int = PORT, name: str = "", cores: int | None = None) -> Node:
+    """Bring up a head, with this machine as its first. `port` 0: one that is free. ConfigError where one runs."""
+    _nobody_yet()
+    make_token()
+    words = ["--head", f"--port={port}", "--include-dashboard=false"]
+    return _start(words, host, name, cores, head=True)
+
+
+def join(
+    address: str, host: str = "", name: str = "", cores: int | None = None,
+    token: Path | None = None,
+) -> Node:  # fmt: skip
+    """Make this machine one of the cluster whose head is at `address`. `host`: this machine's own, as the head's
+    machine reaches it; by default the one by which this machine reaches the head."""
+    _nobody_yet()
+    if not is_host_and_port(address):
+        raise ConfigError(
+            "--join", f"is {address!r}, no address", "Write it as the head's `status` shows it: host:port."
+        )
+    if token is None:
+        found_token()
+    else:
+        take_token(token)
+    return _start([f"--address={address}"], host or _own_address(address), name, cores, head=False)
+
+
+def stop() -> bool:
+    """End everything of Ray that was started here, jobs of this machine included; False where nothing ran.
+
+    Raises RuntimeError where something is left after the deadline.
+    """
+    node = records.peek(_record(), Node)
+    family = set() if node is None else {process for process in _members(node.process) if alive(process)}
+    if node is None or not family:
+        _record().unlink(missing_ok=True)
+        return False
+    for process in [node.process] if alive(node.process) else family:  # without it nobody ends the others
+        send(process, signal.SIGTERM)
+    if not _gone(node.process, family, DOWN_S):
+        for process in family:
+            send(process, signal.SIGKILL)
+        if not _gone(node.process, family, DOWN_S):
+            left = ", ".join(str(process.pid) for process in family if alive(process))
+            raise RuntimeError(f"processes of Ray did not end: {left}")
+    shutil.rmtree(node.folder, ignore_errors=True)
+    _record().unlink(missing_ok=True)
+    return True
+
+
+def ray_environment(loopback: bool = False) -> dict[str, str]:
+    """What every process of ours that is or meets Ray must be told. The token itself is in none of it."""
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(found_token()),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # an actor that asks for no GPU sees them all: leases are ours
+        "RAY_worker_niceness": "0",  # jobs would else run at Ray's 15, and wait for whatever else the machine does
+        # Without it Ray takes another address of the machine in place of loopback, and listens on all of them
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0" if loopback else "1",
+    }
+
+
+def _start(words: list[str], host: str, name: str, cores: int | None, *, head: bool) -> Node:
+    folder = Path(tempfile.mkdtemp(prefix="scalebook-ray-", dir=SHORT))
+    words = python("-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words)
+    words += [f"--node-ip-address={host}", f"--object-store-memory={OBJECTS_BYTES}", f"--temp-dir={folder}"]
+    words += [f"--node-name={name or socket.gethostname()}"]
+    words += [f"--num-cpus={cores}"] if cores is not None else []
+    log = cluster_home() / "ray.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            words, cwd=HOME, env=environment(**ray_environment(host == LOOPBACK)), stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    leader, told = ProcessId.of(process.pid), folder / "ray_current_cluster"
+    deadline = time.monotonic() + UP_S
+    while not (told.is_file() and (address := told.read_text(encoding="ascii").strip())):
+        if process.poll() is not None or time.monotonic() > deadline:
+            _abandon(leader, folder)
+            process.wait(DOWN_S)
+            if REFUSED in _end_of(log):
+                raise ConfigError(
+                    "--token",
+                    "is another than the head's: it lets nobody in",
+                    "Copy the head's anew, and name the copy.",
+                )
+            raise RuntimeError(f"Ray did not start; the end of {log}:\n{_end_of(log)}")
+        time.sleep(0.1)
+    node = Node(leader, address, host, name or socket.gethostname(), head, str(folder))
+    records.save(_record(), node)
+    return node
+
+
+def _abandon(leader: ProcessId, folder: Path) -> None:
+    for process in _members(leader):
+        send(process, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _members(leader: ProcessId) -> list[ProcessId]:
+    """The daemons, their workers, and what those have started."""
+    return [leader, *descendants(leader), *session(leader)]
+
+
+def _gone(leader: ProcessId, family: set[ProcessId], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while any(alive(process) for process in family):
+        for process in list(family):
+            family.update(descendants(process))
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return not session(leader)
+
+
+def _nobody_yet() -> None:
+    require_ray("scalebook cluster")
+    cluster_home().mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (node := here()) is not None:
+        what = "is the head" if node.head else "has joined the cluster"
+        raise ConfigError("scalebook cluster start", f"this machine {what} at {node.address}", "Stop it first.")
+
+
+def _own_address(head: str) -> str:
+    """By which this machine reaches the head. Sends nothing."""
+    host, _, port = head.rpartition(":")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, int(port)))
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ConfigError("--join", f"{host} cannot be reached ({error})", "Check its name and the network.") from error
+
+
+def _end_of(log: Path) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-8:])
+
+
+def _record() -> Path:
+    return cluster_home() / "node.json"
+
+
+def listening(node: Node) -> list[str]:
+    """Every `address:port` on which a process of the node listens for TCP."""
+    found: set[str] = set()
+    for process in _members(node.process):
+        try:
+            for connection in psutil.Process(process.pid).net_connections(kind="tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    found.add(f"{connection.laddr.ip.removeprefix('::ffff:')}:{connection.laddr.port}")
+        except psutil.Error:  # ended meanwhile
+            continue
+    return sorted(found)
+
+
+KEY: Final = "cluster.address"
+
+
+@dataclass(frozen=True)
+class ReachedCluster:
+    """The cluster that `[cluster]` names: that of `scalebook cluster start`, or one that somebody else has brought up
+    (KubeRay, `ray symmetric-run`, `ray start`). The latter is known by its address, or by RAY_ADDRESS, and its token by
+    Ray's own variables; this machine must be one of it.
+
+    `environment`: what a process must be told to meet it. `host`: of this machine; "" where Ray is to find it.
+    """
+
+    address: str
+    environment: Mapping[str, str]
+    host: str = ""
+
+
+def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedCluster:
+    """`address`: as the settings say it. ConfigError where this machine is of no such cluster, as far as is known."""
+    node = here()
+    if node is not None:
+        if address not in ("auto", node.address):
+            what = f"is {address}, and this machine is part of {node.address}"
+            raise ConfigError(KEY, what, 'Write address = "auto", or run `scalebook cluster stop` first.')
+        return ReachedCluster(node.address, ray_environment(node.loopback), node.host)
+    named = environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    if not is_host_and_port(named):
+        what = f"is {address}, and nothing of Ray runs here that `scalebook cluster start` has started"
+        raise ConfigError(KEY, what, "Run it; or set RAY_ADDRESS=host:port to that of a head that is there.")
+    _require_token(named, environ)
+    return ReachedCluster(named, {"RAY_USAGE_STATS_ENABLED": "0"})
+
+
+def _require_token(address: str, environ: Mapping[str, str]) -> None:
+    """As Ray looks for it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
+    remedy = "Bring it up with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN_PATH here, too."
+    if environ.get("RAY_AUTH_MODE") != "token":
+        raise ConfigError(
+            KEY, f"is {address}, and RAY_AUTH_MODE is not token: without one anybody may run code", remedy
+        )
+    if environ.get("RAY_AUTH_TOKEN"):
+        return
+    path = Path(environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if not path.is_file():
+        raise ConfigError(KEY, f"is {address}, and its token is not at {path}", remedy)
+    if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
+        raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
+
+
+def connected(workspace: Workspace) -> Any:
+    """Ray, as a driver of the cluster that `[cluster]` names. ConfigError, or what Ray raises."""
+    found = reached(workspace.settings.cluster.address)
+    os.environ.update(found.environment)
+    ray = ray_core()
+    ray.init(
+        address=found.address, namespace="scalebook", log_to_driver=False, configure_logging=False,
+        _node_ip_address=found.host or None,
+    )  # fmt: skip
+    return ray

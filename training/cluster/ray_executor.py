@@ -1,0 +1,160 @@
+"""Jobs on machines of a Ray cluster, asked about without Ray: by what the courier writes, and leaves to be asked."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar, Final
+
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
+from scalebook.training.cluster.ray_core import require_ray
+from scalebook.training.jobs.begin_request import RayHandle, folder_of, joined
+from scalebook.training.jobs.devices import NodeDevices
+from scalebook.training.jobs.executor import Executor, JobUsage, Level, PartEnd
+from scalebook.training.jobs.process import ProcessId, alive
+
+LEAVES_S: Final = 5.0
+"""So long other parts may take to end by themselves when the job has."""
+BEGINS_S: Final = 30.0
+"""So long one that joins may take to begin."""
+NOTICE_S: Final = 15.0
+"""So long the others may take to notice by themselves that a part has ended."""
+
+
+class RayExecutor(Executor[RayHandle]):
+    """`workspace`: whose machines are asked for; any job of any workspace is known by its handle."""
+
+    name: ClassVar[str] = "ray"
+
+    def __init__(self, workspace: Workspace | None = None) -> None:
+        self.workspace = workspace
+
+    def machines(self) -> list[NodeDevices]:
+        """Those on which jobs can be started now."""
+        assert self.workspace is not None, "of no workspace"
+        told = ClusterSpool(self.workspace).machines()
+        return told.ready if told is not None and alive(told.courier) else []
+
+    def need(self, paths: Iterable[str]) -> None:
+        assert self.workspace is not None, "of no workspace"
+        ClusterSpool(self.workspace).create().need(paths)
+
+    def known(self) -> KnownNodes:
+        """All machines of the cluster, those too of which nothing can be lent just now, with why."""
+        assert self.workspace is not None, "of no workspace"
+        told = ClusterSpool(self.workspace).machines()
+        if told is None or not alive(told.courier):
+            names = [] if told is None else [*(machine.name for machine in told.ready), *told.others]
+            return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not asked just now"))
+        return told
+
+    def without(self) -> str:
+        """Why there is no machine."""
+        assert self.workspace is not None, "of no workspace"
+        told = ClusterSpool(self.workspace).machines()
+        if told is None or not alive(told.courier):
+            return "waits for a machine; the cluster is being asked"
+        words = "; ".join(f"{name} {how}" for name, how in told.others.items())
+        return f"waits for a machine of the cluster; {told.problem or words or 'none is there'}"
+
+    def alive(self, handle: RayHandle) -> bool:
+        state = self._state(handle)
+        return state is not None and state.alive
+
+    def stop(self, handle: RayHandle, level: Level) -> None:
+        if self.alive(handle):
+            ask(Path(handle.folder), level)
+        if level == "kill":
+            for part in self._parts(handle):
+                ask(part, level)
+
+    def clear(self, handle: RayHandle) -> bool:
+        """What is asked is done on the other machines, and all that was written there since is brought."""
+        state = self._state(handle)
+        is_gone = state is None or state.cleared
+        if not is_gone:
+            ask(Path(handle.folder), "clear")
+        return all([is_gone, *(_cleared(part, Path(handle.folder)) for part in self._parts(handle))])
+
+    def usage(self, handle: RayHandle) -> JobUsage | None:
+        states = [self._state(handle), *map(state_of, self._parts(handle))]
+        told = [state for state in states if state is not None and state.alive]
+        cpu_s, memory_mb = (sum(getattr(state, what) for state in told) for what in ("cpu_s", "memory_mb"))
+        return JobUsage(cpu_s, memory_mb) if cpu_s and self.alive(handle) else None
+
+    def failure_reason(self, handle: RayHandle) -> str:
+        ended = [part for part in self._parts(handle) if (state := state_of(part)) is not None and not state.alive]
+        told = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
+        return _end_of(told[0]) if told else ""
+
+    def ended_parts(self, handle: RayHandle) -> dict[str, PartEnd]:
+        ends = {}
+        for part in self._parts(handle):
+            state = state_of(part)
+            if state is not None and not state.alive:
+                failed = state.handle is not None and state.code is not None and state.code > 0
+                ends[part.name] = PartEnd(_told_at(part), state.cleared, failed)
+        return ends
+
+    def tidy(self, handle: RayHandle) -> None:
+        for part in self._parts(handle):
+            state = state_of(part)
+            if state is not None and not state.alive and not state.cleared:
+                ask(part, "clear")
+        for one in joined(Path(handle.folder)):
+            part = folder_of(Path(handle.folder).parents[1], one.name)
+            if state_of(part) is None and time.time() - one.ordered > BEGINS_S:
+                ask(part, "withdraw")
+
+    def describe(self, handle: RayHandle) -> str:
+        state = self._state(handle)
+        lost = f", {state.lost}" if state is not None and state.lost else ""
+        return f"pid {handle.process.pid} on {handle.machine}{lost}"
+
+    def _parts(self, handle: RayHandle) -> list[Path]:
+        """Of a job on several machines, the folders of the others' parts."""
+        run = Path(handle.folder)
+        return [folder_of(run.parents[1], name) for name in (*handle.parts, *(part.name for part in joined(run)))]
+
+    def _state(self, handle: RayHandle) -> RemoteState | None:
+        """What is known of exactly this start of the job."""
+        state = state_of(Path(handle.folder))
+        return state if state is not None and state.handle == handle else None
+
+
+def _cleared(part: Path, run: Path) -> bool:
+    """Of a part whose job has ended: it ends by itself, or is ended, and then cleared away."""
+    state = state_of(part)
+    if not part.exists() or (state is not None and state.cleared):
+        return True
+    if state is not None and state.alive:
+        if _since_told(run) > LEAVES_S:
+            ask(part, "kill")
+    elif state is not None:
+        ask(part, "clear")
+    return False
+
+
+def _since_told(folder: Path) -> float:
+    """Seconds since the courier last wrote down what became of it."""
+    return time.time() - _told_at(folder)
+
+
+def _told_at(folder: Path) -> float:
+    """Unix time, s; now, where nothing is told."""
+    try:
+        return (folder / REMOTE).stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _end_of(state: RemoteState) -> str:
+    where = f"its part on {state.handle.machine}" if state.handle is not None else "a part of it"
+    how = state.lost or state.problem or f"ended with code {state.code}"
+    return f"{where} has ended before training began: {how}"
+
+
+def of_workspace(workspace: Workspace, key: str) -> RayExecutor:
+    """The executor of a workspace that names a cluster at `key`. ConfigError where Ray is not installed."""
+    require_ray(key)
+    return RayExecutor(workspace)

@@ -1,0 +1,158 @@
+"""Starting jobs on machines of a cluster: leaves orders for the courier, sees that there is one, hears from folders."""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, Literal
+
+from scalebook.training.base.files import locks, records
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.cluster.cluster_spool import (
+    REMOTE,
+    ClusterSpool,
+    JobOrder,
+    KnownNodes,
+    ask,
+    came_to_nothing,
+    state_of,
+)
+from scalebook.training.cluster.ray_core import require_ray
+from scalebook.training.jobs.begin_request import JoinedParts, RunPart, joined, joined_name, part_names
+from scalebook.training.jobs.devices import Allocation
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.job_nodes import parts_of
+from scalebook.training.jobs.launcher import Event, Launcher, ProcessEnded
+from scalebook.training.jobs.leases import Lease
+from scalebook.training.jobs.process import Children, alive, start_detached
+
+COURIER: Final = "scalebook.training.cluster.cluster_daemon"
+KEEP_S: Final = 1.0
+EVERY_S: Final = 0.01
+
+
+class RayLauncher(Launcher):
+    """The courier is not its own: it stays for the jobs that run, and is found again by whoever comes next."""
+
+    def __init__(
+        self, workspace: Workspace, children: Children, runner: str | None = None, preload: Sequence[str] | None = None
+    ) -> None:
+        require_ray("scalebook.toml: cluster.address")
+        self.desk = ClusterSpool(workspace).create()
+        self._options = [*([] if runner is None else ["--runner", runner])]
+        self._options += [] if preload is None else ["--preload", ",".join(preload)]
+        self._prepared = False
+        self._running: dict[str, JobFolder] = {}
+        self._parts: dict[str, list[str]] = {}
+        self._kept = -KEEP_S
+
+    @property
+    def state(self) -> Literal["none", "loading", "ready"]:
+        if not self._prepared:
+            return "none"
+        return "ready" if self._machines() else "loading"
+
+    def prepare(self, fresh: bool) -> bool:
+        self._prepared = True
+        self._keep()
+        return self.state == "ready"
+
+    def start(self, job: JobFolder, lease: Lease) -> bool:
+        if not job.claimed():
+            (job.path / REMOTE).unlink(missing_ok=True)
+        told = self._machines()
+        machine = lease.machine or (told.ready[0].name if told is not None and told.ready else "")
+        if job.request().grows or any(not lent.idle for lent in lease.others):
+            self._order_parts(job, lease)
+        else:
+            self.desk.order(JobOrder(job.id, machine, lease.cores, lease.gpus, others=lease.others))
+        self._running[job.id] = job
+        return True
+
+    def events(self, wait_s: float) -> list[Event]:
+        deadline = time.monotonic() + wait_s
+        if self._prepared or self._running:
+            self._keep()
+        while True:
+            found = self._ended()
+            if found or time.monotonic() >= deadline:
+                return found
+            time.sleep(min(EVERY_S, max(0.0, deadline - time.monotonic())))
+
+    def close(self) -> None:
+        """What was ordered and has not begun is not wanted any more; where it begins all the same, it is claimed."""
+        self._prepared = False
+        for name, job in list(self._running.items()):
+            if not job.claimed():
+                self.desk.withdraw(name)
+                for part in self._parts.get(name, ()):
+                    ask(self.desk.folder_of(part), "withdraw")
+
+    def join(self, job: JobFolder, lent: Allocation) -> None:
+        """The place of one that has ended, or the first that is free."""
+        started = job.started()
+        if started is None:
+            return
+        found = joined(job.path)
+        ends = started.executor.ended_parts(started.handle)
+        taken = {part.node for part in parts_of(job, started) if part.name not in ends}
+        node = next(node for node in range(1, job.request().nodes) if node not in taken)
+        part = RunPart(joined_name(job.id, len(found), node), node, lent, time.time())
+        self._make(job, part, job.request().nodes)
+        job.write(JoinedParts([*found, part]))
+        self.desk.order(JobOrder(part.name, lent.machine, lent.cores, lent.gpus, node, started.machine))
+
+    def _order_parts(self, job: JobFolder, lease: Lease) -> None:
+        """Each machine's, with a folder of its own here for what comes back."""
+        lent_ = [lent for lent in lease.others if not lent.idle]
+        machines, attempt = [lease.machine, *(lent.machine for lent in lent_)], 0
+        while any(came_to_nothing(self.desk.folder_of(one)) for one in part_names(job.id, machines, attempt)):
+            attempt += 1
+        self._parts[job.id] = names = part_names(job.id, machines, attempt)
+        request = job.request()
+        for node, (name, lent) in enumerate(zip(names, lent_, strict=True), 1):
+            self._make(job, RunPart(name, node, lent, 0.0), request.nodes if request.grows else 1 + len(names))
+            self.desk.order(JobOrder(name, lent.machine, lent.cores, lent.gpus, node, lease.machine))
+        first = JobOrder(job.id, lease.machine, lease.cores, lease.gpus, 0, lease.machine, names, lease.others)
+        self.desk.order(first)
+
+    def _make(self, job: JobFolder, part: RunPart, nodes: int) -> None:
+        """Its folder."""
+        made = JobFolder(self.desk.folder_of(part.name))
+        made.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        records.put(made.config, job.config.read_bytes())
+        made.write(replace(job.request(), id=part.name, part=part.node, nodes=nodes))
+
+    def _ended(self) -> list[Event]:
+        events: list[Event] = []
+        for name, job in list(self._running.items()):
+            state = state_of(job.path)
+            if state is None or state.alive or (state.code is None and not state.cleared):
+                continue
+            del self._running[name]
+            self._parts.pop(name, None)
+            if state.code is not None:
+                events.append(ProcessEnded(name, state.code, state.problem))
+        return events
+
+    def _machines(self) -> KnownNodes | None:
+        """As the courier tells them, if it lives and there are any."""
+        told = self.desk.machines()
+        return told if told is not None and told.ready and alive(told.courier) else None
+
+    def _keep(self) -> None:
+        """See that there is a courier, and that it stays."""
+        if time.monotonic() - self._kept < KEEP_S:
+            return
+        self._kept = time.monotonic()
+        self.desk.want()
+        handle = locks.opened(self.desk.lock)
+        try:
+            held = locks.is_held(handle)
+        finally:
+            os.close(handle)
+        if not held:
+            self._kept += 4 * KEEP_S
+            with self.desk.log.open("ab") as log, suppress(OSError):
+                start_detached(log, COURIER, str(self.desk.workspace.root), *self._options)

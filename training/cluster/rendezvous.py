@@ -1,0 +1,65 @@
+"""Where the machines of one run meet. Port and key are made by the agent of the first machine, for as long as it knows
+the job; the courier permits the first to begin when all others have asked, and these when the first has begun.
+"""
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.base.files.secret import put_secret
+from scalebook.training.base.node_rank import KEY_FILE
+
+KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where the machines of one run meet, and the word by which they know each other."""
+
+    address: str
+    port: int
+    key: str = field(repr=False)
+
+    def environment(self, node: int, key_file: Path) -> dict[str, str]:
+        """For the process of machine `node`; makes the file, which its owner alone can read."""
+        put_secret(key_file, self.key.encode())
+        return {
+            "NODE_RANK": str(node), "MASTER_ADDR": self.address, "MASTER_PORT": str(self.port), KEY_FILE: str(key_file)
+        }  # fmt: skip
+
+
+class Rendezvouses:
+    """On the first machine of runs: their ports, which nobody else is given meanwhile, and their keys."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Rendezvous, socket.socket]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, run: str, address: str) -> Rendezvous:
+        """The same for whoever asks about this run. `address`: of this machine, for the others."""
+        with self._lock:
+            if run not in self._kept:
+                bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # this one never listens: the run does
+                bound.bind((address, 0))
+                made = Rendezvous(address, bound.getsockname()[1], secrets.token_hex(KEY_BYTES))
+                self._kept[run] = made, bound
+            return self._kept[run][0]
+
+    def release(self, run: str) -> None:
+        with self._lock:
+            _, bound = self._kept.pop(run, (None, None))
+        if bound is not None:
+            bound.close()
+
+
+class Gathering:
+    """In the courier: which parts have asked to begin. `meet`: where the machines of a run meet, by the run and its
+    first machine; None while that does not answer."""
+
+    def __init__(self, meet: Callable[[str, str], Rendezvous | None]) -> None:
+        self.meet, self.asked = meet, set[str]()

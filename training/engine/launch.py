@@ -1,0 +1,159 @@
+"""A run before the fork and beside it: what its processes share, and the ends that they get.
+
+Made by the process that starts the others, the monitor; `worker` and `server` are called in these.
+"""
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from pathlib import Path
+
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from scalebook.training.engine.coordination.run import SharedRun
+from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
+from scalebook.training.engine.memory.region import ARRIVALS, FINISHED, STARTED, SharedRows, anonymous_file
+from scalebook.training.engine.net.connection_handoff import Listener
+from scalebook.training.engine.net.handshake import Hello, Secret, ServerTls
+from scalebook.training.engine.net.remote_worker_service import RemoteWorkerService
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.sim import SimulatedClock, SimulatedEnd
+from scalebook.training.engine.store.server import serve
+from scalebook.training.engine.worker.cursor import Cursor
+from scalebook.training.engine.worker.shared_end import SharedEnd
+from scalebook.training.engine.worker.worker_end import DataCursor, Figures, MessageExchange, SimulationEnd, WorkerEnd
+
+__all__ = ["Launch", "ServerEnd", "anonymous_file"]
+
+
+class Launch:
+    """Anonymous memory: gone with the last process that has it, whatever ends it. ValueError for settings that
+    contradict each other, naming key and remedy. `seed`: of what a virtual run's clock draws."""
+
+    def __init__(self, workers: int, settings: Settings, seed: int = 0) -> None:
+        self._clock = None
+        if settings.clock is not None:
+            self._clock = SimulatedClock(settings.clock, workers, settings.shards, seed)
+        self._run = SharedRun(workers, settings, self._clock)
+        self._cursor, self._signals, self._rows = Cursor(workers), SharedSignals(self._run.control), SharedRows(workers)
+        self._meetings = SharedExchange(self._run.control)
+
+    @property
+    def processes(self) -> int:
+        """Worker processes to start: one for each worker, or one that simulates them all."""
+        return self._run.control.workers if self._clock is None else 1
+
+    @property
+    def servers(self) -> int:
+        """Server processes to start."""
+        return self._run.servers
+
+    @property
+    def figures(self) -> Figures:
+        """What the run has measured; also after `close`."""
+        return self._run
+
+    def post(
+        self, worker: int, run: str, listener: Listener, secret: Secret, tls: ServerTls | None
+    ) -> RemoteWorkerService:
+        """Before the fork: where worker `worker` is waited for, which another machine has (`RemoteEnd`). `run`: a name
+        that both machines know. ValueError for settings that do not go between machines."""
+        return RemoteWorkerService(
+            self._run, partial(self._end, worker), listener, secret, tls, Hello(run, "", worker, 0)
+        )
+
+    # --- in the processes that were started ------------------------------------------------------------------------
+
+    def worker(self, worker: int, deadline_s: float) -> WorkerEnd:
+        """Become worker `worker`; `deadline_s` (seconds) bounds each of its waits."""
+        return self._end(worker, deadline_s)
+
+    def _end(self, worker: int, deadline_s: float) -> SharedEnd:
+        return SharedEnd(self._run, worker, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
+
+    def players(self, deadline_s: float) -> SimulationEnd:
+        """Become the process that simulates all workers of a virtual run; `deadline_s` as above."""
+        assert self._clock is not None, "host virtual, with a clock"
+        return SimulatedEnd(self._run, self._clock, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
+
+    def server(self, server: int, deadline_s: float) -> "ServerEnd":
+        """Become server process `server`."""
+        return ServerEnd(self._run, server, deadline_s, self._cursor, self._meetings)
+
+    # --- in the monitor --------------------------------------------------------------------------------------------
+
+    def arrivals(self) -> list[int] | None:
+        """How many rendezvous each worker has come to; None once training has begun."""
+        return None if self._signals.begun else self._run.control.column(ARRIVALS)
+
+    def notes(self) -> dict[int, str]:
+        """By worker, what those wait for in whose wait nothing has happened for a while."""
+        return self._run.control.notes()
+
+    def living(self) -> list[int]:
+        """The workers whose process has not died."""
+        return self._run.control.living()
+
+    def checkpoint(self) -> Path | None:
+        """The newest that worker 0 has noted, if it is there."""
+        return self._signals.checkpoint()
+
+    def mark_dead(self, worker: int) -> None:
+        """A worker has died: nobody waits for it any more, and its share of the data is open to all."""
+        self._cursor.mark_dead(worker)
+        self._run.mark_dead(worker)
+
+    def rejoin(self, worker: int) -> None:
+        """A worker has died and will be started again, so that the others wait for it. Instead of `mark_dead`."""
+        self._cursor.mark_dead(worker)
+        self._meetings.forget(worker)
+        self._run.rejoin(worker)
+        self._cursor.rejoin(worker)
+
+    def take_in(self, worker: int) -> bool:
+        """As `rejoin`, of one whom nobody waits for. False, and nothing has happened, where it comes too late: who
+        waits for the last update may be past that."""
+        self.rejoin(worker)
+        if self._signals.stop or self._run.control.counter(0, FINISHED):  # asked last, so that who finishes waits
+            self.mark_dead(worker)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give up this process's handles when the run has ended, and complete its trace."""
+        self._run.close()
+        self._rows.close()
+        self._meetings.close()
+
+
+class ServerEnd:
+    """What a server process needs of the run: it applies pushes. It may look at data cursor and meetings, and takes no
+    part."""
+
+    def __init__(
+        self, run: SharedRun, server: int, deadline_s: float, cursor: DataCursor, meetings: MessageExchange
+    ) -> None:
+        self._run, self._server, self._deadline_s = run, server, deadline_s
+        self.cursor, self.meetings = cursor, meetings
+
+    def await_workers(self, rendezvous: int, workers: Collection[int] | None = None) -> None:
+        """Wait until every living worker, or each of these, has come to so many rendezvous. TimeoutError when nothing
+        happens for the deadline.
+
+        Called before the model's `setup` in the server, which may need files that worker 0 downloads before that
+        rendezvous.
+        """
+        control = self._run.control
+
+        def have_come() -> bool:
+            living = [worker for worker in control.living() if workers is None or worker in workers]
+            late = [worker for worker in living if control.counter(worker, ARRIVALS) < rendezvous]
+            return not late or bool(control.head[STARTED]) or not control.training()
+
+        control.event.wait(
+            have_come, self._deadline_s, lambda: f"a server waits for rendezvous {rendezvous} of the workers"
+        )
+
+    def serve(self, optimizers: Sequence[Optimizer], model: Module | None = None) -> None:
+        """Apply what workers push, with the same optimizers and model as theirs; returns when they have finished."""
+        serve(self._run, self._server, self._deadline_s, optimizers, model)

@@ -1,0 +1,406 @@
+"""Memory that all processes of a run share: anonymous, inherited by fork, so that nothing can be left behind.
+
+`Control` holds every number and lock; its size follows from the settings, so it is made before the fork. `Memory` holds
+parameters, optimizer state and gradients; it gets its size afterwards, from the first worker that knows the model: a
+LightningModule may make its parameters in `configure_model`, inside the worker.
+"""
+
+import ctypes
+import errno
+import math
+import mmap
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from time import monotonic, monotonic_ns
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from scalebook.training.engine.memory.lock import LOCK_BYTES, RobustMutex
+from scalebook.training.engine.memory.row_log import COUNTERS
+from scalebook.training.engine.rules.duration_summary import DurationSummary, took
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.worker_clock import Clock, RealClock
+
+STILL_S: Final = 60.0
+"""After so long without anything that happens, whoever waits says for what."""
+SLICE_S: Final = 0.25  # the longest sleep without looking: bounds what a lost wake-up can cost
+_FUTEX: Final = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
+_WAIT: Final = 0
+_WAKE: Final = 1
+_EVERYBODY: Final = 2**31 - 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Event:
+    """`memory` is shared, writable, 8 bytes, and outlives this object. Made before the fork; any process may use it."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self._word = memory[:4].cast("i")
+        self._storage = ctypes.c_int.from_buffer(memory)
+        self._number = _number(platform.machine())
+        self._address = ctypes.c_void_p(ctypes.addressof(self._storage))
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+        self.calls = 0
+        """Of `wake`, in this process."""
+        self.say: Callable[[str], None] = lambda text: None
+        """Told what this process waits for, once nothing has happened for STILL_S, and "" when it goes on."""
+
+    def wake(self) -> None:
+        """Let all that wait look again. Call it after the change that they wait for."""
+        self.calls += 1
+        self._word[0] = monotonic_ns() & 0x7FFFFFFF  # two at the same time still write different words
+        self._syscall(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
+
+    def wait(self, ready: Callable[[], bool], deadline_s: float, awaited: Callable[[], str]) -> None:
+        """Sleep until `ready()`; TimeoutError with `awaited()` when for `deadline_s` seconds nobody has woken us."""
+        moved, said = monotonic(), False
+        while True:
+            seen = self._word[0]
+            if ready():
+                if said:
+                    self.say("")
+                return
+            self._sleep(seen)
+            now = monotonic()
+            if self._word[0] != seen:
+                moved = now
+                continue
+            if now > moved + STILL_S and not said:
+                self.say(awaited())
+                said = True
+            if now > moved + deadline_s:
+                raise TimeoutError(f"{awaited()}: nothing happened for {deadline_s:g} s")
+
+    def _sleep(self, seen: int) -> None:
+        timeout = _Timespec(0, int(SLICE_S * 1e9))
+        code = self._syscall(self._number, self._address, _WAIT, seen, ctypes.byref(timeout), None, 0)
+        if code != 0 and ctypes.get_errno() not in (errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR):
+            raise OSError(ctypes.get_errno(), "futex")
+
+
+def _number(machine: str) -> int:
+    """Of the system call futex; OSError on a processor where it is not known."""
+    if machine not in _FUTEX:
+        raise OSError(errno.ENOSYS, f"futex: processors known are {', '.join(_FUTEX)}, and this is {machine}")
+    return _FUTEX[machine]
+
+
+PER_OCTAVE: Final = 16
+"""Classes between a time and twice that: each is 4 % wide."""
+SHORTEST: Final = -24
+"""Binary logarithm of the shortest, in seconds: 60 ns."""
+CLASSES: Final = 40 * PER_OCTAVE
+"""Up to 65,536 s; what is shorter or longer counts as the first or the last."""
+SUMS: Final = 2
+
+
+class DurationHistogram:
+    """`counts` has CLASSES int64, `sums` SUMS float64: the seconds, and their squares. Written by one process at a
+    time, read by all."""
+
+    def __init__(self, counts: memoryview, sums: "memoryview[float]") -> None:
+        self._counts, self._sums = counts, sums
+
+    def add(self, seconds: float, times: int = 1) -> None:
+        """It took so long, so many times."""
+        seconds = max(seconds, 2.0**SHORTEST)
+        place = int((math.log2(seconds) - SHORTEST) * PER_OCTAVE)
+        self._counts[min(place, CLASSES - 1)] += times
+        self._sums[0] += times * seconds
+        self._sums[1] += times * seconds * seconds
+
+    def took(self) -> DurationSummary | None:
+        """All that was added; None before the first."""
+        return took(
+            [(_middle(place), count) for place, count in enumerate(self._counts.tolist()) if count], *self._sums
+        )
+
+
+def _middle(place: int) -> float:
+    return float(2.0 ** ((place + 0.5) / PER_OCTAVE + SHORTEST))
+
+
+LINE: Final = 64  # bytes; what different processes write lies on different cache lines
+SECTIONS: Final = 8  # optimizers at most
+NOTE: Final = 256  # bytes of what a worker says that it waits for
+BINS: Final = 128  # staleness 0..126, and more
+# int64 counters of the run's head
+STARTED: Final = 0  # 1: memory and first parameters are there; a worker that comes now joins a run under way
+ALLOCATED: Final = 1  # 1: memory has its size
+STOPPING: Final = 2  # 1: every worker is to end after its present step
+# int64 counters of one worker's row, written by that worker, by the monitor when it is dead
+SAMPLES: Final = 0
+ARRIVALS: Final = 1  # rendezvous reached
+FINISHED: Final = 2  # 1: will not push any more
+LOST: Final = 3  # 1: its process has died
+DIGEST: Final = 4  # of the plan that this worker computed
+RESTING: Final = 5  # not 0: has nothing to compute at present, for the reasons below; rules do not count on it
+GRADIENTS: Final = 6  # handed to its clients: summed, averaged, dropped, or stepped with by itself
+ROW: Final = 8
+# bits of RESTING
+NO_DATA: Final = 1
+MEETING: Final = 2  # waits for others between two batches; who completes the roll takes it back
+# float64 counters of one worker's row, seconds
+COMPUTE: Final = 0
+WAIT: Final = 1
+COMMUNICATE: Final = 2
+DATA: Final = 3
+MEMORY: Final = 4  # not seconds: the most bytes that its process has held, or has allocated on its GPU
+# int64 counters of one worker at one shard
+APPLIED: Final = 0
+DROPPED: Final = 1
+DUPLICATES: Final = 2
+PUSHED: Final = 3  # bytes of gradients handed in
+PULLED: Final = 4  # bytes of parameters taken
+FIRST_BIN: Final = 8
+METER: Final = FIRST_BIN + BINS
+# float64 counters of one worker at one shard
+AGE: Final = 0  # seconds between pull and application, summed
+DRIFT: Final = 1  # ||w - w_base||, summed
+DRIFTS: Final = 2  # how many norms are in the sum
+GAUGE: Final = 8
+SPREAD_BYTES: Final = sum(-(-8 * count // LINE) * LINE for count in (CLASSES, SUMS))
+
+
+class _Carver:
+    """Hands out parts of one mapping, each beginning on a cache line."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = memoryview(mmap.mmap(-1, size))
+        self._at = 0
+
+    def bytes(self, size: int) -> memoryview:
+        part = self._memory[self._at : self._at + size]
+        self._at += -(-size // LINE) * LINE
+        assert self._at <= len(self._memory)
+        return part
+
+    def ints(self, count: int) -> memoryview:
+        return self.bytes(8 * count).cast("q")
+
+    def floats(self, count: int) -> "memoryview[float]":
+        return self.bytes(8 * count).cast("d")
+
+    def spread(self) -> DurationHistogram:
+        return DurationHistogram(self.ints(CLASSES), self.floats(SUMS))
+
+
+class ShardCounters:
+    """The numbers of one shard. `newest` is one int64, so that an update is published by one store.
+
+    A shard has several buffers, each for one version of its parameters. `held[w]`: number of the buffer that worker w's
+    replica is or was copied from, -1 for none. `kept[w]`: which of two residuals of worker w counts (the lowest bit),
+    and since which push. `applied[buffer * workers + w]`: the last push of worker w that is part of the version in that
+    buffer. `pushed[w]`: its last push of which this shard's part lies in its slot, whole, for the server. `bases[w]`:
+    the version that worker w holds, where there are sparse tables, -1 for none; `log`: of their row log. `served`: how
+    long a push took to be applied, under `apply_lock`.
+
+    Two locks: who makes the next version, or reads the optimizer's state, has `apply_lock` from beginning to end;
+    `version_lock` is had for microseconds, to choose the buffer to write to, to publish, and to hold the newest
+    version. So whoever pulls waits for no update.
+    """
+
+    def __init__(self, carve: _Carver, workers: int, buffers: int) -> None:
+        self.apply_lock = RobustMutex(carve.bytes(LOCK_BYTES))
+        self.version_lock = RobustMutex(carve.bytes(LOCK_BYTES))
+        self.newest = carve.ints(1)
+        self.held = carve.ints(workers)
+        self.applied = carve.ints(workers * buffers)
+        self.pushed = carve.ints(workers)
+        self.kept = carve.ints(workers)
+        self.bases = carve.ints(workers)
+        self.log = carve.ints(COUNTERS)
+        self.meters = carve.ints(workers * METER)
+        self.gauges = carve.floats(workers * GAUGE)
+        self.served = carve.spread()
+        for worker in range(workers):
+            self.held[worker] = self.bases[worker] = -1
+
+    @staticmethod
+    def size(workers: int, buffers: int) -> int:
+        counters = [1, *[workers] * 4, COUNTERS, workers * buffers, workers * METER, workers * GAUGE]
+        return 2 * LOCK_BYTES + SPREAD_BYTES + sum(-(-8 * count // LINE) * LINE for count in counters)
+
+
+class PartitionCounters:
+    """The numbers of one optimizer: its admission, its workers' clocks, the slots of gathered gradients, its shards.
+
+    `admission[0]` packs version, whether the round is being applied, and how many gradients it has: one store changes
+    all. `admission[1]` is the version that the run began with. `order[i]` is the slot of a round's i-th gradient. Of
+    a slot: who filled it with which push, whether it counts (`valid`), from which versions and buffers (by shard),
+    pulled when (s).
+    """
+
+    def __init__(self, carve: _Carver, workers: int, shards: int, slots: int, buffers: int) -> None:
+        self.used = carve.ints(1)  # 1: there is such an optimizer
+        self.admission = carve.ints(2)
+        self.clocks = carve.ints(workers)  # pushes completed; -1: not let in yet
+        self.begun = carve.ints(workers)  # the last push that the worker has begun
+        self.steps = carve.ints(workers)  # that it has made by its own optimizer (`local`)
+        self.since = carve.ints(workers)  # of these, since the last push that was complete
+        self.admitted = carve.ints(workers)  # its gradients let through towards `max_updates`
+        self.last_admitted = carve.ints(workers)  # the last push among them
+        self.writing = carve.ints(workers)  # slot that the worker writes to; -1: none
+        self.order = carve.ints(max(slots, 1))
+        self.owner = carve.ints(max(slots, 1))
+        self.seq = carve.ints(max(slots, 1))
+        self.valid = carve.ints(max(slots, 1))
+        self.base = carve.ints(max(slots, 1) * shards)
+        self.buffer = carve.ints(max(slots, 1) * shards)
+        self.pulled = carve.floats(max(slots, 1))
+        self.shards = [ShardCounters(carve, workers, buffers) for _ in range(shards)]
+        for worker in range(workers):
+            self.clocks[worker] = self.writing[worker] = -1
+
+    @staticmethod
+    def size(workers: int, shards: int, slots: int, buffers: int) -> int:
+        slots = max(slots, 1)
+        counters = [1, 2, *[workers] * 7, *[slots] * 4, slots * shards, slots * shards, slots]
+        own = sum(-(-8 * count // LINE) * LINE for count in counters)
+        return own + shards * ShardCounters.size(workers, buffers)
+
+
+class Control:
+    """Counters, flags, times, locks. Made before the fork; each counter has one writer or is written under a lock.
+
+    `admission_lock` guards admission, clocks and slots. Lock order: admission, then a shard's `apply_lock`, then its
+    `version_lock`; no process applies to two shards at a time, and who reads several takes them in order.
+    """
+
+    def __init__(self, workers: int, settings: Settings | None = None, clock: Clock | None = None) -> None:
+        settings = settings or Settings()
+        self.workers, self.settings = workers, settings
+        self.slots = settings.slots(workers)
+        section = (workers, settings.shards, self.slots, settings.buffers(workers))
+        size = LOCK_BYTES + 4 * LINE + 2 * 8 * ROW * workers + SECTIONS * PartitionCounters.size(*section)
+        size += workers * (SPREAD_BYTES + NOTE)
+        carve = _Carver(size)
+        self.admission_lock = RobustMutex(carve.bytes(LOCK_BYTES))
+        self.event = Event(carve.bytes(8))
+        self.clock = clock or RealClock(self.event.wait)
+        self.head = carve.ints(8)
+        self.counters = carve.ints(ROW * workers)
+        self.seconds = carve.floats(ROW * workers)
+        self.sections = [PartitionCounters(carve, *section) for _ in range(SECTIONS)]
+        self.own = [carve.spread() for _ in range(workers)]
+        """What each worker needs for itself from one push to the next."""
+        self._notes = [carve.bytes(NOTE) for _ in range(workers)]
+
+    def set_wait(self, worker: int, text: str) -> None:
+        """What the worker has waited for in vain for a while; "": it goes on. For `notes`, in any process."""
+        self._notes[worker][:] = text.encode()[:NOTE].ljust(NOTE, b"\0")
+
+    def notes(self) -> dict[int, str]:
+        """By worker, what those say that wait."""
+        texts = [bytes(note).rstrip(b"\0").decode(errors="replace") for note in self._notes]
+        return {worker: text for worker, text in enumerate(texts) if text}
+
+    def counter(self, worker: int, counter: int) -> int:
+        """One int64 of a worker's row."""
+        return self.counters[worker * ROW + counter]
+
+    def set_counter(self, worker: int, counter: int, value: int) -> None:
+        """Set one int64 of a worker's row."""
+        self.counters[worker * ROW + counter] = value
+
+    def column(self, counter: int) -> list[int]:
+        """One int64 of every worker."""
+        return self.counters[counter::ROW].tolist()
+
+    def living(self) -> list[int]:
+        """The workers whose process has not died, finished ones included."""
+        return [worker for worker, lost in enumerate(self.column(LOST)) if not lost]
+
+    def training(self) -> list[int]:
+        """The workers that may still push."""
+        columns = self.column(LOST), self.column(FINISHED)
+        if not any(map(any, columns)):
+            return list(range(self.workers))
+        gone = zip(*columns, strict=True)
+        return [worker for worker, (lost, finished) in enumerate(gone) if not (lost or finished)]
+
+    def active(self) -> list[int]:
+        """Those of them that do not rest."""
+        columns = self.column(LOST), self.column(FINISHED), self.column(RESTING)
+        if not any(map(any, columns)):
+            return list(range(self.workers))
+        gone = zip(*columns, strict=True)
+        return [worker for worker, (lost, finished, resting) in enumerate(gone) if not (lost or finished or resting)]
+
+
+class Memory:
+    """Bytes for parameters, state and gradients. `allocate` once by one process, then `map` in every process."""
+
+    def __init__(self) -> None:
+        self._descriptor = anonymous_file("parameters")
+
+    def allocate(self, size: int) -> None:
+        """Reserve `size` bytes of zeros, at once: too little memory is an OSError here, not a SIGBUS later."""
+        os.ftruncate(self._descriptor, max(size, 1))
+        try:
+            os.posix_fallocate(self._descriptor, 0, max(size, 1))
+        except OSError as error:  # ENOSPC, which would read as if a disk were full
+            raise OSError(errno.ENOMEM, f"Cannot allocate memory: {size:,} bytes") from error
+
+    def reserve(self, size: int) -> None:
+        """Have room for `size` bytes of zeros, whose pages are taken when they are written. Instead of `allocate`."""
+        os.ftruncate(self._descriptor, max(size, 1))
+
+    def map(self) -> Tensor:
+        """All of it as uint8 [size]; freed when the last process that holds it ends."""
+        size = os.fstat(self._descriptor).st_size
+        return torch.frombuffer(mmap.mmap(self._descriptor, size), dtype=torch.uint8)
+
+    def map_privately(self) -> mmap.mmap:
+        """All of it, so that what this process writes there it alone sees, a page at a time."""
+        size = os.fstat(self._descriptor).st_size
+        return mmap.mmap(self._descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def close(self) -> None:
+        """Give up this process's handle; tensors from `map` stay valid."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class SharedRows:
+    """A row of bytes for each worker of a run, which that worker writes and all read.
+
+    Anonymous memory, made before the fork; it gets its size from worker 0, which knows the model.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers, self._memory = workers, Memory()
+
+    def allocate(self, row_bytes: int) -> None:
+        """By worker 0, before anybody maps them."""
+        self._memory.reserve(self._workers * row_bytes)
+
+    def map(self, row_bytes: int) -> Tensor:
+        """All rows, uint8 [workers, row_bytes]; whole numbers are written and read whole."""
+        return self._memory.map()[: self._workers * row_bytes].view(self._workers, row_bytes)
+
+    def publish(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Nothing: it is the same memory."""
+
+    def fetch(self, parts: Sequence[tuple[int, int, int]]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Give up this process's handle; rows that are mapped stay valid."""
+        self._memory.close()
+
+
+def anonymous_file(name: str) -> int:
+    """A descriptor of a file that is gone with the last process that has it."""
+    if hasattr(os, "memfd_create"):  # not in a Python that was built for a glibc before 2.27, as some are that travel
+        return os.memfd_create(name)
+    with tempfile.TemporaryFile() as file:  # unlinked: as anonymous, possibly on a disk
+        return os.dup(file.fileno())

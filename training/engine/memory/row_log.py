@@ -1,0 +1,180 @@
+"""Rows that were written over, kept for those who hold an older version.
+
+An update lays the rows that it is going to change into a record, as they are; then it writes. So whoever holds an older
+version reads the rows of now, and then takes back all records that are newer than its version: what a record says was
+there before the update, whether that is through, in the middle, or has only begun. No reader waits.
+
+The memory is taken page by page as it is written. Counters and records are written under the shard's apply lock.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from scalebook.training.engine.memory.layout import Layout
+
+# int64 counters of one log
+HEAD: Final = 0  # version made by the newest record, perhaps not published yet
+TAIL: Final = 1  # the oldest version that can be read; records made by later ones are there
+OPEN: Final = 2  # the version that is being made: rows may be half written; 0: none
+EPOCH: Final = 3  # how often an update was taken back
+USED: Final = 4  # numbers of records ever used
+FREE: Final = 5  # how many of them are free
+KEPT: Final = 6  # rows in all records
+COUNTERS: Final = 8
+
+
+class RowLog:
+    """`layout` of one record: how many rows of each table (int64 [tables]), then for each table its `columns`: their
+    numbers (int64), and what was there, a tensor for each column. `records` is how many there are at most.
+
+    `memory` (uint8) has an entry for each version modulo `records`, the number of its record; then as many numbers of
+    free records; then the records. `forgetful`: when all are used the oldest goes, whoever may need it; else it is a
+    RuntimeError.
+    """
+
+    def __init__(
+        self,
+        counters: memoryview,
+        memory: Tensor,
+        layout: Layout,
+        records: int,
+        columns: Sequence[int],
+        forgetful: bool = True,
+    ) -> None:
+        self._counters, self._layout, self._records, self._forgetful = counters, layout, records, forgetful
+        table = memory[: 16 * records].view(torch.int64).numpy()
+        self._record_of, self._free = table[:records], table[records:]
+        self._memory, self._columns = memory[16 * records :], list(columns)
+        self._parts: dict[int, list[list[Tensor]]] = {}
+        self._counts: dict[int, Tensor] = {}
+
+    @staticmethod
+    def size(layout: Layout, records: int) -> int:
+        """Bytes of memory, of which most is never taken."""
+        return records * (16 + layout.nbytes)
+
+    def room(self, table: int, rows: int) -> list[Tensor]:
+        """Where the rows of a table that are about to change are to be laid: numbers, then columns; nothing counts
+        until `open`."""
+        number = self._next()
+        return [part[:rows] for part in self._of(number)[table]]
+
+    def open(self, version: int, counts: Sequence[int], most_rows: int | None, needed: int) -> None:
+        """What was laid there is the record of the update that makes `version`; from here on its rows may be written.
+
+        Forgets what nobody needs: records up to version `needed`, and older ones than let `most_rows` be kept.
+        """
+        c, number = self._counters, self._next()
+        c[OPEN] = version
+        self._counts[number].numpy()[:] = counts
+        self._record_of[version % self._records] = number
+        c[HEAD] = version
+        c[KEPT] += sum(counts)
+        if c[FREE]:
+            c[FREE] -= 1
+        else:
+            c[USED] += 1
+        while c[TAIL] < min(needed, version - 1) or (
+            most_rows is not None and c[KEPT] > most_rows and c[TAIL] < version - 1
+        ):
+            self._forget_oldest()
+
+    def close(self) -> None:
+        """The version is published."""
+        self._counters[OPEN] = 0
+
+    def torn(self, newest: int) -> int | None:
+        """After a death: the version whose rows are to be taken back, 0 for none; None where nobody died in an update.
+        `newest` is published."""
+        c = self._counters
+        if not c[OPEN]:
+            return None
+        return c[HEAD] if c[OPEN] > newest and c[HEAD] == c[OPEN] else 0
+
+    def take_back(self, version: int) -> None:
+        """After `torn`: what was counted half is counted again; a `version` whose rows are as they were has never
+        been."""
+        c = self._counters
+        c[EPOCH] += 1
+        if version:
+            c[HEAD] = version - 1
+        versions = self.versions()
+        live = {int(self._record_of[one % self._records]) for one in versions}
+        c[USED] = max(live, default=-1) + 1
+        free = [number for number in range(c[USED]) if number not in live]
+        self._free[: len(free)] = free
+        c[FREE], c[KEPT] = len(free), sum(sum(self.counts(one)) for one in versions)
+        c[OPEN] = 0
+
+    def counts(self, version: int) -> list[int]:
+        """Rows of each table in the record of an update."""
+        number = int(self._record_of[version % self._records])
+        self._of(number)
+        counts: list[int] = self._counts[number].tolist()
+        return counts
+
+    def record(self, version: int, table: int) -> list[Tensor]:
+        """Numbers and columns of one table in the record of the update that made `version`."""
+        count = self.counts(version)[table]
+        return [part[:count] for part in self._of(int(self._record_of[version % self._records]))[table]]
+
+    def versions(self) -> range:
+        """Those whose updates have a record."""
+        return range(self._counters[TAIL] + 1, self._counters[HEAD] + 1)
+
+    def start_at(self, version: int) -> None:
+        """This is the first version; before the first update."""
+        self._counters[HEAD] = self._counters[TAIL] = version
+
+    def range(self, version: int) -> tuple[int, int, int]:
+        """(epoch, oldest version that can be read from `version` on, version made by the newest record)."""
+        c = self._counters
+        head = c[HEAD]
+        return c[EPOCH], max(version, c[TAIL]), head
+
+    def unchanged_since(self, version: int) -> int | None:
+        """Where no update after `version` has begun to write, how often one was taken back, else None. The same before
+        and after reading: what was read are the rows of that version."""
+        c = self._counters
+        return int(c[EPOCH]) if c[HEAD] == version else None
+
+    def is_whole(self, epoch: int, oldest: int) -> bool:
+        """Whether what was read since `range` said so is right: nothing was taken back or forgotten meanwhile."""
+        return bool(self._counters[EPOCH] == epoch and self._counters[TAIL] <= oldest)
+
+    def _next(self) -> int:
+        c = self._counters
+        if not c[FREE] and c[USED] >= self._records:
+            if not self._forgetful:
+                raise RuntimeError(
+                    f"model: workers compute from versions more than {self._records} updates apart, and the rows of a "
+                    "sparse table are kept for no more. Use fewer workers, or a clock with shorter stragglers."
+                )
+            self._forget_oldest()
+        number = int(self._free[c[FREE] - 1]) if c[FREE] else c[USED]
+        self._of(number)
+        return number
+
+    def _forget_oldest(self) -> None:
+        c = self._counters
+        oldest = c[TAIL] + 1
+        number, rows = int(self._record_of[oldest % self._records]), sum(self.counts(oldest))
+        c[TAIL] = oldest
+        self._free[c[FREE]] = number
+        c[FREE] += 1
+        c[KEPT] -= rows
+
+    def _of(self, number: int) -> list[list[Tensor]]:
+        if number not in self._parts:
+            size = self._layout.nbytes
+            views = self._layout.views(self._memory[number * size : (number + 1) * size])
+            self._counts[number] = views[0]
+            parts, at = [], 1
+            for columns in self._columns:
+                parts.append(views[at : at + 1 + columns])
+                at += 1 + columns
+            self._parts[number] = parts
+        return self._parts[number]

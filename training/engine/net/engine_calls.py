@@ -1,0 +1,309 @@
+"""What a worker asks that has to do with parameters and gradients."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from scalebook.training.engine.coordination.admission import Verdict
+from scalebook.training.engine.coordination.run import SharedRun
+from scalebook.training.engine.hyper import Groups, decode
+from scalebook.training.engine.memory.region import METER, PULLED, ROW, WAIT
+from scalebook.training.engine.net.call_protocol import CallSpec, Reply, Room, count, numbers
+from scalebook.training.engine.net.push_stream import has_lane
+from scalebook.training.engine.net.raw_tensors import bytes_of
+from scalebook.training.engine.net.remote_host import OLD
+from scalebook.training.engine.net.table_calls import RowRoom, TableCalls
+from scalebook.training.engine.net.version_mirror import coded_pulls, plan_digest
+from scalebook.training.engine.net.wire import ProtocolError
+from scalebook.training.engine.store.coded_traffic import CodedPulls, CodedPushes
+from scalebook.training.engine.store.hosts import EncodedPush, Host
+from scalebook.training.engine.store.optimizer_partition import plan_sections
+from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
+from scalebook.training.engine.store.shard import Newest
+from scalebook.training.engine.worker.client import Client
+from scalebook.training.engine.worker.joined_worker import Joined
+from scalebook.training.engine.worker.shared_end import SharedEnd
+from scalebook.training.engine.worker.worker_end import MemoryNeed
+
+Tell = Callable[..., None]
+
+
+class InFlightVersions:
+    """The versions of one optimizer that the worker was given last, and those before, each with the time: its next push
+    may be computed from either, where the push before was still under way."""
+
+    def __init__(self) -> None:
+        self._two: deque[tuple[list[Newest], float]] = deque(maxlen=2)
+
+    def record_pin(self, client: Client) -> None:
+        """The newest are those that the worker is given now."""
+        client.pin_newest()
+        self._two.append((client.bases, client.pulled))
+
+    def go_back(self, client: Client, bases: list[Any]) -> Sequence[int]:
+        """The client's next push is from those given that have these numbers, by shard, if any have. The numbers of
+        those that the worker has by now."""
+        for held, pulled in self._two:
+            if [base.version for base in held] == bases:
+                client.bases, client.pulled = held, pulled
+        return [base.version for base in self._two[-1][0]] if self._two else bases
+
+
+class EngineCalls:
+    """Carried out by an ordinary client of the engine. Gradients come into memory that is taken once, when the worker
+    joins; versions leave from shared memory."""
+
+    def __init__(self, end: SharedEnd, run: SharedRun, optimizers: Sequence[Optimizer], tell: Tell) -> None:
+        self._end, self._run, self._optimizers, self._tell = end, run, optimizers, tell
+        self._plans = plan_sections(run, optimizers)
+        self._first = [[torch.empty(s.version.nbytes, dtype=torch.uint8) for s in p.shards] for p in self._plans]
+        self._gradients: list[list[Tensor]] = []  # by section, one for each parameter
+        self._rows: list[dict[int, RowRoom]] = []  # by section and place of a table
+        self._frames: list[list[Tensor]] = []  # by section, room for one of each shard
+        self._pulls: list[CodedPulls | None] = []  # by section: what the worker knows
+        self._knows: set[int] = set()  # sections of which it knows something
+        self._joined: Joined | None = None
+        self._has_lane = has_lane(run.settings)
+        self._given = [InFlightVersions() for _ in self._plans]
+        self._hyper: dict[int, tuple[str, Groups]] = {}
+        self.has_detached = False
+
+    def offers(self) -> dict[str, CallSpec]:
+        """By name."""
+        return {
+            "join": CallSpec((int,), self._join, self._join_room),
+            "begin": CallSpec((), partial(self._do, Joined.begin)),
+            "rest": CallSpec((), partial(self._do, Joined.rest)),
+            "finish": CallSpec((), partial(self._do, Joined.finish)),
+            "wait_for_others": CallSpec((), partial(self._do, Joined.wait_for_others)),
+            "detach": CallSpec((), self._detach),
+            "pull": CallSpec((int, list), self._pull),
+            "fetch_full": CallSpec((int,), self._look),
+            "publish_initial": CallSpec((int, list, list), self._lay_down, self._lay_down_room),
+            "await_turn": CallSpec((int,), self._turn),
+            "residuals": CallSpec((int,), self._kept),
+            "sync_residuals": CallSpec((int,), self._lay_kept, self._lay_kept_room),
+            **TableCalls(self._client).offers(),
+            "push": CallSpec((int, int, list, bool, bool, list, str), self._push, self._push_room),
+        }
+
+    @property
+    def _own(self) -> Joined:
+        if self._joined is None:
+            raise ProtocolError("channel: the worker has not joined")
+        return self._joined
+
+    def _do(self, what: Callable[[Joined], None]) -> None:
+        what(self._own)
+
+    def _client(self, section: int) -> Client:
+        if not 0 <= section < len(self._own.clients):
+            raise ProtocolError("channel: no such optimizer")
+        return self._own.clients[section]
+
+    # --- joining -----------------------------------------------------------------------------------------------------
+
+    def _join_room(self, _digest: int) -> Room:
+        """Worker 0 brings the first parameters."""
+        return [bytes_of(flat) for flats in self._first for flat in flats] if self._end.worker == 0 else ()
+
+    def _join(self, digest: int) -> Any:
+        if digest != plan_digest(self._plans, self._run.settings):
+            raise ValueError(
+                f"model: worker {self._end.worker} has created other parameters or optimizers than this machine. "
+                "Create the same model in every worker, whatever its rank or machine."
+            )
+        if self._end.worker == 0:
+            for plan, flats, optimizer in zip(self._plans, self._first, self._optimizers, strict=True):
+                parameters = parameters_of(optimizer)
+                for shard, flat in zip(plan.shards, flats, strict=True):
+                    for place, value in zip(shard.parameters, shard.version.views(flat), strict=True):
+                        parameters[place].data.copy_(value)
+        self._joined = self._end.join_for(self._optimizers, self._announce)
+        for plan, client in zip(self._plans, self._joined.clients, strict=True):
+            client.host.keeps = False
+            coded, nbytes = client.host.section.coded, plan.gradients.nbytes
+            self._gradients.append(
+                plan.gradients.views(torch.empty(nbytes, dtype=torch.uint8)) if coded is None else []
+            )
+            self._rows.append({table.place: RowRoom(table) for table in plan.tables})
+            self._frames.append([] if coded is None else [torch.empty(m, dtype=torch.uint8) for m in coded.most()])
+            own = coded_pulls(plan, self._run.settings, self._end.worker, client.replica.parameters)
+            self._pulls.append(own)
+        self._first = [[] for _ in self._plans]
+        counters = [client.host.section.counters for client in self._joined.clients]
+        known = [
+            [client.seq, one.steps.tolist(), one.since.tolist()]
+            for client, one in zip(self._joined.clients, counters, strict=True)
+        ]
+        return [self._joined.late, known]
+
+    def _announce(self, need: MemoryNeed) -> None:
+        self._tell(*need)
+
+    def _detach(self) -> None:
+        self._own.detach()
+        self.has_detached = True
+
+    # --- versions ----------------------------------------------------------------------------------------------------
+
+    def _pull(self, section: int, held: list[Any]) -> Reply:
+        client = self._client(section)
+        return Reply(*self._newer(client, numbers(held, count=len(client.host.section.shards))))
+
+    def _newer(self, client: Client, held: Sequence[int]) -> tuple[tuple[list[int], list[int]], Room]:
+        """Hold the newest versions. Their numbers, `OLD` for those that the worker has, and the bytes of the others; or
+        all as frames, whose sizes come behind the numbers, where it knows something already."""
+        self._given[client.host.section.number].record_pin(client)
+        section = client.host.section
+        pulls = self._pulls[section.number]
+        if pulls is not None and any(had != OLD for had in held):
+            return self._coded(client, pulls)
+        if pulls is not None and section.number not in self._knows:
+            self._knows.add(section.number)
+            pulls.know(client.bases, section.shards)
+        versions: list[int] = []
+        body: list[memoryview] = []
+        for shard, base, had in zip(client.host.section.shards, client.bases, held, strict=True):
+            is_newer = base.version > had
+            versions.append(base.version if is_newer else OLD)
+            if is_newer:
+                body.append(bytes_of(shard.flats[base.buffer]))
+                shard.counters.meters[self._end.worker * METER + PULLED] += sum(
+                    f.nbytes for f in shard.plan.version.fields
+                )
+        return (versions, []), body
+
+    def _coded(self, client: Client, pulls: CodedPulls) -> tuple[tuple[list[int], list[int]], Room]:
+        frames = []
+        for number, (shard, base) in enumerate(zip(client.host.section.shards, client.bases, strict=True)):
+            frames.append(pulls.encode(number, shard.views[base.buffer], client.replica.frozen))
+            pulls.learn(number, frames[-1])
+            shard.counters.meters[self._end.worker * METER + PULLED] += frames[-1].numel()
+        sizes = [frame.numel() for frame in frames]
+        return ([base.version for base in client.bases], sizes), [bytes_of(frame) for frame in frames]
+
+    def _look(self, section: int) -> Reply:
+        """Versions and states of one moment. States are copied, since the update after the next writes there."""
+        client = self._client(section)
+        shards = client.host.section.shards
+        with ExitStack() as locks:
+            for shard in shards:
+                locks.enter_context(shard.applying)
+            self._given[section].record_pin(client)
+            states = [shard.content(base)[1].clone() for shard, base in zip(shards, client.bases, strict=True)]
+        versions = [shard.flats[base.buffer] for shard, base in zip(shards, client.bases, strict=True)]
+        body = [bytes_of(part) for pair in zip(versions, states, strict=True) for part in pair]
+        return Reply([base.version for base in client.bases], body)
+
+    def _lay_down_room(self, section: int, _versions: list[Any], _steps: list[Any]) -> Room:
+        if self._end.worker != 0 or self._end.signals.stop:
+            raise ProtocolError("channel: worker 0 alone lays down what training begins with")
+        shards = self._client(section).host.section.shards
+        return [bytes_of(part) for shard in shards for part in shard.content(shard.newest())]
+
+    def _lay_down(self, section: int, versions: list[Any], steps: list[Any]) -> None:
+        counters = self._client(section).host.section.counters
+        shards = self._client(section).host.section.shards
+        for worker, made in enumerate(numbers(steps, count=self._end.workers)):
+            counters.steps[worker] = made
+        for shard, version in zip(shards, numbers(versions, count=len(shards)), strict=True):
+            newest = shard.newest()
+            shard.publish(version, newest.buffer, newest.state)
+        counters.admission[0], counters.admission[1] = min(versions) << 32, min(versions)
+
+    # --- gradients ---------------------------------------------------------------------------------------------------
+
+    def _turn(self, section: int) -> float:
+        before = self._waited()
+        self._await_turn(self._client(section).host)
+        return self._waited() - before
+
+    def _await_turn(self, host: Host) -> None:
+        self._run.control.clock.play(host.await_turn(self._end.worker))
+
+    def _push_room(
+        self, section: int, _seq: int, _bases: list[Any], valid: bool, _wants: bool, present: list[Any], _groups: str
+    ) -> Room:
+        if self._client(section).host.section.coded is not None and valid:
+            rooms = self._frames[section]
+            pairs = zip(rooms, numbers(present, count=len(rooms)), strict=True)
+            return [bytes_of(room[: count(size, room.numel() + 1)]) for room, size in pairs]
+        places = len(self._plans[section].gradients.fields)
+        gradients: Sequence[Tensor | None] = self._gradients[section] or [None] * places
+        offered = zip(gradients, numbers(present, count=places), strict=True)
+        if not valid and any(present):
+            raise ProtocolError("channel: gradients that are none")
+        rows, room = self._rows[section], list[memoryview]()
+        for place, (gradient, here) in enumerate(offered):
+            if place in rows:
+                room += rows[place].room(here)
+            elif here and gradient is not None:
+                room.append(bytes_of(gradient))
+        return room
+
+    def _push(
+        self, section: int, seq: int, bases: list[Any], valid: bool, wants: bool, present: list[Any], groups: str
+    ) -> Reply:
+        client, before = self._client(section), self._waited()
+        held = self._given[section].go_back(client, bases) if self._has_lane else bases
+        if seq != client.seq + 1 or bases != [base.version for base in client.bases]:
+            raise ProtocolError("channel: a push that does not follow the last, or from other versions than are held")
+        way = self._way(client, valid, present)
+        play = self._run.control.clock.play
+        outcome = play(client.deliver(way, self._groups(section, groups), valid))
+        come: tuple[list[int], list[int]] = [OLD] * len(bases), []
+        body: Room = ()
+        if wants or self._has_lane:
+            self._await_turn(client.host)
+        verdict = Verdict.END if client.host.has_dropped(client.bases) else outcome.verdict
+        if wants:
+            come, body = self._newer(client, held)
+        waited = self._waited() - before
+        return Reply([verdict.value, outcome.staleness, client.host.is_over(), waited, come], body)
+
+    def _way(self, client: Client, valid: bool, present: list[Any]) -> EncodedPush:
+        """What has come: frames, or gradients as they are; nothing of one that must not be applied."""
+        section = client.host.section
+        places = len(self._plans[section.number].gradients.fields)
+        if section.coded is None or not valid:
+            rooms: Sequence[Tensor | None] = self._gradients[section.number] or [None] * places
+            gradients = [room if here else None for room, here in zip(rooms, present, strict=True)]
+            for place, room in self._rows[section.number].items():
+                gradients[place] = room.gradient(present[place])
+            return EncodedPush(gradients, None, client.host.sizes(gradients))
+        frames = [room[:size] for room, size in zip(self._frames[section.number], present, strict=True)]
+        return EncodedPush([None] * places, frames, present)
+
+    # --- what a codec leaves out -------------------------------------------------------------------------------------
+
+    def _kept(self, section: int) -> Reply:
+        coded = self._coded_of(section)
+        return Reply(None, [bytes_of(one) for one in coded.counting(self._end.worker)])
+
+    def _lay_kept_room(self, section: int) -> Room:
+        return [bytes_of(one) for one in self._coded_of(section).room(self._end.worker)]
+
+    def _lay_kept(self, section: int) -> None:
+        self._coded_of(section).store_residual(self._end.worker, self._client(section).seq)
+
+    def _coded_of(self, section: int) -> CodedPushes:
+        coded = self._client(section).host.section.coded
+        if coded is None:
+            raise ProtocolError("channel: no codec leaves anything out")
+        return coded
+
+    def _groups(self, section: int, text: str) -> Groups:
+        """Read once, as long as they stay the same."""
+        if section not in self._hyper or self._hyper[section][0] != text:
+            self._hyper[section] = text, [{**group, "params": ()} for group in decode(text.encode())]
+        return self._hyper[section][1]
+
+    def _waited(self) -> float:
+        return float(self._run.control.seconds[self._end.worker * ROW + WAIT])

@@ -1,0 +1,240 @@
+"""Who may come in: both sides show that they have the run's key, and then say who they are.
+
+Each side sends a nonce and HMAC-SHA256, by the key, over its role, both nonces, and the fingerprint of the certificate
+that it sees (zeros without TLS). So neither can be played back, thrown back, or passed on by somebody in between, who
+would have another certificate. Before that nothing is read but 32 and 64 bytes. The certificate is made for the time of
+one run, by the side that listens, for nobody else to sign; its name says nothing.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import ssl
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from scalebook.training.engine.memory.region import anonymous_file
+from scalebook.training.engine.net.wire import Kind, ProtocolError, Wire
+
+PROTOCOL: Final = 2
+GREETING_S: Final = 5.0
+"""The whole of it, TLS included, has so many seconds for each frame."""
+KEY_BYTES: Final = 32
+GIVEN_UP: Final = "channel: this worker was given up here, or another has taken its place."
+_NONCE: Final = 32
+_PROOF: Final = 32
+_HELLO: Final = 1024  # bytes at most
+_PLAIN: Final = bytes(32)
+Use = Literal["number", "calls", "pushes", "pulse"]
+"""`number`: to be given an incarnation, and nothing else."""
+
+
+class Refused(ConnectionError):
+    """The other side does not take this worker, and says why; `later`: it may at another time."""
+
+    def __init__(self, why: str, later: bool = False) -> None:
+        super().__init__(why)
+        self.later = later
+
+
+class Hello(NamedTuple):
+    """Who connects, and what for. `run`: its name; `digest`: of the settings that it was started with. Of two
+    processes that were the same worker the one with the larger `incarnation` is; a process is given its own by the
+    server, and has 0 before."""
+
+    run: str
+    digest: str
+    worker: int
+    incarnation: int
+    use: Use = "calls"
+
+
+class HandshakeResult(NamedTuple):
+    """By who connected. `incarnation`: a new one, if it came for that."""
+
+    wire: Wire
+    incarnation: int
+
+
+class Secret:
+    """The run's key, which is told nowhere."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"key: has {len(key)} bytes, not {KEY_BYTES}.")
+        self._key = key
+
+    def __repr__(self) -> str:
+        return "Secret()"
+
+    def proof(self, role: bytes, *parts: bytes) -> bytes:
+        """HMAC-SHA256 over a role and parts of fixed lengths."""
+        return hmac.new(self._key, b"scalebook " + role + b"".join(parts), hashlib.sha256).digest()
+
+    @classmethod
+    def made(cls, path: Path) -> "Secret":
+        """A new one, kept in a new file that its owner alone can read. FileExistsError where there is one."""
+        key = secrets.token_bytes(KEY_BYTES)
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(key.hex() + "\n")
+            os.link(new, path)  # whole, from the moment that it is there
+        finally:
+            new.unlink(missing_ok=True)
+        return cls(key)
+
+    @classmethod
+    def read(cls, path: Path) -> "Secret":
+        """Of such a file. ValueError where others may read it, or it has something else."""
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+                raise ValueError(f"key: other users can read {path}, or own it. Run: chmod 600 {path}")
+            text = file.read(2 * KEY_BYTES + 2)
+        try:
+            return cls(bytes.fromhex(text.decode("ascii")))
+        except ValueError as error:
+            raise ValueError(f"key: {path} holds no key of Scalebook. Remove it; a new one is created.") from error
+
+
+class ServerTls(NamedTuple):
+    """A context for who listens, and the SHA-256 of its certificate."""
+
+    context: ssl.SSLContext
+    fingerprint: bytes
+
+
+def serving() -> ServerTls:
+    """TLS 1.3 with a new key, which never lies on a disk. `cryptography` comes with MLflow."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "scalebook")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=365))
+    certificate = builder.sign(key, hashes.SHA256())
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    content = key.private_bytes(pem, form, serialization.NoEncryption()) + certificate.public_bytes(pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    descriptor = anonymous_file("certificate")
+    try:
+        os.write(descriptor, content)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+    return ServerTls(context, hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).digest())
+
+
+def asking() -> ssl.SSLContext:
+    """Of the side that connects. It takes any certificate: the challenge tells whether it was the right one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.SSLContext | None) -> HandshakeResult:
+    """By who connects. `Refused`; ConnectionError where the other side has not the key. It is closed then."""
+    connection.settimeout(GREETING_S)
+    try:
+        seen = _PLAIN
+        if context is not None:
+            connection = secured = context.wrap_socket(connection)
+            seen = hashlib.sha256(secured.getpeercert(binary_form=True) or b"").digest()
+        wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
+        wire.send(Kind.NONCE, text=mine)
+        answer = _exactly(wire, Kind.NONCE, _NONCE + _PROOF)
+        theirs, proof = answer[:_NONCE], answer[_NONCE:]
+        if not hmac.compare_digest(proof, secret.proof(b"server", mine, theirs, seen)):
+            raise ProtocolError("channel: the server has another key, or somebody is in between")
+        wire.send(Kind.PROOF, text=secret.proof(b"worker", mine, theirs, seen))
+        wire.send(Kind.HELLO, text=json.dumps({"protocol": PROTOCOL, **hello._asdict()}).encode())
+        return HandshakeResult(wire, _taken(wire))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _taken(wire: Wire) -> int:
+    head = wire.head(_HELLO, within_s=GREETING_S)
+    text = wire.text(head)
+    if head.kind == Kind.REFUSED:
+        found = json.loads(text)
+        raise Refused(str(found["why"]), bool(found["later"]))
+    if head.kind != Kind.WELCOME or head.body:
+        raise ProtocolError("channel: neither taken nor refused")
+    return head.number
+
+
+def admit(
+    connection: socket.socket, secret: Secret, tls: ServerTls | None, check: Callable[[Hello], int]
+) -> tuple[Wire, Hello]:
+    """By who listens. `check` says which incarnation is told there; or raises `Refused`, which is told there and raised
+    here. OSError (ConnectionError, ssl.SSLError, TimeoutError) where it is none of ours. It is closed then."""
+    connection.settimeout(GREETING_S)
+    try:
+        shown = _PLAIN
+        if tls is not None:
+            connection, shown = tls.context.wrap_socket(connection, server_side=True), tls.fingerprint
+        wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
+        theirs = _exactly(wire, Kind.NONCE, _NONCE)
+        wire.send(Kind.NONCE, text=mine + secret.proof(b"server", theirs, mine, shown))
+        proof = _exactly(wire, Kind.PROOF, _PROOF)
+        if not hmac.compare_digest(proof, secret.proof(b"worker", theirs, mine, shown)):
+            raise ProtocolError("channel: a worker has another key, or somebody is in between")
+        head = wire.head(_HELLO, within_s=GREETING_S)
+        if head.kind != Kind.HELLO or head.body:
+            raise ProtocolError("channel: no hello")
+        hello = _admitted(wire, wire.text(head), check)
+    except BaseException:
+        connection.close()
+        raise
+    return wire, hello
+
+
+def _admitted(wire: Wire, text: bytes, check: Callable[[Hello], int]) -> Hello:
+    try:
+        hello = _hello(text)
+        incarnation = check(hello)
+    except Refused as refusal:
+        wire.send(Kind.REFUSED, text=json.dumps({"why": str(refusal)[: _HELLO // 2], "later": refusal.later}).encode())
+        raise
+    wire.send(Kind.WELCOME, incarnation)
+    return hello
+
+
+def _exactly(wire: Wire, kind: Kind, size: int) -> bytes:
+    head = wire.head(size, within_s=GREETING_S)
+    if (head.kind, head.text, head.body) != (kind, size, 0):
+        raise ProtocolError(f"channel: no {kind.name.lower()}")
+    return wire.text(head)
+
+
+def _hello(text: bytes) -> Hello:
+    try:
+        found: dict[str, Any] = json.loads(text)
+        protocol = found.pop("protocol")
+        hello = Hello(**found)
+        right = (hello.run, hello.digest, hello.worker, hello.incarnation, hello.use)
+        if [type(one) for one in right] != [str, str, int, int, str] or hello.use not in get_args(Use):
+            raise TypeError("hello")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ProtocolError("channel: no hello") from error
+    if protocol != PROTOCOL:
+        raise Refused(
+            f"channel: protocol {PROTOCOL} here, {protocol} there. Install the same Scalebook on both machines."
+        )
+    return hello

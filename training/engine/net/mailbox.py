@@ -1,0 +1,339 @@
+"""What the monitors of a run's machines tell each other, beside what their workers do: short texts, both ways.
+
+A process of the first machine keeps the port. Each other machine's monitor asks it about each `PULSE_S` what the first
+monitor says, and leaves there what it says itself. One that has not asked for `DEAD_S` is silent, which the first is
+told. The first itself may be held up for longer, by a disk or a death: the others are told of it if it is stopped.
+"""
+
+import json
+import math
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from mmap import mmap
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, Final, NamedTuple
+
+from scalebook.training.engine.net.acceptor import ConnectionAcceptor, GenerationCounter
+from scalebook.training.engine.net.call_protocol import CallSpec, ReadCall, count, read
+from scalebook.training.engine.net.channel import Channel, ChannelLost, ProxyAddress
+from scalebook.training.engine.net.connection_handoff import ConnectionHandoff, Listener, PortDispatcher, turn_away
+from scalebook.training.engine.net.handshake import Hello, Refused, Secret, ServerTls
+from scalebook.training.engine.net.wire import DEAD_S, ProtocolError
+from scalebook.training.engine.net.worker_proxy import WorkerProxy
+
+MOST_TEXT: Final = 16_384
+"""Bytes of a frame to or from a mailbox."""
+LONGEST: Final = 4096
+"""Characters of one text."""
+LEAVE_S: Final = 8.0
+"""How long the port is kept at the end, for other machines to hear of it."""
+_FIRST_S: Final = 10 * 365 * 86_400.0  # whether a machine comes at all is watched elsewhere
+_LOOK_S: Final = 0.01
+_OVER: Final = b"."
+
+
+class MonitorMessage(NamedTuple):
+    """A text from machine `machine`'s monitor."""
+
+    machine: int
+    text: str
+
+
+class StartSignal:
+    """What the processes of a machine wait for before they reach another: a number, in memory that they share."""
+
+    def __init__(self) -> None:
+        self._number = memoryview(mmap(-1, 8)).cast("q")
+
+    def set(self, number: int = 1) -> None:
+        """By the monitor: the machines have met. Above 0."""
+        self._number[0] = number
+
+    def wait(self, deadline_s: float) -> int:
+        """`ChannelLost` where it is not told for so long."""
+        until = monotonic() + deadline_s
+        while not self._number[0]:
+            if monotonic() > until:
+                raise ChannelLost(f"channel: the first machine's monitor has not met this machine for {deadline_s:g} s")
+            sleep(_LOOK_S)
+        return self._number[0]
+
+
+class MessageBoard:
+    """The first monitor's texts, for all machines, in order; by several threads."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._asked: dict[int, tuple[int, float]] = {}  # texts that a machine knows, and when it last asked
+        self._lock = threading.Lock()
+
+    def put(self, text: str) -> None:
+        with self._lock:
+            self._texts.append(text)
+
+    def since(self, machine: int, known: int) -> list[str]:
+        """What is new to a machine that knows so many; at most eight."""
+        with self._lock:
+            self._asked[machine] = known, monotonic()
+            return self._texts[known : known + 8]
+
+    def remove_node(self, machine: int) -> None:
+        with self._lock:
+            self._asked.pop(machine, None)
+
+    def take_silent(self) -> list[int]:
+        """Machines that have not asked for `DEAD_S`. Each is told once, and not waited for until it asks again."""
+        with self._lock:
+            silent = [machine for machine, (_, asked) in self._asked.items() if monotonic() - asked > DEAD_S]
+            for machine in silent:
+                del self._asked[machine]
+            return silent
+
+    def is_read(self) -> bool:
+        """Whether every machine that is there knows all."""
+        with self._lock:
+            return all(known >= len(self._texts) for known, _ in self._asked.values())
+
+
+class MailboxCalls:
+    """What the monitor of machine `machine` may ask. `said` is told its texts, and `died` of a worker there."""
+
+    def __init__(
+        self, machine: int, board: MessageBoard, said: Callable[[int, str], None], died: Callable[[int, int, str], None]
+    ) -> None:
+        self.tell: Callable[..., None] = lambda *_: None
+        self._machine, self._board, self._said, self._died = machine, board, said, died
+        self.has_detached = False
+        self._offers = {
+            "post": CallSpec((str,), self._say),
+            "news": CallSpec((int,), self._news),
+            "died": CallSpec((int, int, str), self._tell_death),
+            "close": CallSpec((), self._leave),
+        }
+
+    def handle(self, text: bytes) -> ReadCall:
+        """A call, read."""
+        return read(text, self._offers)
+
+    def _say(self, text: str) -> None:
+        if len(text) > LONGEST:
+            raise ProtocolError("channel: too long a text")
+        self._said(self._machine, text)
+
+    def _news(self, known: int) -> Any:
+        return self._board.since(self._machine, count(known))
+
+    def _tell_death(self, worker: int, incarnation: int, why: str) -> None:
+        self._died(worker, incarnation, why)
+
+    def _leave(self) -> None:
+        self._board.remove_node(self._machine)
+        self.has_detached = True
+
+
+def _serve(
+    gate: Listener, secret: Secret, tls: ServerTls | None, expected: Hello, calls: Callable[[], MailboxCalls]
+) -> None:
+    """Without end, in a thread: one life of the other machine's monitor after the other."""
+    lives = GenerationCounter()
+    while True:
+        door = ConnectionAcceptor(gate, secret, tls, expected, lives)
+        door.open()
+        try:
+            with suppress(OSError):
+                WorkerProxy(calls(), door, MOST_TEXT, _FIRST_S).serve()
+        finally:
+            door.close()
+
+
+class MonitorMailbox:
+    """The first machine's, made by its monitor before the fork. `name`: of the run; `machines`: how many others there
+    are; `workers`: of all machines, where those of the others have gates of their own, which come behind theirs."""
+
+    def __init__(
+        self,
+        name: str,
+        secret: Secret,
+        tls: ServerTls | None,
+        listener: socket.socket,
+        machines: int,
+        workers: int = 0,
+    ) -> None:
+        self.met = StartSignal()
+        self._name, self._secret, self._tls, self._listener = name, secret, tls, listener
+        self._machines = machines
+        self._gates = [ConnectionHandoff() for _ in range(machines + workers)]
+        self._board, self._wall = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # texts whole, in order
+        self._wall.setblocking(False)
+
+    # --- in the monitor ----------------------------------------------------------------------------------------------
+
+    def news(self) -> list[MonitorMessage]:
+        """What other machines have said since the last call."""
+        told: list[MonitorMessage] = []
+        with suppress(BlockingIOError):
+            while text := self._wall.recv(MOST_TEXT):
+                told.append(MonitorMessage(*json.loads(text)))
+        return told
+
+    def post(self, text: str) -> None:
+        """To all other machines; they hear it within a second or two."""
+        self._put(text.encode())
+
+    def release_port(self) -> None:
+        """Nothing more will be said, and who keeps the port may go."""
+        self._put(_OVER)
+
+    def close(self) -> None:
+        """This process's handles."""
+        self._listener.close()
+        for gate in self._gates:
+            gate.close()
+        self._board.close()
+        self._wall.close()
+
+    def _put(self, text: bytes) -> None:
+        with suppress(OSError):  # the process that keeps the port is gone
+            self._wall.send(text)
+
+    # --- in a process of its own -------------------------------------------------------------------------------------
+
+    def serve_until_over(self) -> None:
+        """Listen, until the monitor has said its last text and others have heard it, or a while later."""
+        board, over = MessageBoard(), threading.Event()
+
+        def copy() -> None:
+            while text := self._board.recv(MOST_TEXT):
+                board.put(text.decode()) if text != _OVER else over.set()
+
+        for machine in range(1, 1 + self._machines):
+            self._open(machine, board)
+        threading.Thread(target=copy, name="board", daemon=True).start()
+        until, ran = math.inf, monotonic()  # the monitor ran then
+
+        def is_over() -> bool:
+            nonlocal until, ran
+            silent = json.dumps(["silent", DEAD_S])
+            for machine in board.take_silent():
+                self._heard(machine, silent)
+            if not _is_stopped(os.getppid()):
+                ran = monotonic()
+            elif monotonic() - ran > DEAD_S:
+                ran = math.inf  # it is told once
+                board.put(silent)
+            if over.is_set():
+                until = min(until, monotonic() + LEAVE_S)
+            return over.is_set() and (board.is_read() or monotonic() > until)
+
+        PortDispatcher(
+            self._listener, self._gates, self._secret, self._tls, self._given_up, self._turn_away
+        ).dispatch_until(is_over)
+
+    def _open(self, machine: int, board: MessageBoard) -> None:
+        gate, hello = self._gates[machine - 1], Hello(self._name, "", machine - 1, 0)
+
+        def serve() -> None:
+            _serve(
+                gate,
+                self._secret,
+                self._tls,
+                hello,
+                lambda: MailboxCalls(machine, board, self._heard, self._tell_death),
+            )
+
+        threading.Thread(target=serve, name=f"mailbox {machine}", daemon=True).start()
+
+    def _heard(self, machine: int, text: str) -> None:
+        self._board.send(json.dumps([machine, text]).encode())
+
+    def _tell_death(self, worker: int, incarnation: int, why: str) -> None:
+        """To whoever stands in for this worker of another machine."""
+
+    def _given_up(self, number: int) -> bool:
+        """Whether nobody is behind this gate."""
+        return False
+
+    def _turn_away(self, hello: Hello) -> int:
+        """Whoever comes to such a gate, with the key. `Refused`."""
+        turn_away(hello)
+
+
+def _is_stopped(pid: int) -> bool:
+    """By SIGSTOP or a debugger; proc(5)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has gone, and this process goes with it
+        return False
+    return stat.rpartition(")")[2].split()[0] in ("T", "t")
+
+
+class RemoteMailbox:
+    """From another machine to the first one's, by its monitor, which makes it before the fork. `gate` of `reach`: that
+    of this machine."""
+
+    def __init__(self, name: str, reach: ProxyAddress) -> None:
+        self.met = StartSignal()
+        self._name, self._reach = name, reach
+        self._channel: Channel | None = None
+        self._known = 0
+        self._failing: float | None = None
+        self.unfound = ""
+        """Why the first machine could not be asked when last looked for."""
+
+    def find(self, within_s: float) -> bool:
+        """Whether the first machine can be asked. `Refused`."""
+        if self._channel is None:
+            began = monotonic()
+            channel = Channel(self._reach, Hello(self._name, "", self._reach.gate or 0, 0), MOST_TEXT)
+            try:
+                channel.open(within_s, pulse=False)
+            except (ChannelLost, Refused) as error:
+                self.unfound = str(error)
+                self._failing = self._failing or began
+                if isinstance(error, Refused):
+                    raise
+                return False
+            self._channel, self._known = channel, 0
+        return True
+
+    def post(self, text: str) -> None:
+        """To the first monitor. `ChannelLost`."""
+        self._call("post", text)
+
+    def news(self) -> list[str]:
+        """What it has said since the last call. Shows that this monitor lives. `ChannelLost`."""
+        texts = [str(text) for text in self._call("news", self._known)]
+        self._known += len(texts)
+        return texts
+
+    def is_unreachable(self) -> bool:
+        """Whether nothing has come through for `DEAD_S`."""
+        return self._failing is not None and monotonic() - self._failing > DEAD_S
+
+    def close(self) -> None:
+        """Nothing more will be said."""
+        if self._channel is not None:
+            with suppress(OSError):
+                self._call("close")
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        if self._channel is None:
+            raise ChannelLost("channel: not connected")
+        began = monotonic()
+        try:
+            told = self._channel.call(name, *arguments)
+        except OSError as error:
+            self._channel.close()
+            self._channel = None
+            self.unfound = str(error)
+            self._failing = self._failing or began
+            raise ChannelLost(str(error)) from error
+        self._failing = None
+        return told

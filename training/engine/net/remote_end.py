@@ -1,0 +1,369 @@
+"""The end of a worker on another machine: the same face as that over shared memory (`engine/worker/worker_end.py`)."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from mmap import mmap
+from time import monotonic
+from typing import Final, NamedTuple
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from scalebook.training.engine.coordination.measures import (
+    Counts,
+    PushMeasures,
+    StalenessHistogram,
+    Timings,
+    WorkerTimes,
+)
+from scalebook.training.engine.coordination.run import Membership
+from scalebook.training.engine.memory.region import COMMUNICATE, ROW, Control
+from scalebook.training.engine.net.calls import most_text
+from scalebook.training.engine.net.channel import Channel, ChannelLost, ProxyAddress
+from scalebook.training.engine.net.handshake import Hello, Refused, Secret
+from scalebook.training.engine.net.mailbox import RemoteMailbox
+from scalebook.training.engine.net.push_stream import LANE, PushStream, has_lane
+from scalebook.training.engine.net.raw_tensors import bytes_of
+from scalebook.training.engine.net.remote_host import RemoteHost
+from scalebook.training.engine.net.remote_shared_state import RemoteCursor, RemoteExchange, RemoteRows, RemoteSignals
+from scalebook.training.engine.net.remote_tables import RemoteTableReads, refuse_first
+from scalebook.training.engine.net.version_mirror import coded_pulls, mirrored, plan_digest, refuse_far, settings_digest
+from scalebook.training.engine.rules.duration_summary import DurationSummary
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
+from scalebook.training.engine.store.table_optimizer import mark_tables
+from scalebook.training.engine.worker.join import make_client
+from scalebook.training.engine.worker.joined_worker import Joined
+from scalebook.training.engine.worker.worker_end import Figures, JoinedEnd, MemoryNeed, Part
+from scalebook.training.engine.worker_clock import Steps
+
+_PARTS: Final[tuple[Part, ...]] = ("compute", "data")
+
+
+class RemoteMembership(Membership):
+    """Of a worker whose part in the group its stand-in has."""
+
+    def __init__(self, control: Control, worker: int, deadline_s: float, channel: Channel) -> None:
+        super().__init__(control, worker, deadline_s)
+        self._channel = channel
+
+    @override
+    def rendezvous(self, name: str) -> Steps[None]:
+        self._channel.call("rendezvous", name)
+        yield from ()
+
+    @override
+    def wait_for_others(self) -> Steps[None]:
+        self._channel.call("wait_for_others")
+        yield from ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteJoined(Joined):
+    """A worker whose clients work in a mirror, and whose stand-in does the same beside the shards."""
+
+    channel: Channel
+    hosts: list[RemoteHost] = field(repr=False)
+    tables: list[RemoteTableReads] = field(repr=False)
+    lane: PushStream | None = field(default=None, repr=False)
+
+    @override
+    def start_steps(self) -> Steps[None]:
+        yield from super().start_steps()
+        for reads in self.tables:
+            reads.has_begun = True
+
+    @override
+    def begin_steps(self) -> Steps[None]:
+        self.channel.call("begin")
+        yield from super().begin_steps()
+
+    @override
+    def rest_steps(self) -> Steps[None]:
+        yield from super().rest_steps()
+        self._lay_kept()
+        self.channel.call("rest")
+
+    @override
+    def finish_steps(self) -> Steps[None]:
+        yield from super().finish_steps()
+        self._lay_kept()
+        self.channel.call("finish")
+
+    def _lay_kept(self) -> None:
+        for host in self.hosts:
+            host.sync_residuals()
+
+    @override
+    def detach(self) -> None:
+        """With whole tables, as of the version pulled last."""
+        for reads in self.tables:
+            reads.fetch()
+            reads.give_back()
+        super().detach()
+        if self.lane is not None:
+            self.lane.drain()
+        self.channel.call("detach")
+
+
+class RemoteEnd:
+    """A `WorkerEnd`. Made and used in the worker's process, by one thread at a time.
+
+    Where the channel is lost for good (`ChannelLost`, `Refused`) this worker is dead to the run; a process that takes
+    its place is given a larger incarnation.
+    """
+
+    def __init__(
+        self,
+        reach: ProxyAddress,
+        run: str,
+        settings: Settings,
+        worker: int,
+        workers: int,
+        deadline_s: float,
+        lost: Callable[[str], None] = lambda why: None,
+        begins: Callable[[int], None] = lambda incarnation: None,
+    ) -> None:
+        """`deadline_s`: how long the other side may need to come up; its own bounds every other wait. `lost`,
+        `begins`: as `Channel` has them."""
+        refuse_far(settings)
+        self.settings, self.worker, self.workers = settings, worker, workers
+        self._deadline_s = deadline_s
+        self._spent: dict[Part, float] = dict.fromkeys(_PARTS, 0.0)
+        self._samples = self._memory = 0
+        self._control: Control | None = None
+        hello = Hello(run, settings_digest(settings), worker, 0)
+        self.channel = Channel(reach, hello, most_text(workers), self._notes, lost, begins)
+        self.channel.open(deadline_s)
+        self._lane = PushStream(self.channel.second(LANE)) if has_lane(settings) else None
+        self.cursor = RemoteCursor(self.channel, workers, self._lane)
+        self.signals = RemoteSignals(self.channel)
+        self.meetings, self.rows = RemoteExchange(self.channel, workers), RemoteRows(self.channel, worker, workers)
+        if self._lane is not None:
+            self._lane.open(deadline_s)
+
+    def _notes(self) -> list[float]:
+        """Seconds, samples and memory of this process so far, which go along with each call."""
+        communicated = 0.0 if self._control is None else self._control.seconds[self.worker * ROW + COMMUNICATE]
+        return [*[self._spent[part] for part in _PARTS], communicated, self._samples, self._memory]
+
+    def close(self) -> None:
+        """Leave. Before `JoinedEnd.detach` that is a death."""
+        if self._lane is not None:
+            self._lane.close()
+        self.channel.close()
+
+    # --- becoming a worker ---------------------------------------------------------------------------------------
+
+    def rendezvous(self, name: str) -> None:
+        self.channel.call("rendezvous", name)
+
+    def join(
+        self,
+        optimizers: Sequence[Optimizer],
+        announce: Callable[[MemoryNeed], None] = lambda need: None,
+        model: Module | None = None,
+    ) -> JoinedEnd:
+        if model is not None:
+            mark_tables(model)
+        refuse_first(self.worker, optimizers)
+        mirror = mirrored(self.settings, self.workers, self.worker, optimizers, self._deadline_s)
+        first = [parameters_of(optimizer) for optimizer in optimizers]
+        for section, parameters in zip(mirror.sections, first, strict=True):
+            for shard in section.shards:
+                shard.initialise([parameters[place].detach() for place in shard.plan.parameters], with_tables=False)
+        shards = [shard for section in mirror.sections for shard in section.shards]
+        flats = [shard.flats[0][: shard.plan.version.nbytes] for shard in shards]  # parameters alone
+        late, known = self.channel.call(
+            "join",
+            plan_digest(mirror.plans, self.settings),
+            body=[bytes_of(flat) for flat in flats] if self.worker == 0 else (),
+            meanwhile=lambda *need: announce(MemoryNeed(*need)),
+        )
+        clients, hosts, tables = [], list[RemoteHost](), list[RemoteTableReads]()
+        for section, optimizer, parameters, (seq, steps, since) in zip(
+            mirror.sections, optimizers, first, known, strict=True
+        ):
+            section.counters.begun[self.worker] = seq
+            for worker in range(self.workers):
+                section.counters.steps[worker], section.counters.since[worker] = steps[worker], since[worker]
+            pulls = coded_pulls(section.plan, self.settings, self.worker, parameters)
+            host = RemoteHost(section, self.channel, self.worker, pulls, self._lane)
+            hosts.append(host)
+            clients.append(make_client(section, host, self.worker, parameters, optimizer, mirror.lending, late))
+            clients[-1].reads = reads = RemoteTableReads(self.channel, self.worker, clients[-1])
+            host.fetch_written = reads.fetch_written
+            tables.append(reads)
+        self._control = mirror.run.control
+        membership = RemoteMembership(mirror.run.control, self.worker, self._deadline_s, self.channel)
+        joined = RemoteJoined(
+            mirror.run,
+            membership,
+            clients,
+            late,
+            channel=self.channel,
+            hosts=hosts,
+            tables=tables,
+            lane=self._lane,
+        )
+        joined.pull()
+        if model is not None:
+            joined.read_rows(model)
+        for reads in tables:
+            reads.keep_away()
+        return joined
+
+    # --- the run -------------------------------------------------------------------------------------------------
+
+    def living(self) -> list[int]:
+        return list(self.channel.call("living"))
+
+    def sign_of_life(self) -> None:
+        self.channel.call("sign_of_life")
+
+    def is_over(self) -> bool:
+        return bool(self.channel.call("is_over"))
+
+    def now(self) -> float:
+        return monotonic()
+
+    def add_time(self, part: Part, seconds: float) -> None:
+        self._spent[part] += seconds
+
+    def add_samples(self, samples: int) -> None:
+        self._samples += samples
+
+    def note_memory(self, size: int) -> None:
+        self._memory = size
+
+    # --- figures -------------------------------------------------------------------------------------------------
+
+    @property
+    def figures(self) -> Figures:
+        return self
+
+    def counts(self) -> Counts:
+        return Counts(*self.channel.call("counts"))
+
+    def worker_times(self) -> list[WorkerTimes]:
+        return [WorkerTimes(*row) for row in self.channel.call("worker_times")]
+
+    def staleness(self) -> StalenessHistogram:
+        return StalenessHistogram(torch.tensor(self.channel.call("staleness"), dtype=torch.int64))
+
+    def pushes(self) -> list[PushMeasures]:
+        return [PushMeasures(*row) for row in self.channel.call("pushes")]
+
+    def timings(self) -> Timings:
+        workers, server = self.channel.call("timings")
+        return Timings(
+            [None if one is None else DurationSummary(*one) for one in workers],
+            None if server is None else DurationSummary(*server),
+        )
+
+
+LOST_CODE: Final = 75
+"""Exit code of a process whose other side is lost (EX_TEMPFAIL of sysexits.h); why it noted where its monitor reads."""
+COME_AGAIN_S: Final = 30.0
+"""How long a worker that was there before may need to come anew."""
+_NOTE: Final = 1024  # bytes
+
+
+class Run(NamedTuple):
+    """What all machines must know. `name`: the same on all, another for each launch. `host`, `port`: of the server.
+    `machines`: how many others there are; `workers`: of all."""
+
+    name: str
+    secret: Secret
+    tls: bool
+    host: str
+    port: int
+    machines: int
+    workers: int
+    settings: Settings
+
+
+class WorkerNotes:
+    """One short text for each number, in memory that processes share."""
+
+    def __init__(self, count: int) -> None:
+        self._memory = mmap(-1, _NOTE * count)
+
+    def write(self, number: int, text: str) -> None:
+        self._memory[number * _NOTE : (number + 1) * _NOTE] = text.encode()[: _NOTE - 1].ljust(_NOTE, b"\0")
+
+    def pop(self, number: int) -> str:
+        """And forget it."""
+        text = self._memory[number * _NOTE : (number + 1) * _NOTE].rstrip(b"\0").decode(errors="replace")
+        self.write(number, "")
+        return text
+
+
+class ServerConnection(RemoteMailbox):
+    """To the server, from one of the other machines; made by its monitor before the fork. `machine`: its number, from
+    1; `first`, `count`: of its workers. ValueError for settings that do not go between machines."""
+
+    def __init__(self, run: Run, machine: int, first: int, count: int) -> None:
+        refuse_far(run.settings)
+        super().__init__(run.name, ProxyAddress(run.host, run.port, run.secret, run.tls, machine - 1))
+        self._run, self._first = run, first
+        self._notes = WorkerNotes(count)
+        self._lives = memoryview(mmap(-1, 8 * count)).cast("q")  # incarnations of the workers here, 0 before the first
+        self._in = memoryview(mmap(-1, count))  # 1: this worker has been let in
+        self._updates = memoryview(mmap(-1, 8 * count)).cast("q")  # that each worker here has seen
+
+    # --- in a worker -------------------------------------------------------------------------------------------------
+
+    def worker(self, worker: int, deadline_s: float) -> RemoteEnd:
+        """Become worker `worker`, as soon as the server's monitor has met this machine, so that no run begins that is
+        to be refused. Where the server is lost later this process ends at once, with `LOST_CODE`. `Refused`,
+        `ChannelLost` where it cannot be reached for so long at first."""
+        self.met.wait(deadline_s)
+        run, place = self._run, worker - self._first
+        is_first_life = self._lives[place] == 0
+
+        def begins(incarnation: int) -> None:
+            self._lives[place] = incarnation
+
+        reach = self._reach._replace(gate=run.machines + worker)
+        within_s = deadline_s if is_first_life else COME_AGAIN_S
+        try:
+            end = RemoteEnd(reach, run.name, run.settings, worker, run.workers, within_s, self._lost(worker), begins)
+            self._in[place] = 1
+            return end
+        except (Refused, ChannelLost) as error:
+            if not is_first_life:
+                self._lost(worker)(str(error))
+            raise
+
+    def note_updates(self, worker: int, updates: int) -> None:
+        """Of the run, as this worker sees it."""
+        self._updates[worker - self._first] = updates
+
+    def _lost(self, worker: int) -> Callable[[str], None]:
+        def lost(why: str) -> None:
+            self._notes.write(worker - self._first, why)
+            os._exit(LOST_CODE)
+
+        return lost
+
+    # --- in the monitor ----------------------------------------------------------------------------------------------
+
+    def why(self, worker: int) -> str:
+        """Why a worker has ended whose server was lost; once, empty for others."""
+        return self._notes.pop(worker - self._first)
+
+    def updates(self) -> int:
+        """That workers here know to have been made: the server has made so many, and maybe more."""
+        return max(self._updates)
+
+    def has_come_in(self) -> bool:
+        """Whether a worker here has taken part."""
+        return any(self._in)
+
+    def tell_death(self, worker: int, why: str) -> None:
+        """Of a worker here, so that nobody there waits for signs of life. `ChannelLost`."""
+        self._call("died", worker, self._lives[worker - self._first], why)

@@ -1,0 +1,161 @@
+"""What a worker on another machine shares with the others beside parameters: asked of its stand-in."""
+
+import mmap
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from scalebook.training.engine.coordination.worker_messages import Phase, PlateauStep
+from scalebook.training.engine.net.channel import Channel
+from scalebook.training.engine.net.push_stream import PushStream
+from scalebook.training.engine.net.raw_tensors import bytes_of
+from scalebook.training.engine.net.wire import ProtocolError
+from scalebook.training.engine.worker.cursor import Claim
+
+LETTER: Final = 64 << 20
+"""Bytes that a worker says in a meeting, at most."""
+
+
+class RemoteCursor:
+    """A `DataCursor` for one worker, which asks for itself alone. Where pushes have a `lane`, what is done follows them
+    there."""
+
+    def __init__(self, channel: Channel, workers: int, lane: PushStream | None) -> None:
+        self._call, self.workers, self._lane = channel.call, workers, lane
+
+    def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
+        return bool(self._call("cursor.enter_epoch", epoch, batches, turns))
+
+    def claim_batch(self, worker: int) -> Claim | None:
+        claimed = self._call("cursor.claim_batch")
+        return None if claimed is None else Claim(*claimed)
+
+    def mark_done(self, worker: int, count: int = 1) -> None:
+        if self._lane is not None:
+            self._lane.mark_done(count)
+        else:
+            self._call("cursor.mark_done", count)
+
+    def outstanding(self, besides: Collection[int] = ()) -> int:
+        return int(self._call("cursor.outstanding", list(besides)))
+
+    def progress(self) -> int:
+        return int(self._call("cursor.progress"))
+
+    def mark_dead(self, worker: int) -> None:
+        self._settled("cursor.mark_dead")
+
+    def rejoin(self, worker: int) -> None:
+        self._settled("cursor.rejoin")
+
+    def state(self) -> dict[int, list[tuple[int, int]]]:
+        return {epoch: [(start, stop) for start, stop in ranges] for epoch, ranges in self._settled("cursor.state")}
+
+    def _settled(self, name: str) -> Any:
+        if self._lane is not None:
+            self._lane.drain()
+        return self._call(name)
+
+
+class RemoteSignals:
+    """`Signals`."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._call = channel.call
+
+    @property
+    def stop(self) -> bool:
+        return bool(self._call("signals.stop"))
+
+    def ask_to_stop(self) -> None:
+        self._call("signals.ask_to_stop")
+
+    def mark_begun(self) -> None:
+        self._call("signals.mark_begun")
+
+    def note_checkpoint(self, path: str | Path) -> None:
+        self._call("signals.note_checkpoint", str(path))
+
+    def add_plateau_step(self, step: PlateauStep) -> None:
+        self._call("signals.add_plateau_step", int(step.scheduler), float(step.metric))
+
+    def plateau_steps(self, since: int) -> list[PlateauStep]:
+        return [PlateauStep(*step) for step in self._call("signals.plateau_steps", since)]
+
+
+class RemoteExchange:
+    """`MessageExchange`. ValueError for a letter of more than LETTER bytes. Letters travel as they are, behind
+    lengths."""
+
+    def __init__(self, channel: Channel, workers: int) -> None:
+        self._call, self._workers = channel.call, workers
+
+    def set_phase(self, phase: Phase) -> None:
+        self._call("meetings.set_phase", int(phase))
+
+    def pass_by(self, place: int) -> None:
+        self._call("meetings.pass_by", place)
+
+    def gather_before_training(self, letter: bytes, what: str) -> dict[int, bytes]:
+        return self._letters("gather_before_training", letter, what)
+
+    def all_gather(self, place: int, letter: bytes, what: str, meanwhile: Callable[[], None]) -> dict[int, bytes]:
+        return self._letters("all_gather", letter, what, place, meanwhile=meanwhile)
+
+    def streams_differ(self, digest: int) -> bool:
+        return bool(self._call("meetings.streams_differ", digest))
+
+    def _letters(
+        self, name: str, letter: bytes, what: str, *place: int, meanwhile: Callable[..., None] | None = None
+    ) -> dict[int, bytes]:
+        if len(letter) > LETTER:
+            raise ValueError(
+                f"all_gather: a worker sent {len(letter):,} bytes; at most {LETTER:,} go between machines. Gather less."
+            )
+        come: dict[int, bytearray] = {}
+
+        def room(lengths: dict[str, int]) -> list[memoryview]:
+            if len(lengths) > self._workers or any(not 0 <= length <= LETTER for length in lengths.values()):
+                raise ProtocolError("channel: letters of nobody, or too long ones")
+            come.update({int(worker): bytearray(length) for worker, length in lengths.items()})
+            return [memoryview(one) for one in come.values()]
+
+        self._call(
+            f"meetings.{name}", *place, len(letter), what, body=[memoryview(letter)], into=room, meanwhile=meanwhile
+        )
+        return {worker: bytes(one) for worker, one in come.items()}
+
+
+class RemoteRows:
+    """`Rows`: copies here, whose memory is taken for what is written."""
+
+    def __init__(self, channel: Channel, worker: int, workers: int) -> None:
+        self._call, self._worker, self._workers = channel.call, worker, workers
+        self._rows = torch.empty(0, dtype=torch.uint8)
+
+    def allocate(self, row_bytes: int) -> None:
+        self._call("rows.allocate", row_bytes)
+
+    def map(self, row_bytes: int) -> Tensor:
+        self._call("rows.map", row_bytes)
+        memory = mmap.mmap(-1, max(1, self._workers * row_bytes))
+        self._rows = torch.frombuffer(memory, dtype=torch.uint8)[: self._workers * row_bytes].view(-1, row_bytes)
+        return self._rows
+
+    def publish(self, parts: Sequence[tuple[int, int]]) -> None:
+        row = self._rows[self._worker]
+        self._call(
+            "rows.publish",
+            [place for part in parts for place in part],
+            body=[bytes_of(row[start:stop]) for start, stop in parts],
+        )
+
+    def fetch(self, parts: Sequence[tuple[int, int, int]]) -> None:
+        self._call(
+            "rows.fetch",
+            [place for part in parts for place in part],
+            into=lambda _: [bytes_of(self._rows[worker, start:stop]) for worker, start, stop in parts],
+        )

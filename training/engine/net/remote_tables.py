@@ -1,0 +1,189 @@
+"""Sparse tables as a worker on another machine has them: rows, as it needs them, as of the version that it holds.
+
+Its own table takes no memory while it trains, and nobody can read it. At the end it has the whole of it, which comes in
+pieces.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
+from typing_extensions import override
+
+from scalebook.training.engine.net.channel import Channel
+from scalebook.training.engine.net.raw_tensors import bytes_of
+from scalebook.training.engine.net.table_calls import rows_at_once
+from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
+from scalebook.training.engine.store.table_optimizer import is_table
+from scalebook.training.engine.worker.client import Client
+from scalebook.training.engine.worker.table_reads import TableReads
+
+Refuse = Callable[[str, bool], None]
+"""ValueError for an operation; it is told whether that only writes into the table."""
+_VALUES: Final = frozenset({"H", "T", "data", "imag", "mH", "mT", "real"})
+"""Properties that read them."""
+_METADATA: Final = re.compile(
+    r"__len__|_has_compatible_shallow_copy_type|_?is_(?!nonzero).*|(empty|full|ones|rand|randn|zeros)_like|"
+    r"new_(empty|full|ones|zeros)|data_ptr|(dense_|sparse_)?dim|element_size|get_device|ndimension|nelement|numel|"
+    r"register_.*hook|requires_grad_|retain_grad|size|storage_offset|stride|untyped_storage"
+)
+_MOVES: Final = frozenset({"bfloat16", "contiguous", "cpu", "cuda", "double", "float", "half", "to", "type"})
+"""They return the tensor itself where it is so already."""
+
+
+class RemoteTensorStub(Tensor):
+    """A tensor whose values are on another machine. Copies and what is detached from it are the same."""
+
+    refuse: Refuse
+
+    @classmethod
+    @override
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs, name = kwargs or {}, func.__name__
+        is_property = name in ("__get__", "__set__")
+        passes = name == "__set__" or _METADATA.fullmatch(name) is not None
+        if is_property:
+            name = func.__self__.__name__
+            passes |= name not in _VALUES
+        with torch._C.DisableTorchFunctionSubclass():
+            if not passes:
+                mine = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, RemoteTensorStub)]
+                if name in ("data", "detach"):
+                    return _elsewhere(func(*args), mine[0].refuse, RemoteTensorStub)
+                if name in _MOVES and (few := mine[0].new_empty(0)) is func(few, *args[1:], **kwargs):
+                    return mine[0]
+                writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+                into = next(iter((*args, *kwargs.values())))
+                for one in mine:
+                    one.refuse(name.strip("_"), writes and one is into and len(mine) == 1)
+            return func(*args, **kwargs)
+
+    @override
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RemoteTensorStub":
+        if id(self) not in memo:
+            none = torch.zeros((1,) * self.dim(), dtype=self.dtype).expand(self.shape)  # without memory
+            is_parameter = isinstance(self, Parameter)
+            copy = Parameter(none, self.requires_grad) if is_parameter else none
+            memo[id(self)] = _elsewhere(copy, self.refuse, type(self))
+        copied: RemoteTensorStub = memo[id(self)]
+        return copied
+
+    @override
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.refuse("pickle", False)
+
+    @override
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's has an argument of its own
+        return f"{type(self).__name__}({list(self.shape)}, {self.dtype})"
+
+
+class RemoteParameterStub(RemoteTensorStub, Parameter):
+    """What a table's parameter is meanwhile: the same object. Another in the module's place would leave zeros, which
+    nobody refuses to read, to the optimizer, the replica, a tied layer, and whoever has it from before.
+
+    torch lets a class be changed, and promises it nowhere: `test_elsewhere.py` fails on the day that it does not."""
+
+
+def keep_away(parameter: Parameter, refuse: Refuse) -> None:
+    """Let nobody read its values, until `give_back`."""
+    _elsewhere(parameter, refuse, RemoteParameterStub)
+
+
+def give_back(parameter: Parameter) -> None:
+    """Its values are here."""
+    if isinstance(parameter, RemoteParameterStub):
+        cast(Any, parameter).__class__ = Parameter
+        del parameter.refuse
+
+
+def _elsewhere(tensor: Tensor, refuse: Refuse, kind: type[RemoteTensorStub]) -> RemoteTensorStub:
+    tensor.__class__ = kind
+    assert isinstance(tensor, RemoteTensorStub)
+    tensor.refuse = refuse
+    return tensor
+
+
+def refuse_first(worker: int, optimizers: Sequence[Optimizer]) -> None:
+    """ValueError for worker 0 with sparse tables: it brings the first parameters and takes snapshots, and of a table
+    neither travels. A run over several machines has it beside the shards."""
+    tables = any(is_table(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer))
+    if worker == 0 and tables:
+        raise ValueError("model: has sparse tables, but worker 0 is on another machine than they are.")
+
+
+class RemoteTableReads(TableReads):
+    """Of one optimizer, whose client in the mirror is `client`."""
+
+    def __init__(self, channel: Channel, worker: int, client: Client) -> None:
+        self._section = client.host.section
+        super().__init__(worker, self._section, client.replica, lambda: client.bases)
+        self._channel, self._client, self._own = channel, client, client.replica
+        self._plans = {table.place: table for table in self._section.plan.tables}
+        self.has_begun = False
+        """What is written into a table from here on is no part of the first version."""
+
+    @override
+    def rows(self, place: int, rows: Tensor, newest: bool = False) -> Tensor:
+        """Those of the version held; who asks for `newest` simulates all workers, on one machine."""
+        assert not newest, "no rows of the newest version travel"
+        weight = self._plans[place].columns.fields[0]
+        came = torch.empty((len(rows), *weight.shape[1:]), dtype=weight.dtype)
+        most = rows_at_once(self._plans[place])
+        for start in range(0, len(rows), most):
+            self._ask(place, rows[start : start + most].contiguous(), came[start : start + most])
+        self.count(place, len(rows))
+        return came
+
+    def _ask(self, place: int, asked: Tensor, into: Tensor) -> None:
+        self._channel.call(
+            "rows", self._section.number, place, len(asked), body=[bytes_of(asked)], into=lambda _: [bytes_of(into)]
+        )
+
+    @override
+    def unchanged(self, place: int) -> int | None:
+        """Never: what lies here is no version's."""
+        return None
+
+    def keep_away(self) -> None:
+        """Let nobody read tables that train: their memory here has nothing in it. Frozen ones are as they were made."""
+        for place in self._own.tables - self._own.frozen:
+            keep_away(self._own.parameters[place], partial(self._refuse, place))
+
+    def give_back(self) -> None:
+        """They can be read again."""
+        for place in self._own.tables:
+            give_back(self._own.parameters[place])
+
+    def _refuse(self, place: int, operation: str, only_writes: bool) -> None:
+        if only_writes and not self.has_begun:
+            return
+        name = self._client.names[place]
+        raise ValueError(
+            f"model: {name} is a table with sparse gradients; its values are on the first machine during training, "
+            f"and {operation} on another machine would read zeros. Write sparse=False, or do it where "
+            "trainer.is_global_zero is true, or after fit."
+        )
+
+    def fetch(self, places: Iterable[int] | None = None) -> None:
+        """Have these tables, or all, whole, as of the version held."""
+        for shard in self._section.shards:
+            for table in shard.plan.tables:
+                if shard.tables is None or (places is not None and table.place not in places):
+                    continue
+                weight = shard.tables.weight(table.index)
+                for start in range(0, table.rows, rows_at_once(table)):
+                    numbers = torch.arange(start, min(start + rows_at_once(table), table.rows))
+                    weight[start : start + len(numbers)] = self.rows(table.place, numbers)
+
+    def fetch_written(self) -> None:
+        """Have those that somebody has written into here, to compare with."""
+        if self._plans:
+            self.fetch(self._own.tables.intersection(self._own.written(thorough=True)))

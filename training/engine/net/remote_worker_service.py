@@ -1,0 +1,80 @@
+"""Where a worker of another machine is waited for, and the life of its stand-in, from its door to its end."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Thread
+
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from scalebook.training.engine.coordination.run import SharedRun
+from scalebook.training.engine.memory.region import FINISHED
+from scalebook.training.engine.net.acceptor import ConnectionAcceptor, GenerationCounter, WorkerGone
+from scalebook.training.engine.net.calls import Calls, most_text
+from scalebook.training.engine.net.connection_handoff import Listener
+from scalebook.training.engine.net.handshake import Hello, Secret, ServerTls
+from scalebook.training.engine.net.push_stream import LANE, has_lane
+from scalebook.training.engine.net.version_mirror import refuse_far, settings_digest
+from scalebook.training.engine.net.worker_proxy import WorkerProxy
+from scalebook.training.engine.store.table_optimizer import mark_tables
+from scalebook.training.engine.worker.shared_end import SharedEnd
+
+
+class RemoteWorkerService:
+    """Of one worker. Made before the fork; then `serve` in a process, and again in the one that takes its place."""
+
+    def __init__(
+        self,
+        run: SharedRun,
+        end: Callable[[float], SharedEnd],
+        listener: Listener,
+        secret: Secret,
+        tls: ServerTls | None,
+        hello: Hello,
+    ) -> None:
+        """`end`: the worker's, over shared memory, by the deadline of its waits. `hello`: what its worker must say, but
+        for the incarnation."""
+        refuse_far(run.settings)
+        self._run, self._end, self._listener, self._secret, self._tls = run, end, listener, secret, tls
+        self._hello = hello._replace(digest=settings_digest(run.settings))
+        self.lives = GenerationCounter()
+        """Of its worker."""
+
+    def serve(
+        self,
+        optimizers: Sequence[Optimizer],
+        deadline_s: float,
+        come_within_s: float,
+        model: Module | None = None,
+        lost: Callable[[str], None] = lambda why: None,
+        opened: Callable[[ConnectionAcceptor], None] = lambda door: None,
+    ) -> None:
+        """Be the worker for its process elsewhere, with the same model and optimizers as that has; returns when it has
+        trained and gone. `WorkerGone` when it is dead, did not come in time, or left before its end. `deadline_s`
+        bounds each of its waits.
+
+        `lost` is called at once when it is dead, from another thread, and may end this process: it may stand in a wait.
+        """
+        if model is not None:
+            mark_tables(model)
+        end = self._end(deadline_s)
+        door = ConnectionAcceptor(self._listener, self._secret, self._tls, self._hello, self.lives, lost)
+        calls, most = Calls(end, self._run, optimizers), most_text(end.workers)
+
+        def serve_lane() -> None:
+            with suppress(WorkerGone):  # which is said below
+                WorkerProxy(calls.lane, door, most, come_within_s, LANE).serve()
+
+        lane = Thread(target=serve_lane, name="lane", daemon=True)
+        door.open()
+        if has_lane(self._run.settings):
+            lane.start()
+        opened(door)
+        try:
+            WorkerProxy(calls, door, most, come_within_s).serve()
+        finally:
+            door.close()
+            if lane.ident is not None:
+                lane.join(deadline_s)
+        if not self._run.control.counter(end.worker, FINISHED):
+            raise WorkerGone("it has left in the middle of its training")

@@ -1,0 +1,81 @@
+"""What a worker asks that has to do with rows of sparse tables, and room for those that it pushes."""
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from scalebook.training.engine.net.call_protocol import CallSpec, Reply, Room, count
+from scalebook.training.engine.net.raw_tensors import bytes_of
+from scalebook.training.engine.net.wire import ProtocolError
+from scalebook.training.engine.store.store_layout import TablePlan
+from scalebook.training.engine.store.table_optimizer import rows_of
+from scalebook.training.engine.worker.client import Client
+
+AT_ONCE: Final = 4 << 20
+"""Bytes of rows in one reply, as far as these are more than one row."""
+MOST_ROWS: Final = 65_536
+"""Of one reply."""
+
+
+def rows_at_once(table: TablePlan) -> int:
+    """Of a table, in one reply, at most."""
+    return max(1, min(MOST_ROWS, AT_ONCE // max(1, table.row_bytes)))
+
+
+class RowRoom:
+    """For the gradient of one table: as many rows as it has. The system gives memory for those that come."""
+
+    def __init__(self, table: TablePlan) -> None:
+        weight = table.columns.fields[0]
+        self._rows = table.rows
+        self._numbers = torch.empty(table.rows, dtype=torch.int64)
+        self._values = torch.empty(weight.shape, dtype=weight.dtype)
+
+    def room(self, present: int) -> list[memoryview]:
+        """`present`: 0 without a gradient, else one more than it has rows."""
+        rows = count(present, self._rows + 2) - 1
+        return [bytes_of(self._numbers[:rows]), bytes_of(self._values[:rows])] if present else []
+
+    def gradient(self, present: int) -> Tensor | None:
+        """What has come. ProtocolError for rows that the table has not, or that are not different and increasing."""
+        if not present:
+            return None
+        numbers = self._numbers[: present - 1]
+        _check(numbers, self._rows)
+        return rows_of(numbers, self._values[: present - 1], self._rows)
+
+
+class TableCalls:
+    """Carried out by the worker's ordinary client beside the shards, whose by a section's number `client` tells."""
+
+    def __init__(self, client: Callable[[int], Client]) -> None:
+        self._client = client
+        self._numbers = torch.empty(MOST_ROWS, dtype=torch.int64)
+
+    def offers(self) -> dict[str, CallSpec]:
+        """By name."""
+        return {"rows": CallSpec((int, int, int), self._rows, self._room)}
+
+    def _table(self, section: int, place: int) -> TablePlan:
+        for table in self._client(section).host.section.plan.tables:
+            if table.place == place:
+                return table
+        raise ProtocolError("channel: no such table")
+
+    def _room(self, section: int, place: int, rows: int) -> Room:
+        return [bytes_of(self._numbers[: count(rows, rows_at_once(self._table(section, place)) + 1)])]
+
+    def _rows(self, section: int, place: int, rows: int) -> Reply:
+        """As of the versions that are held for the worker, with which it was told the newest."""
+        numbers = self._numbers[:rows]
+        _check(numbers, self._table(section, place).rows)
+        values = self._client(section).reads.rows(place, numbers).contiguous()
+        return Reply(None, [bytes_of(values)])
+
+
+def _check(numbers: Tensor, rows: int) -> None:
+    is_within = not len(numbers) or (int(numbers[0]) >= 0 and int(numbers[-1]) < rows)
+    if not is_within or not bool((numbers.diff() > 0).all()):
+        raise ProtocolError("channel: not rows of the table, different and increasing")

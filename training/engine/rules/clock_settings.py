@@ -1,0 +1,307 @@
+"""The clock of a virtual run, declared: how long everything takes, and who dies when. Imports no torch.
+
+Each part is a number, or a `Distribution` from which every gradient, push or transfer draws its own. What draws and
+what queues is `engine/sim/sim_clock.py`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
+
+from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, check
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+
+DistributionName = Literal["uniform", "exponential", "lognormal", "gamma"]
+Recorded = Literal["recorded"]
+RECORDED: Final[Recorded] = "recorded"
+CLOCK: Final = f"{ARGUMENTS}.clock"
+"""Where a config has it."""
+WIDEST: Final = 1 / math.sqrt(3)
+"""Coefficient of variation of a uniform distribution that begins at 0; a wider one would be negative at times."""
+_FINITE: Final = Below(math.inf, "a finite number")
+_POSITIVE: Final = Above(0)
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Independent draws with this mean and coefficient of variation (standard deviation / mean); never negative.
+
+    Args:
+        kind: uniform, exponential, lognormal or gamma; or recorded, what an earlier run has measured.
+        mean: Of the draws, in the unit of what they stand for.
+        cv: Coefficient of variation. An exponential distribution has 1, and needs none here.
+        run: Of a recorded one: the run that measured it, by its id or the beginning of that.
+        worker: Of a recorded one: by which worker of that run, from 0. Null: by all of them together.
+        values: Of a recorded one: equally likely draws, written (as mean and cv are) when the run is submitted.
+    """
+
+    kind: DistributionName | Recorded
+    mean: Annotated[float, AtLeast(0), _FINITE] = math.nan
+    cv: Annotated[float, AtLeast(0), _FINITE] | None = None
+    run: str | None = None
+    worker: int | None = None
+    values: Sequence[float] = ()
+
+    def check(self, key: str, is_read: bool = True) -> None:
+        """ValueError, naming key and remedy, for values that no such distribution has.
+
+        `is_read`: whether what an earlier run has recorded must be there already.
+        """
+        if self.kind == RECORDED:
+            self._check_recorded(key, is_read)
+            return
+        if self.kind not in get_args(DistributionName):
+            known = ", ".join((*get_args(DistributionName), RECORDED))
+            raise ValueError(f"{key}.kind: {self.kind!r} is unknown. Use one of {known}.")
+        for name in ("run", "worker", "values"):
+            if getattr(self, name) not in (None, (), []):
+                raise ValueError(f"{key}.{name}: has no effect on {self.kind}. Remove it, or write kind: recorded.")
+        if math.isnan(self.mean):
+            raise ValueError(f"{key}.mean: is missing. Write a number such as 0.05.")
+        check(type(self), vars(self), key)
+        if self.kind == "exponential":
+            if self.cv not in (None, 1):
+                raise ValueError(f"{key}.cv: is always 1 for exponential. Remove it, or write kind: gamma.")
+        elif self.cv is None:
+            raise ValueError(f"{key}.cv: {self.kind} needs a coefficient of variation. Write one, such as 0.2.")
+        if self.kind == "uniform" and self.cv is not None and self.cv > WIDEST:
+            raise ValueError(
+                f"{key}.cv: {self.cv} would give negative times. Use {WIDEST:.3g} or less, or kind: gamma."
+            )
+
+    def _check_recorded(self, key: str, is_read: bool) -> None:
+        if not isinstance(self.run, str) or not self.run:
+            raise ValueError(f"{key}.run: is missing. Write the id of the run that measured it.")
+        for value in self.values:
+            for bound in (AtLeast(0), _FINITE):
+                bound.refuse(f"{key}.values", value)
+        if not self.values:
+            if is_read:
+                raise ValueError(
+                    f"{key}.values: the measurements of run {self.run} have not been read. Submit the config to "
+                    "Scalebook, which reads them, or write the values."
+                )
+            if not math.isnan(self.mean) or self.cv is not None:
+                raise ValueError(f"{key}.mean: the recorded run has its own mean. Remove mean and cv.")
+        elif not math.isclose(self.mean, math.fsum(self.values) / len(self.values), rel_tol=1e-3):
+            raise ValueError(
+                f"{key}.mean: is not the mean of the values. Remove mean, cv and values; they are read again."
+            )
+
+
+Seconds = Annotated[float, AtLeast(0), _FINITE] | Distribution
+Bandwidth = Annotated[float, _POSITIVE, _FINITE] | Distribution | None
+
+
+@dataclass(frozen=True)
+class Link:
+    """One end of the network, as fast in both directions at the same time (full duplex).
+
+    Args:
+        latency_s: Seconds that every message takes beside its bytes.
+        bandwidth: Bytes a second; null: no limit.
+    """
+
+    latency_s: Seconds = 0.0
+    bandwidth: Bandwidth = None
+
+    def check(self, key: str) -> None:
+        """ValueError, naming key and remedy, for what no link has."""
+        for name, value in vars(self).items():
+            if isinstance(value, Distribution) and value.kind == RECORDED:
+                raise ValueError(
+                    f"{key}.{name}.kind: runs do not record links: real workers pass gradients in memory. Use one of "
+                    f"{', '.join(get_args(DistributionName))}, or record gradient_s and server_s."
+                )
+        _check(self, key)
+
+
+@dataclass(frozen=True)
+class Death:
+    """A worker that is gone for a while, with the gradient that it was computing.
+
+    Args:
+        worker: Its number, from 0.
+        at_s: When it dies, in seconds of the virtual clock.
+        back_s: When it is there again and joins late; null: never.
+    """
+
+    worker: Annotated[int, AtLeast(0)]
+    at_s: Annotated[float, AtLeast(0), _FINITE]
+    back_s: Annotated[float, AtLeast(0), _FINITE] | None = None
+
+
+@dataclass(frozen=True)
+class ClockSettings:
+    """How long everything takes in a virtual run.
+
+    A push travels from its worker to the servers (both links: the slower one decides, and transfers in one direction
+    queue at the servers' link, first come first served), is served by every shard, each with a queue of its own, and is
+    then applied; the parameters travel back. Dropped pushes have travelled and are served too.
+
+    Args:
+        gradient_s: Seconds for one gradient: fetching, forward and backward.
+        stragglers: How many times as long single workers take, by number.
+        server_s: Seconds of each shard for one push.
+        link: Of every worker.
+        links: Of single workers, by number, instead of `link`.
+        server_link: Of all servers together.
+        deaths: Workers that die, and when they are back.
+        server_process: Servers are processes of their own, as with `host: process`: where the rule lets nobody wait for
+            the update (softsync), who completes a round pulls before they have applied it.
+    """
+
+    gradient_s: Seconds
+    stragglers: Mapping[int, float] = field(default_factory=dict)
+    server_s: Seconds = 0.0
+    link: Link = field(default_factory=Link)
+    links: Mapping[int, Link] = field(default_factory=dict)
+    server_link: Link = field(default_factory=Link)
+    deaths: Sequence[Death] = ()
+    server_process: bool = False
+
+    def check(self, workers: int, key: str = CLOCK, is_read: bool = True) -> None:
+        """ValueError, naming key and remedy, for what is out of bounds or speaks of a worker that is not there.
+
+        `is_read`: whether what earlier runs have recorded must be there already.
+        """
+        _check(self, key, is_read)
+        for worker, factor in self.stragglers.items():
+            _known(worker, workers, f"{key}.stragglers")
+            for bound in (_POSITIVE, _FINITE):
+                bound.refuse(f"{key}.stragglers.{worker}", factor)
+        self.link.check(f"{key}.link")
+        self.server_link.check(f"{key}.server_link")
+        for worker, link in self.links.items():
+            _known(worker, workers, f"{key}.links")
+            link.check(f"{key}.links.{worker}")
+        self._check_deaths(workers, f"{key}.deaths")
+        if not isinstance(self.server_process, bool):
+            raise ValueError(f"{key}.server_process: is {self.server_process!r}. Write true or false.")
+
+    def _check_deaths(self, workers: int, key: str) -> None:
+        until: dict[int, float] = {}
+        for death in sorted(self.deaths, key=lambda death_: death_.at_s):
+            check(type(death), vars(death), key)
+            _known(death.worker, workers, key)
+            if death.at_s < until.get(death.worker, 0.0):
+                raise ValueError(
+                    f"{key}: worker {death.worker} dies at {death.at_s:g} s, but is dead by then. Bring it back "
+                    "earlier."
+                )
+            if death.back_s is not None and death.back_s < death.at_s:
+                raise ValueError(
+                    f"{key}: worker {death.worker} comes back at {death.back_s:g} s, before it dies at "
+                    f"{death.at_s:g} s. Write a later back_s, or null."
+                )
+            until[death.worker] = math.inf if death.back_s is None else death.back_s
+
+
+def _check(given: ClockSettings | Link, key: str, is_read: bool = True) -> None:
+    check(type(given), vars(given), key)
+    for name, value in vars(given).items():
+        if isinstance(value, Distribution):
+            value.check(f"{key}.{name}", is_read)
+            if name == "bandwidth":
+                _POSITIVE.refuse(f"{key}.{name}.mean", value.mean)
+
+
+def _known(worker: int, workers: int, key: str) -> None:
+    if not 0 <= worker < workers:
+        raise ValueError(f"{key}: worker {worker} does not exist. Use numbers from 0 to {workers - 1}.")
+
+
+Made = TypeVar("Made", Distribution, Link, Death, ClockSettings)
+_NUMBERS: Final = ("mean", "cv", "worker", "at_s", "back_s")
+
+
+def read_clock(written: object, workers: int) -> ClockSettings:
+    """ValueError, naming key and remedy, for what is no clock of so many workers. What earlier runs have recorded need
+    not have been read."""
+    clock = made_clock(written)
+    clock.check(workers, is_read=False)
+    return clock
+
+
+def made_clock(written: object) -> ClockSettings:
+    """The same, not yet held against a number of workers."""
+    raw = dict(_mapping(written, CLOCK, "as {gradient_s: 0.05}"))
+    for name in ("gradient_s", "server_s"):
+        if name in raw:
+            raw[name] = _read_value(raw[name], f"{CLOCK}.{name}")
+    for name in ("link", "server_link"):
+        if name in raw:
+            raw[name] = _read_link(raw[name], f"{CLOCK}.{name}")
+    if "stragglers" in raw:
+        by_worker = _by_worker(raw["stragglers"], f"{CLOCK}.stragglers")
+        raw["stragglers"] = {
+            worker: _number(seconds, f"{CLOCK}.stragglers.{worker}") for worker, seconds in by_worker.items()
+        }
+    if "links" in raw:
+        by_worker = _by_worker(raw["links"], f"{CLOCK}.links")
+        raw["links"] = {worker: _read_link(link, f"{CLOCK}.links.{worker}") for worker, link in by_worker.items()}
+    if "deaths" in raw:
+        raw["deaths"] = [_read_death(death, f"{CLOCK}.deaths") for death in _list(raw["deaths"], f"{CLOCK}.deaths")]
+    return _make(ClockSettings, raw, CLOCK)
+
+
+def _read_value(written: object, key: str) -> Any:
+    if not isinstance(written, Mapping):
+        return _number(written, key)
+    raw = {
+        name: _number(value, f"{key}.{name}") if name in _NUMBERS and value is not None else value
+        for name, value in written.items()
+    }
+    if "values" in raw:
+        raw["values"] = [_number(value, f"{key}.values") for value in _list(raw["values"], f"{key}.values", "[0.05]")]
+    return _make(Distribution, raw, key)
+
+
+def _read_link(written: object, key: str) -> Link:
+    raw = _mapping(written, key, "as {latency_s: 0.0001, bandwidth: 1.25e+9}")
+    values = {name: None if value is None else _read_value(value, f"{key}.{name}") for name, value in raw.items()}
+    return _make(Link, values, key)
+
+
+def _read_death(written: object, key: str) -> Death:
+    raw = _mapping(written, key, "each as {worker: 3, at_s: 10, back_s: 20}")
+    known = {name: value if value is None else _number(value, f"{key}.{name}") for name, value in raw.items()}
+    return _make(Death, known, key)
+
+
+def _make(kind: type[Made], raw: Mapping[str, Any], key: str) -> Made:
+    known = {field.name for field in fields(kind)}
+    for name in raw:
+        if name not in known:
+            raise ValueError(f"{key}.{name}: unknown key. Known: {', '.join(sorted(known))}.")
+    try:
+        return kind(**raw)
+    except TypeError:
+        needed = next(name for name in kind.__match_args__ if name not in raw)
+        raise ValueError(f"{key}.{needed}: is missing. Write it, or leave {key.rpartition('.')[2]} out.") from None
+
+
+def _mapping(written: object, key: str, example: str) -> Mapping[str, Any]:
+    if not isinstance(written, Mapping) or not all(isinstance(name, str) for name in written):
+        raise ValueError(f"{key}: is {written!r}, not a mapping of names. Write it {example}.")
+    return written
+
+
+def _by_worker(written: object, key: str) -> dict[int, object]:
+    """Worker numbers are keys, which JSON makes strings of."""
+    if not isinstance(written, Mapping) or not all(str(worker).isdecimal() for worker in written):
+        raise ValueError(f"{key}: is {written!r}, not a mapping of worker numbers. Write it as {{3: ...}}.")
+    return {int(worker): value for worker, value in written.items()}
+
+
+def _list(written: object, key: str, example: str = "[{worker: 3, at_s: 10}]") -> list[object]:
+    if not isinstance(written, Sequence) or isinstance(written, str):
+        raise ValueError(f"{key}: is {written!r}, not a list. Write one, as {example}.")
+    return [*written]
+
+
+def _number(written: object, key: str) -> Any:
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        raise ValueError(f"{key}: is {written!r}, not a number. Write one, as 0.05.")
+    return written

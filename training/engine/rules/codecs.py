@@ -1,0 +1,388 @@
+"""How gradients and parameters may travel: what codecs have in common, each of them, and the parts of their frames.
+
+A codec makes a frame of the tensors of one shard: a header, then parts, each an array of numbers of one kind. Which
+parts, and how long, follows from the tensors' shapes, so that bytes are known before anything runs. What encodes and
+decodes is `engine/codecs/kernels.py`.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple
+
+from scalebook.training.engine.rules.bounds import Above, AtLeast, AtMost, BySettings, PositiveInt
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.facts import CodecFacts
+
+Shape = tuple[int, ...]
+HEADER: Final = 32
+"""Bytes at the head of every frame."""
+WIDTHS: Final = {"uint8": 1, "int8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "float64": 8}
+"""Bytes of the numbers that a part can have."""
+
+
+class Part(NamedTuple):
+    """So many numbers of one kind."""
+
+    dtype: str
+    numbers: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in a frame, where each part begins at a multiple of 8."""
+        return -(-self.numbers * WIDTHS[self.dtype] // 8) * 8
+
+
+class Codec(BySettings, ABC):
+    """How the tensors of one shard travel in one direction."""
+
+    KEY = f"{ARGUMENTS}.push_codec"
+    name: ClassVar[str]
+    """How a config and messages call it."""
+    words: ClassVar[str | None] = None
+    """What tells runs apart, with arguments worth saying at any value; None: its name."""
+    exact: ClassVar[bool] = False
+    """Whether what is decoded is what was encoded."""
+    whole: ClassVar[bool] = True
+    """Whether parameters travel by it as they are; else only how they differ from the worker's last ones."""
+    zstd: int
+    error_feedback: bool = False
+    """Whether what a frame leaves out is added to the next one."""
+
+    @classmethod
+    def facts(cls) -> CodecFacts:
+        """What those must know of it who cannot run it."""
+        return CodecFacts.of(cls)
+
+    @abstractmethod
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        """Of a frame with tensors of these shapes."""
+
+    @property
+    def codes(self) -> bool:
+        """Whether tensors travel in frames at all; else as they are."""
+        return not self.exact or self.zstd > 0
+
+    def nbytes(self, shapes: Sequence[Shape], width: int = 4) -> int:
+        """Bytes of a frame of finite values; with zstd, at most. `width`: bytes of a value as it is."""
+        if not self.codes:
+            return width * numel(shapes)
+        parts = plain([(shape, "float64" if width == 8 else "float32") for shape in shapes])
+        return HEADER + sum(part.nbytes for part in (parts if self.exact else self.parts(shapes)))
+
+    def kept(self, shapes: Sequence[Shape]) -> int:
+        """Numbers (fp32) that the sender keeps from one frame to the next."""
+        return numel(shapes) if self.error_feedback else 0
+
+    def check(self, shapes: Sequence[Shape], key: str) -> None:
+        """ValueError, naming key and remedy, where it makes no sense for tensors of these shapes."""
+
+
+def plain(tensors: Sequence[tuple[Shape, str]]) -> tuple[Part, ...]:
+    """Of a frame that carries these tensors, each a shape and a type, as they are."""
+    return tuple(Part(dtype, math.prod(shape)) for shape, dtype in tensors)
+
+
+def numel(shapes: Sequence[Shape]) -> int:
+    """Numbers in tensors of these shapes."""
+    return sum(math.prod(shape) for shape in shapes)
+
+
+CodecName = Literal["fp32", "bf16", "fp16", "int8", "sign", "qsgd", "topk", "randomk", "powersgd"]
+Level = Annotated[int, AtLeast(0, "0 for none, or a level of zstd"), AtMost(22)]
+
+
+class Fp32(Codec):
+    """No compression: values keep their own type. No loss, no cost.
+
+    Args:
+        zstd: Level of lossless compression (zstd); 0: none. Slow, and gradients hardly shrink.
+    """
+
+    name = "fp32"
+    words = ""
+    exact = True
+
+    def __init__(self, zstd: Level = 0) -> None:
+        self.zstd = zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        return (Part("float32", numel(shapes)),)
+
+
+class Bf16(Codec):
+    """Half the bytes: rounds values to bfloat16, 8 bits of precision in the range of fp32.
+
+    Args:
+        error_feedback: Add the rounding error to the next gradient. Costs time, and memory of one gradient per worker.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "bf16"
+
+    def __init__(self, error_feedback: bool = False, zstd: Level = 0) -> None:
+        self.error_feedback, self.zstd = error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        return (Part("bfloat16", numel(shapes)),)
+
+
+class Fp16(Codec):
+    """Half the bytes: rounds values to fp16, 11 bits of precision, between 6e-8 and 65,504.
+
+    A frame with values beyond that range is sent uncompressed.
+
+    Args:
+        error_feedback: Add the rounding error to the next gradient. Costs time, and memory of one gradient per worker.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "fp16"
+
+    def __init__(self, error_feedback: bool = False, zstd: Level = 0) -> None:
+        self.error_feedback, self.zstd = error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        return (Part("float16", numel(shapes)),)
+
+
+class Int8(Codec):
+    """A quarter of the bytes: rounds values to 255 levels, scaled to the largest magnitude in each block.
+
+    Args:
+        block: Values that share a scale, 8 or more. Smaller blocks: more precise, more bytes for scales.
+        error_feedback: Add the rounding error to the next gradient (Karimireddy et al. 2019).
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "int8"
+    whole = False
+
+    def __init__(
+        self, block: Annotated[int, AtLeast(8, "1024")] = 1024, error_feedback: bool = True, zstd: Level = 0
+    ) -> None:
+        self.block, self.error_feedback, self.zstd = block, error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        count = numel(shapes)
+        return Part("int8", count), Part("float32", blocks(count, self.block))
+
+
+class Sign(Codec):
+    """1/32 of the bytes: the sign of each value, one bit, and the mean magnitude of each block.
+
+    EF-SignSGD (Karimireddy et al. 2019). Without error feedback it may not converge.
+
+    Args:
+        block: Values that share a magnitude, 8 or more.
+        error_feedback: Add what was lost to the next gradient.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "sign"
+    whole = False
+
+    def __init__(
+        self, block: Annotated[int, AtLeast(8, "1024")] = 1024, error_feedback: bool = True, zstd: Level = 0
+    ) -> None:
+        self.block, self.error_feedback, self.zstd = block, error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        count = numel(shapes)
+        return Part("uint8", -(-count // 8)), Part("float32", blocks(count, self.block))
+
+
+class Qsgd(Codec):
+    """Rounds values at random, up or down, to few levels of the norm of their block. Unbiased.
+
+    QSGD (Alistarh et al. 2017). A value takes 2 bits with 1 level, 4 with up to 7, 8 with up to 127.
+
+    Args:
+        levels: Levels between zero and the norm, 1 to 127.
+        block: Values that share a norm, 8 or more.
+        error_feedback: Add the rounding error to the next gradient. Decoded values are then scaled down, so that errors
+            cannot grow; they are no longer unbiased.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "qsgd"
+    words = "qsgd, {levels} levels"
+    whole = False
+
+    def __init__(
+        self,
+        levels: Annotated[int, AtLeast(1, "1 to 127"), AtMost(127)] = 127,
+        block: Annotated[int, AtLeast(8, "512")] = 512,
+        error_feedback: bool = False,
+        zstd: Level = 0,
+    ) -> None:
+        self.levels, self.block, self.error_feedback, self.zstd = levels, block, error_feedback, zstd
+
+    @property
+    def bits(self) -> int:
+        """Of one value."""
+        return 2 if self.levels == 1 else 4 if self.levels <= 7 else 8
+
+    @property
+    def variance(self) -> float:
+        """E||C(x) - x||^2 is at most so many times ||x||^2 (Alistarh et al. 2017, lemma 3.1)."""
+        return min(self.block / self.levels**2, math.sqrt(self.block) / self.levels)
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        count = numel(shapes)
+        return Part("uint8", -(-count * self.bits // 8)), Part("float32", blocks(count, self.block))
+
+
+class TopK(Codec):
+    """Sends only the largest values, with their positions: 8 bytes each.
+
+    Args:
+        share: Share of a shard's values to send, above 0, at most 1. Above 0.5 it saves no bytes.
+        error_feedback: Add the omitted values to the next gradient (Stich et al. 2018). Without it, small values are
+            never sent.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "topk"
+    words = "topk {share}"
+    whole = False
+
+    def __init__(
+        self,
+        share: Annotated[float, Above(0, "0.01"), AtMost(1, "0.01")] = 0.01,
+        error_feedback: bool = True,
+        zstd: Level = 0,
+    ) -> None:
+        self.share, self.error_feedback, self.zstd = share, error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        count = shared(self.share, numel(shapes))
+        return Part("int32", count), Part("float32", count)
+
+    def check(self, shapes: Sequence[Shape], key: str) -> None:
+        _check_share(self.share, shapes, key)
+
+
+class RandomK(Codec):
+    """Sends values at random positions, one from each of equal stretches, 4 bytes each. Both sides draw the same
+    positions.
+
+    Args:
+        share: Share of a shard's values to send, above 0, at most 1.
+        error_feedback: Add the omitted values to the next gradient. Without it, sent values are scaled up to stay
+            unbiased.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "randomk"
+    words = "randomk {share}"
+    whole = False
+
+    def __init__(
+        self,
+        share: Annotated[float, Above(0, "0.01"), AtMost(1, "0.01")] = 0.01,
+        error_feedback: bool = True,
+        zstd: Level = 0,
+    ) -> None:
+        self.share, self.error_feedback, self.zstd = share, error_feedback, zstd
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        return (Part("float32", shared(self.share, numel(shapes))),)
+
+    def check(self, shapes: Sequence[Shape], key: str) -> None:
+        _check_share(self.share, shapes, key)
+
+
+class PowerSgd(Codec):
+    """Sends each matrix as the product of two thin ones, from one step of power iteration (Vogels et al. 2019).
+
+    A convolution kernel counts as a matrix of output channels by everything else. What would not shrink, such as
+    vectors, is sent uncompressed.
+
+    Args:
+        rank: Columns of the thin matrices, 1 or more. More: closer, more bytes.
+        error_feedback: Add the error to the next gradient, and start the iteration where the last one ended.
+        zstd: Level of lossless compression (zstd) on top; 0: none.
+    """
+
+    name = "powersgd"
+    words = "powersgd, rank {rank}"
+    whole = False
+
+    def __init__(self, rank: PositiveInt = 2, error_feedback: bool = True, zstd: Level = 0) -> None:
+        self.rank, self.error_feedback, self.zstd = rank, error_feedback, zstd
+
+    def matrix(self, shape: Shape) -> tuple[int, int] | None:
+        """Rows and columns of what is factored; None for what travels as it is."""
+        rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, 1)
+        return (rows, columns) if self.rank * (rows + columns) < rows * columns else None
+
+    def parts(self, shapes: Sequence[Shape]) -> tuple[Part, ...]:
+        sizes = [size for shape in shapes if (size := self.matrix(shape))]
+        rest = numel(shapes) - sum(rows * columns for rows, columns in sizes)
+        return (
+            Part("float32", self.rank * sum(rows for rows, _ in sizes)),
+            Part("float32", self.rank * sum(columns for _, columns in sizes)),
+            Part("float32", rest),
+        )
+
+    def kept(self, shapes: Sequence[Shape]) -> int:
+        return numel(shapes) + self.parts(shapes)[1].numbers if self.error_feedback else 0
+
+    def check(self, shapes: Sequence[Shape], key: str) -> None:
+        if not any(map(self.matrix, shapes)):
+            most = max((rows * columns - 1) // (rows + columns) for rows, columns in map(_sides, shapes or [()]))
+            remedy = f"Write at most {most}" if most > 0 else "Write bf16"
+            raise ValueError(f"{key}.init_args.rank: {self.rank} makes no matrix of this model smaller. {remedy}.")
+
+
+def _check_share(share: float, shapes: Sequence[Shape], key: str) -> None:
+    if (count := numel(shapes)) and round(share * count) == 0:
+        raise ValueError(
+            f"{key}.init_args.share: {share} of {count} values is less than one. Write {1 / count:.1g} or more."
+        )
+
+
+CODECS: Final[dict[str, type[Codec]]] = {codec.name: codec for codec in Codec.__subclasses__()}
+"""All of this file, in its order, which is that of their numbers in frames: a new one is the last."""
+
+
+def make_codec(codec: CodecName | Codec, key: str = Codec.KEY) -> Codec:
+    """The codec itself, or the one of this name with its defaults. `key`: where a config has it."""
+    if isinstance(codec, Codec):
+        return codec
+    if codec not in CODECS:
+        raise ValueError(f"{key}: {codec!r} is unknown. Use one of {', '.join(CODECS)}.")
+    return CODECS[codec]()
+
+
+def in_halves(codec: Codec) -> bool:
+    """Whether values are only rounded to 16 bits, so that gradients can be added up as such, without frames."""
+    return isinstance(codec, Bf16 | Fp16) and not codec.error_feedback and not codec.zstd
+
+
+def rounded_to(codec: Codec) -> str | None:
+    """The type to which values are rounded one by one, with nothing added before; None of other codecs."""
+    if isinstance(codec, Bf16 | Fp16) and not codec.error_feedback:
+        return "bfloat16" if isinstance(codec, Bf16) else "float16"
+    return None
+
+
+def stays_finite(codec: Codec) -> bool:
+    """Whether rounding makes nothing infinite: bfloat16 has the range of fp32."""
+    return not isinstance(codec, Fp16)
+
+
+def blocks(count: int, block: int) -> int:
+    """Into which so many numbers fall, the last one perhaps shorter."""
+    return -(-count // block)
+
+
+def shared(share: float, count: int) -> int:
+    """How many of `count` numbers that share is: at least one, if there are any."""
+    return min(count, max(1, round(share * count)))
+
+
+def _sides(shape: Shape) -> tuple[int, int]:
+    rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, 1)
+    return (rows, columns) if rows * columns else (1, 1)

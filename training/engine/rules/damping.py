@@ -1,0 +1,173 @@
+"""What staleness does to an update: a smaller step, none at all, a corrected gradient. Pure; goes with any rule."""
+
+from abc import ABC
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+
+from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, BySettings
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.facts import DampingFacts, settle
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DampingName = Literal["none", "inverse", "drop_above", "delay_compensation"]
+
+
+class Damping(BySettings, ABC):
+    """What staleness does to an update.
+
+    One of your own is a class with this base in a module that `scalebook.toml` names. Which methods it has of its own
+    says what forms, validation and the engine must know of it beforehand (`DampingFacts`).
+    """
+
+    KEY = f"{ARGUMENTS}.damping"
+    name: ClassVar[str]
+    """How messages call it; the class's own name where its body says none."""
+    words: ClassVar[str | None] = None
+    """What tells runs apart, with arguments worth saying at any value (`drop above {limit}`); None: its name."""
+    drops: ClassVar[bool]
+    """Whether `accepts` can be False. Follows from it. Under a rule that applies on arrival, what is accepted is then
+    applied before the next push is judged."""
+    scales: ClassVar[bool]
+    """Whether `rate` can be another number than 1. Follows from it."""
+    compensates: ClassVar[bool]
+    """Whether gradients pass through `compensate` before they are applied. Follows from it."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = vars(cls).get("name", cls.__name__)
+        drops, scales = cls.accepts is not Damping.accepts, cls.rate is not Damping.rate
+        settle(cls, {"drops": drops, "scales": scales, "compensates": cls.compensate is not Damping.compensate})
+
+    @property
+    def keeps_squares(self) -> bool:
+        """Whether `compensate` is given a running mean of squared gradients, kept beside the optimizer's state."""
+        return False
+
+    @classmethod
+    def facts(cls) -> DampingFacts:
+        """What those must know of it who cannot run it."""
+        return DampingFacts.of(cls)
+
+    def accepts(self, staleness: int) -> bool:
+        """Whether a gradient this stale counts; False: it is dropped, and counted as dropped."""
+        return True
+
+    def rate(self, stalenesses: Sequence[int]) -> float:
+        """Factor on the learning rate of an update that averages gradients this stale (one or more)."""
+        return 1.0
+
+    def compensate(
+        self, gradient: "Tensor", newest: "Tensor", base: "Tensor", mean_square: "Tensor | None", out: "Tensor"
+    ) -> None:
+        """Write the corrected gradient into `out`, which may be `gradient` itself.
+
+        All of one shape and type: flat, or one parameter's. `newest` are the parameters that the gradient meets,
+        `base` those it was computed from. `mean_square` (zeros at first, the caller's to keep; None unless
+        `keeps_squares`) is brought up to date in place.
+        """
+        out.copy_(gradient)
+
+
+class NoDamping(Damping):
+    """Ignores staleness."""
+
+    name = "none"
+    words = ""
+
+
+class Inverse(Damping):
+    """Divides the learning rate by the mean staleness of the update's gradients (Zhang et al. 2016, section 2.4).
+
+    A staleness below 1 counts as 1, so fresh gradients keep the learning rate.
+    """
+
+    name = "inverse"
+    words = "inverse damping"
+
+    def rate(self, stalenesses: Sequence[int]) -> float:
+        """1 / max(1, mean staleness)."""
+        return 1.0 / max(1.0, sum(stalenesses) / len(stalenesses))
+
+
+class DropAbove(Damping):
+    """Drops and counts gradients staler than `limit`; the worker continues from the newest parameters.
+
+    Args:
+        limit: Largest staleness, in updates, that is still applied, 0 or more. Less: fresher updates, more wasted
+            gradients.
+    """
+
+    name = "drop_above"
+    words = "drop above {limit}"
+
+    def __init__(self, limit: Annotated[int, AtLeast(0, "0 for fresh gradients only, or more")] = 8) -> None:
+        self.limit = limit
+
+    def accepts(self, staleness: int) -> bool:
+        """Whether `staleness` is at most `limit`."""
+        return staleness <= self.limit
+
+
+class DelayCompensation(Damping):
+    """Corrects gradients for how far the parameters have moved (DC-ASGD: Zheng et al. 2017, section 3).
+
+    A first-order Taylor step from the worker's parameters w_base to the newest w, with the squared gradient in place
+    of the Hessian's diagonal: g + strength * g * g * (w - w_base), elementwise. Keeps w_base per worker.
+
+    Args:
+        strength: Factor on the correction (lambda_0 in the paper), 0 or more. 0 corrects nothing; too much diverges.
+            With `adaptive`, values around 1 or 2 are usual.
+        adaptive: Divide the strength, per element, by the root of a running mean of squared gradients (DC-ASGD-a).
+        decay: Weight of the past in that mean (m), from 0 to below 1. Without effect unless `adaptive`.
+        epsilon: Added to the mean before the root, above 0. Without effect unless `adaptive`.
+    """
+
+    name = "delay_compensation"
+    words = "delay compensation"
+
+    def __init__(
+        self,
+        strength: Annotated[float, AtLeast(0, "0.04, or 1 with adaptive")] = 0.04,
+        adaptive: bool = False,
+        decay: Annotated[float, AtLeast(0, "0.95"), Below(1, "0.95")] = 0.95,
+        epsilon: Annotated[float, Above(0, "1e-7")] = 1e-7,
+    ) -> None:
+        self.strength = strength
+        self.adaptive = adaptive
+        self.decay = decay
+        self.epsilon = epsilon
+
+    @property
+    def keeps_squares(self) -> bool:
+        """Where `adaptive`."""
+        return self.adaptive
+
+    def compensate(
+        self, gradient: "Tensor", newest: "Tensor", base: "Tensor", mean_square: "Tensor | None", out: "Tensor"
+    ) -> None:
+        """The first-order step; allocates one tensor, two when adaptive."""
+        import torch  # whoever has tensors has it loaded; the rest of this module does without
+
+        with torch.no_grad():
+            correction = (newest - base).mul_(gradient).mul_(gradient)
+            if self.adaptive:
+                assert mean_square is not None, "adaptive compensation keeps a mean square"
+                mean_square.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
+                correction.div_((mean_square + self.epsilon).sqrt_())
+            torch.add(gradient, correction, alpha=self.strength, out=out)
+
+
+DAMPINGS: Final[dict[str, type[Damping]]] = {
+    damping.name: damping for damping in (NoDamping, Inverse, DropAbove, DelayCompensation)
+}
+
+
+def make_damping(damping: DampingName | Damping) -> Damping:
+    """The damping itself, or the one of this name with its defaults."""
+    if isinstance(damping, Damping):
+        return damping
+    if damping not in DAMPINGS:
+        raise ValueError(f"{Damping.KEY}: {damping!r} is unknown. Use one of {', '.join(DAMPINGS)}.")
+    return DAMPINGS[damping]()

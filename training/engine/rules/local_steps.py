@@ -1,0 +1,326 @@
+"""When a worker communicates: after which of its own steps, and what becomes of how far these have moved it. Pure.
+
+A worker with local steps has parameters and an optimizer of its own. From time to time it pushes how far it has come,
+its first parameters minus its present ones, as if that were a gradient (a pseudo-gradient). The shards make an update
+of it as the rule says, by an optimizer of theirs (the outer one: SGD with `rate`, `momentum`, `nesterov`), and the
+worker goes on from the newest parameters. `Downpour` is the exception: its workers push sums of gradients.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Final, Literal
+
+from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, BySettings, NonNegativeInt, PositiveFloat
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.facts import LocalFacts
+from scalebook.training.engine.rules.update_rules import Rule
+
+LocalName = Literal["none", "downpour", "local_sgd", "diloco", "elastic", "significance"]
+Every = Annotated[int, AtLeast(1, "1 to communicate after every step")]
+
+
+class Local(BySettings, ABC):
+    """After which of its own steps a worker communicates, and what the shards make of it.
+
+    One of your own is a class with this base in a module that `scalebook.toml` names.
+    """
+
+    KEY = f"{ARGUMENTS}.local"
+    name: ClassVar[str]
+    """How messages call it; the class's own name where its body says none."""
+    words: ClassVar[str | None] = None
+    """What tells runs apart, with arguments worth saying at any value (`local SGD, every {every}`); None: its name."""
+    steps: ClassVar[bool] = True
+    """Whether workers have an optimizer of their own and push how far they have come; else they push gradients."""
+    sums: ClassVar[bool] = False
+    """Whether what they push is the sum of several gradients, between which they make plain SGD steps."""
+    n_push: int = 1
+    """Gradients in such a sum."""
+    n_fetch: int = 1
+    """Gradients between two pulls of a worker that pushes sums."""
+    keeps: ClassVar[bool] = False
+    """Whether a worker keeps its own parameters when it communicates, and only moves by `pull` towards the newest. An
+    update is then the sum of its pushes, not their mean."""
+    every: int = 1
+    """Gradients between two pushes, the most of them where they differ."""
+    outer_momentum: float = 0.0
+    """Of the outer optimizer."""
+    nesterov: ClassVar[bool] = False
+    """Whether that momentum is Nesterov's."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = vars(cls).get("name", cls.__name__)
+
+    @classmethod
+    def facts(cls) -> LocalFacts:
+        """What those must know of it who cannot run it."""
+        return LocalFacts.of(cls)
+
+    @abstractmethod
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """Whether to communicate now, after `since` steps, 1 or more, from parameters of `version`.
+
+        `moved()`: how far they have led, as a share of the norm of these parameters.
+        """
+
+    def rate(self, averaged: int, workers: int, synchronous: bool) -> float:
+        """The outer learning rate, where an update has `averaged` pushes."""
+        return 1.0
+
+    def pull(self, workers: int) -> float:
+        """How far a worker that keeps its parameters moves towards the newest: a share, above 0 and below 1."""
+        return 0.0
+
+    def is_even(self, rule: Rule) -> bool:
+        """Whether under this rule all workers push after as many steps. They must where they wait for each other: one
+        that waits for the others' pushes does not come to the steps at which they may wait for it (`sync_dist`)."""
+        return True
+
+    def check(self, rule: Rule, workers: int) -> None:
+        """ValueError, naming key and remedy, for what makes no sense for this rule and so many workers."""
+        if rule.waits and not self.is_even(rule):
+            raise ValueError(
+                f"{self.KEY}: {self!r} lets workers push after different numbers of steps, and with the rule "
+                f"{rule.name} they wait for each other's pushes. Use rule async, or local: local_sgd."
+            )
+
+
+class NoLocalSteps(Local):
+    """Pushes every gradient; workers make no local steps."""
+
+    name = "none"
+    words = ""
+    steps = False
+
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """Always."""
+        return True
+
+
+class Downpour(Local):
+    """A worker sums gradients before it pushes, and pulls after several (Dean et al. 2012, algorithm 7.1).
+
+    In between it makes plain SGD steps on its own copy of the parameters, at the scheduled learning rate. The shards
+    apply each sum as it arrives, as if it were one gradient.
+
+    Args:
+        n_push: Gradients that a worker sums into one push. More: less traffic, staler updates. The last push may have
+            fewer.
+        n_fetch: Gradients between two pulls of a worker. More: less traffic, and workers drift further apart.
+    """
+
+    name = "downpour"
+    words = "Downpour, pushes every {n_push}, fetches every {n_fetch}"
+    steps = False
+    sums = True
+
+    def __init__(
+        self,
+        n_push: Annotated[int, AtLeast(1, "1 to push every gradient")] = 4,
+        n_fetch: Annotated[int, AtLeast(1, "1 to pull after every gradient")] = 4,
+    ) -> None:
+        self.n_push, self.n_fetch = n_push, n_fetch
+
+    @property
+    def every(self) -> int:  # type: ignore[override]
+        """`n_push`."""
+        return self.n_push
+
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """After `n_push` gradients."""
+        return since >= self.n_push
+
+
+class _Periodic(Local):
+    """Every so many steps; rarely at first, if at all: see `period`."""
+
+    def __init__(self, every: int, dense_updates: int = 0, doubling_updates: int = 0) -> None:
+        self.every, self.dense_updates, self.doubling_updates = every, dense_updates, doubling_updates
+
+    def period(self, version: int) -> int:
+        """Steps between two pushes, from parameters of this version."""
+        if version < self.dense_updates:
+            return 1
+        if not self.doubling_updates:
+            return self.every
+        doublings = 1 + (version - self.dense_updates) // self.doubling_updates
+        return self.every if doublings >= self.every.bit_length() else min(self.every, 2**doublings)
+
+    def is_even(self, rule: Rule) -> bool:
+        """Of `sync` all have the same version; else those with an older one may be in an earlier period."""
+        return rule.synchronous or not (self.dense_updates or self.doubling_updates)
+
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """After `period` steps."""
+        return since >= self.period(version)
+
+
+class LocalSGD(_Periodic):
+    """Each worker makes local steps, then parameters are averaged (Stich 2019; post-local: Lin et al. 2020).
+
+    Under `sync` the newest parameters are the mean of all workers'. A rule whose update has n of N workers' pushes
+    moves them by n/N of the way, so that N workers together count as much as one round of `sync`.
+
+    Args:
+        every: Steps of a worker between two pushes (H in the papers), 1 or more. More: less traffic, and workers drift
+            further apart.
+        dense_updates: Updates at the start that follow every step (the switch of post-local SGD).
+        doubling_updates: After that, the number of steps doubles every so many updates, up to `every`. 0: starts at
+            `every`.
+        outer_rate: How far an update moves towards the mean, above 0. 1: all the way.
+    """
+
+    name = "local_sgd"
+    words = "local SGD, every {every}"
+
+    def __init__(
+        self,
+        every: Every = 16,
+        dense_updates: NonNegativeInt = 0,
+        doubling_updates: NonNegativeInt = 0,
+        outer_rate: PositiveFloat = 1.0,
+    ) -> None:
+        super().__init__(every, dense_updates, doubling_updates)
+        self.outer_rate = outer_rate
+
+    def rate(self, averaged: int, workers: int, synchronous: bool) -> float:
+        """`outer_rate` times the part of the workers that an update hears."""
+        return self.outer_rate * _part(averaged, workers, synchronous)
+
+
+class DiLoCo(_Periodic):
+    """Local SGD with Nesterov momentum over the workers' averaged progress (Douillard et al. 2023).
+
+    The paper uses AdamW on the workers and communicates after 500 steps.
+
+    Args:
+        every: Steps of a worker between two pushes (H in the paper), 1 or more.
+        outer_rate: Learning rate of the updates, above 0; under other rules than `sync` times n/N, where an update has
+            n of N workers' pushes.
+        outer_momentum: Nesterov momentum of the updates, from 0 to below 1. 0 and `outer_rate` 1 is local SGD.
+        dense_updates: Updates at the start that follow every step.
+        doubling_updates: After that, the number of steps doubles every so many updates, up to `every`. 0: starts at
+            `every`.
+    """
+
+    name = "diloco"
+    words = "DiLoCo, every {every}"
+
+    def __init__(
+        self,
+        every: Every = 64,
+        outer_rate: PositiveFloat = 0.7,
+        outer_momentum: Annotated[float, AtLeast(0, "0.9"), Below(1, "0.9")] = 0.9,
+        dense_updates: NonNegativeInt = 0,
+        doubling_updates: NonNegativeInt = 0,
+    ) -> None:
+        super().__init__(every, dense_updates, doubling_updates)
+        self.outer_rate, self.outer_momentum = outer_rate, outer_momentum
+
+    nesterov = True
+
+    def rate(self, averaged: int, workers: int, synchronous: bool) -> float:
+        """`outer_rate` times the part of the workers that an update hears."""
+        return self.outer_rate * _part(averaged, workers, synchronous)
+
+
+class Elastic(_Periodic):
+    """Workers keep their own parameters; they and the shards' pull each other (EASGD: Zhang et al. 2015).
+
+    Every so many steps a worker moves by `alpha` of the way to the centre, which are the shards' parameters, and the
+    centre as far towards the worker. Under `sync` all pull at once; under `async` one after the other (algorithm 1).
+
+    Args:
+        every: Steps of a worker between two pulls (tau in the paper), 1 or more.
+        alpha: Share of the distance by which each side moves, above 0 and below 1. null: 0.9 / workers, as in the
+            paper.
+    """
+
+    name = "elastic"
+    words = "elastic averaging, every {every}"
+    keeps = True
+
+    def __init__(
+        self, every: Every = 10, alpha: Annotated[float, Above(0, "null"), Below(1, "null")] | None = None
+    ) -> None:
+        self.every, self.alpha = every, alpha
+
+    def period(self, version: int) -> int:
+        """Always the same."""
+        return self.every
+
+    def is_even(self, rule: Rule) -> bool:
+        """Always."""
+        return True
+
+    def pull(self, workers: int) -> float:
+        """`alpha`."""
+        return 0.9 / workers if self.alpha is None else self.alpha
+
+    def check(self, rule: Rule, workers: int) -> None:
+        """Not so strong that an update moves the centre beyond the mean of those whose forces it has."""
+        averaged = rule.averaged(workers)
+        if self.pull(workers) * averaged > 1:
+            raise ValueError(
+                f"{self.KEY}.init_args.alpha: {self.alpha} of {averaged} workers at a time moves the centre beyond "
+                f"their mean. Use at most {1 / averaged:.3g}, or null."
+            )
+
+
+class Significance(Local):
+    """Pushes only after the worker's parameters have moved by more than a share (Gaia: Hsieh et al. 2017).
+
+    As with `downpour`, what a worker's steps add up to is applied in full. The paper looks at each parameter by
+    itself and takes the share smaller with time; here it is the norm over all of them.
+
+    Args:
+        share: Share of the norm of the parameters that triggers a push. More: less traffic.
+        most: Steps after which a worker pushes in any case, 1 or more; others may be waiting for it.
+        decays: Whether to divide the share by the square root of the updates so far, as in the paper.
+    """
+
+    name = "significance"
+    words = "pushes above {share} of the norm"
+
+    def __init__(
+        self,
+        share: Annotated[float, Above(0, "0.01")] = 0.01,
+        most: Annotated[int, AtLeast(1, "64")] = 64,
+        decays: bool = False,
+    ) -> None:
+        self.share, self.most, self.decays = share, most, decays
+
+    @property
+    def every(self) -> int:  # type: ignore[override]
+        """At most."""
+        return self.most
+
+    def is_even(self, rule: Rule) -> bool:
+        """Each has moved differently."""
+        return False
+
+    def is_due(self, since: int, version: int, moved: Callable[[], float]) -> bool:
+        """When it is significant, or late."""
+        share = self.share / math.sqrt(version + 1) if self.decays else self.share
+        return since >= self.most or moved() > share
+
+
+LOCALS: Final[dict[str, type[Local]]] = {
+    local.name: local for local in (NoLocalSteps, Downpour, LocalSGD, DiLoCo, Elastic, Significance)
+}
+
+
+def make_local(local: LocalName | Local) -> Local:
+    """The value itself, or the one of this name with its defaults."""
+    if isinstance(local, Local):
+        return local
+    if local not in LOCALS:
+        raise ValueError(f"{Local.KEY}: {local!r} is unknown. Use one of {', '.join(LOCALS)}.")
+    return LOCALS[local]()
+
+
+def _part(averaged: int, workers: int, synchronous: bool) -> float:
+    """Of the workers whose pushes are in an update; a synchronous rule means those who are in time."""
+    return 1.0 if synchronous else min(1.0, averaged / workers)

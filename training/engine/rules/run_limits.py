@@ -1,0 +1,110 @@
+"""How many workers a run may have while it trains, how often they restart, and how long they wait. Imports no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final
+
+from scalebook.training.engine.rules.bounds import AtLeast, NonNegativeInt, PositiveFloat, check
+from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradiction
+from scalebook.training.engine.rules.facts import RuleFacts
+
+LIMITS: Final = f"{ARGUMENTS}.limits"
+"""Where a config has them."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How often workers restart, and how long processes wait for each other.
+
+    Args:
+        restarts: How often a dead worker restarts in one run, over all workers. After that, training continues without
+            it. Worker 0 never restarts: its death ends the run.
+        deadline_s: Seconds after which a wait for another process fails.
+    """
+
+    restarts: NonNegativeInt = 0
+    deadline_s: PositiveFloat = 600.0
+
+    def __post_init__(self) -> None:
+        for name, kind, words in (("restarts", int, "a whole number"), ("deadline_s", int | float, "a number")):
+            value = getattr(self, name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ValueError(f"{LIMITS}.{name}: {value!r} is not {words}. Write one, or remove the key.")
+        check(Limits, vars(self), LIMITS)
+
+
+USUAL: Final = Limits()
+
+
+def read_limits(written: object) -> Limits:
+    """The limits that a config writes as `{restarts: 2}`; ValueError, naming key and remedy, for anything else."""
+    if isinstance(written, Limits):
+        return written
+    if not isinstance(written, Mapping):
+        raise ValueError(f"{LIMITS}: is {written!r}, not a mapping. Write it as {{restarts: 2, deadline_s: 60}}.")
+    known = [field.name for field in fields(Limits)]
+    for name in written:
+        if name not in known:
+            raise ValueError(f"{LIMITS}.{name}: is not one of the limits. Write {' or '.join(known)}.")
+    given: dict[str, Any] = {str(name): value for name, value in written.items()}
+    return Limits(**given)
+
+
+WORKERS: Final = f"{ARGUMENTS}.workers"
+
+
+@dataclass(frozen=True)
+class WorkerRange:
+    """Workers of all machines together; machines may join and leave while others train.
+
+    Args:
+        min: With so many it begins; with fewer, for 30 s, it ends.
+        max: So many at most take part: devices times num_nodes.
+    """
+
+    min: Annotated[int, AtLeast(1)]
+    max: Annotated[int, AtLeast(1)]
+
+    def __post_init__(self) -> None:
+        check(WorkerRange, vars(self), WORKERS)
+        if self.max < self.min:
+            raise ValueError(f"{WORKERS}.max: is {self.max}, less than min, {self.min}. Write {self.min} or more.")
+
+
+def read_range(written: object) -> WorkerRange:
+    """The range that a config writes as `{min: 2, max: 8}`; ValueError, naming key and remedy, for anything else."""
+    ends = [written.get(name) for name in ("min", "max")] if isinstance(written, Mapping) else []
+    numbers = [one for one in ends if isinstance(one, int) and not isinstance(one, bool)]
+    if len(numbers) != 2 or not isinstance(written, Mapping) or set(written) != {"min", "max"}:
+        raise ValueError(
+            f"{WORKERS}: is {written!r}, not a number of workers. Write a whole number of at least 1, or "
+            "{min: 2, max: 8}."
+        )
+    return WorkerRange(*numbers)
+
+
+def misfit(
+    elastic: WorkerRange, on_each: int, nodes: int, rule: RuleFacts, settings: Mapping[str, Any]
+) -> Contradiction | None:
+    """Why a run of so many workers on each of so many machines cannot have these; None where it can.
+
+    Under a rule whose updates average as many gradients as there are workers, batch, learning rate and number of
+    updates would follow who happens to be there.
+    """
+    if nodes == 1:
+        return Contradiction(
+            "workers",
+            "is {min, max}, and trainer.num_nodes is 1, so no worker can join",
+            "Write a number, or the machines that may take part as num_nodes.",
+        )
+    if elastic.max != on_each * nodes:
+        why = f"is {elastic.max}, and {nodes} machines with {on_each} workers each have {on_each * nodes}"
+        return Contradiction("workers.max", why, f"Write {on_each * nodes}, or other devices or num_nodes.")
+    if rule.averaged(elastic.min, settings) != rule.averaged(elastic.max, settings):
+        return Contradiction(
+            "workers",
+            f"is {{min, max}}, and what an update of {rule.name} averages depends on how many workers there are: its "
+            "batch, learning rate and number of updates would change with them",
+            "Write a number, or rule: async, bounded or softsync.",
+        )
+    return None

@@ -1,0 +1,179 @@
+"""How a parameter server treats gradients: one value, made before the fork, the same in every process."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from scalebook.training.engine.rules.bounds import NonNegativeInt, PositiveInt, check
+from scalebook.training.engine.rules.clock_settings import ClockSettings
+from scalebook.training.engine.rules.codecs import Codec, Fp32
+from scalebook.training.engine.rules.contradictions import ARGUMENTS, CheckedSettings, contradictions
+from scalebook.training.engine.rules.damping import Damping, NoDamping
+from scalebook.training.engine.rules.local_steps import Local, NoLocalSteps
+from scalebook.training.engine.rules.update_rules import Async, Rule
+
+HostName = Literal["inline", "process", "overlap", "virtual"]
+REAL_HOSTS: Final[tuple[HostName, ...]] = ("inline", "process")
+"""Those whose workers are processes, and that go with every rule."""
+SERVERS: Final[tuple[HostName, ...]] = ("process", "overlap")
+"""Those with a server process for each shard."""
+ClipKind = Literal["norm", "value"]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Gradient clipping, before a gradient is applied.
+
+    A rule that applies on arrival has each worker clip its own gradient; a gathering rule clips the average. `norm`
+    bounds the Euclidean norm over all shards of an optimizer (Pascanu et al. 2013, section 3.2), `value` each entry.
+    `limit` is the largest norm or absolute value.
+    """
+
+    kind: ClipKind
+    limit: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is done with a gradient, and where.
+
+    Args:
+        rule: What becomes of a gradient that arrives, and who may compute the next one.
+        damping: What the staleness of a gradient does to its update.
+        warmup_updates: Updates that the first worker makes alone before the others begin.
+        max_updates: The run ends after exactly so many updates, over all optimizers; None: no limit.
+        clip: Clipping of gradients before they are applied; None: none.
+        shards: Parts that the parameters of each optimizer are divided into, each with a lock of its own (and a server,
+            with host `process`).
+        host: Who applies: the worker that pushes (`inline`), or a server process for each shard (`process`), while
+            workers compute on (`overlap`); or one process simulates all workers (`virtual`).
+        trace: Folder for the log of updates, from which `replay` makes the run again; None: no log.
+        drift: Measure ||w - w_base|| at each update, for which one more pass over the parameters is made.
+        clock: How long everything takes for virtual workers; None for real ones.
+        push_codec: How gradients travel to the shards.
+        pull_codec: How parameters travel to the workers, whose replicas are what is decoded.
+        local: When a worker communicates, and what the shards make of the steps that it has made by itself.
+    """
+
+    rule: Rule = field(default_factory=Async)
+    damping: Damping = field(default_factory=NoDamping)
+    warmup_updates: NonNegativeInt = 0
+    max_updates: int | None = None
+    clip: Clip | None = None
+    shards: PositiveInt = 1
+    host: HostName = "inline"
+    trace: Path | None = None
+    drift: bool = False
+    clock: ClockSettings | None = None
+    push_codec: Codec = field(default_factory=Fp32)
+    pull_codec: Codec = field(default_factory=Fp32)
+    local: Local = field(default_factory=NoLocalSteps)
+
+    def check(self, workers: int) -> None:
+        """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""
+        self.rule.check(workers)
+        if self.host not in get_args(HostName):
+            known = ", ".join(get_args(HostName))
+            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is unknown. Use one of {known}.")
+        check(type(self), vars(self), ARGUMENTS)
+        if self.clock is not None:
+            self.clock.check(workers)
+        for contradiction in contradictions(
+            CheckedSettings(
+                self.rule.facts(),
+                self.damping.facts(),
+                self.host,
+                self.drift,
+                self.clock is not None,
+                self.local.facts(),
+                self.rule.stops,
+            )
+        ):
+            raise contradiction.error()
+        self.local.check(self.rule, workers)
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether a process for each shard applies what workers push."""
+        return self.host in SERVERS
+
+    @property
+    def overlap(self) -> bool:
+        """Whether a worker computes while its last push is being applied."""
+        return self.host == "overlap"
+
+    @property
+    def serial(self) -> bool:
+        """Whether staleness is checked and the gradient applied with no push in between: the check may drop it."""
+        return (self.damping.drops or self.rule.refuses) and not self.rule.gathers
+
+    @property
+    def own_replica(self) -> bool:
+        """Whether a worker has other parameters than those of a version: it makes steps, or decodes them."""
+        return self.pushes_rarely or self.local.n_fetch > 1 or self.pull_codec.codes
+
+    @property
+    def keeps_squares(self) -> bool:
+        """Whether a mean of squared gradients is kept beside the optimizer's state."""
+        return self.damping.compensates and self.damping.keeps_squares
+
+    def buffers(self, workers: int) -> int:
+        """Versions of a shard that memory has room for: one held by each worker, the newest, and the one being written.
+
+        One fewer where a pusher's own base may be written over (`can_reuse_base`), and under a synchronous rule, where
+        a worker that has pushed holds the newest version.
+        """
+        return workers + (1 if self.can_reuse_base or self.rule.synchronous else 2)
+
+    @property
+    def can_reuse_base(self) -> bool:
+        """Whether an update may be written over the version that the pushed gradient was computed from, if only the
+        pusher holds it.
+
+        That holds where the pusher itself applies the update and then pulls the newest version anyway.
+        """
+        return not self.has_servers and not self.rule.gathers and self.local.n_fetch == 1
+
+    def most(self, workers: int) -> int:
+        """The largest number of gradients that one update averages."""
+        return self.rule.averaged(workers)
+
+    def computed(self, workers: int) -> int:
+        """Gradients that are computed for each update, those in vain included."""
+        return self.rule.computed(workers) * self.local.every
+
+    def averaged_in_step(self, workers: int) -> int:
+        """Single workers' gradients whose mean the learning rate multiplies, in an update, or in a step of a worker's
+        own. (A sum of gradients counts once.)"""
+        return 1 if self.local.steps else self.rule.averaged(workers)
+
+    def computed_in_step(self, workers: int) -> int:
+        """Gradients, of all workers together, that are computed for each update, or while each makes a step of its
+        own."""
+        return workers if self.local.steps else self.computed(workers)
+
+    @property
+    def pushes_rarely(self) -> bool:
+        """Whether a worker computes more than one gradient between two pushes."""
+        return self.local.n_push > 1 or self.local.steps
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether batch i of an epoch is for worker i % workers: each is to have one gradient in each update."""
+        return self.rule.synchronous
+
+    def meets_after_epochs(self, workers: int) -> bool:
+        """Whether nobody begins an epoch before all updates of the one before: each update is to have a gradient of
+        each worker that has one in this epoch, and what a worker has computed is never set aside."""
+        return self.rule.synchronous and not self.pushes_rarely and self.rule.averaged(workers) == workers
+
+    @property
+    def engine_clip(self) -> Clip | None:
+        """What clips the mean of a round. A pseudo-gradient is not clipped: the worker's own gradients are."""
+        return None if self.local.steps else self.clip
+
+    def slots(self, workers: int) -> int:
+        """Gradients that lie in shared memory at a time: those gathered, and one that each worker is writing."""
+        if self.rule.gathers:
+            return workers if self.rule.synchronous else workers + self.most(workers)
+        return workers if self.has_servers else 0

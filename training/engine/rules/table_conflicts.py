@@ -1,0 +1,81 @@
+"""What does not go with a model's sparse tables: asked by the engine before it starts, and by forms."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from scalebook.training.engine.rules.contradictions import Contradiction
+from scalebook.training.engine.rules.settings import Settings
+
+ROW_OPTIMIZERS: Final = ("SGD", "Adagrad", "SparseAdam")
+"""Of torch's, those whose step changes the rows of the gradient alone, and each by itself."""
+SPARSE_ALONE: Final = "SparseAdam"
+"""That of them which steps on nothing but tables."""
+_OFF: Final = ("momentum", "weight_decay", "fused", "differentiable", "capturable")
+_DENSE: Final = "sparse: false in the model"
+
+
+class Unfit(NamedTuple):
+    """Why an optimizer does not go with a model; `message` goes on from the key `optimizer`."""
+
+    message: str
+    remedy: str
+
+
+def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_squares: bool) -> list[Contradiction]:
+    """All that sparse tables forbid. `local`: the name of what has workers step by themselves, if any; `codecs`: names
+    of those that code, by argument; `keeps_squares`: whether the damping does."""
+    named = {name: (codec, "fp32") for name, codec in codecs.items()}
+    if local is not None:
+        named["local"] = (local, "none")
+    if keeps_squares:
+        named["damping"] = ("adaptive", "adaptive: false there")
+    return [_beside(key, value, otherwise) for key, (value, otherwise) in named.items()]
+
+
+def _beside(key: str, value: str, otherwise: str) -> Contradiction:
+    why = f"is {value}, and the model's sparse tables lie in memory once, and their rows travel as they are"
+    return Contradiction(key, why, f"Write {otherwise}, or {_DENSE}.")
+
+
+def refuse_beside_tables(settings: Settings) -> None:
+    """ValueError, with key and remedy, for what does not go with tables."""
+    local = settings.local
+    codecs = {"push_codec": settings.push_codec, "pull_codec": settings.pull_codec}
+    for contradiction in settings_beside_tables(
+        local.name if local.steps or local.sums else None,
+        {key: codec.facts().name for key, codec in codecs.items() if codec.codes},
+        settings.keeps_squares,
+    ):
+        raise contradiction.error()
+
+
+def writes_by_norm(name: str) -> ValueError:
+    """What is said of an embedding that writes into its own weights in each forward pass."""
+    return ValueError(
+        f"model: {name} has max_norm, which writes into weights that all workers share. Set max_norm to None, and "
+        "normalise what it returns."
+    )
+
+
+def unfit_for_rows(name: str, settings: Mapping[str, object]) -> Unfit | None:
+    """Why torch's optimizer of this name does not step row by row over tables, as a parameter server has it."""
+    if name not in ROW_OPTIMIZERS:
+        return _changes_others(f"is {name}")
+    return next((_changes_others(f"has {key} {settings[key]}") for key in _OFF if settings.get(key)), None)
+
+
+def _changes_others(what: str) -> Unfit:
+    return Unfit(
+        f"{what}, which changes rows that a sparse gradient does not have",
+        f"Use torch.optim.SGD with momentum 0 and weight_decay 0, Adagrad or SparseAdam, or {_DENSE}.",
+    )
+
+
+def unfit_for_dense(name: str, dense: Sequence[str], has_tables: bool) -> Unfit | None:
+    """Why it does not step on the trained parameters that are `dense`, by name."""
+    if name != SPARSE_ALONE or not dense:
+        return None
+    remedy = "Use torch.optim.SGD without momentum or Adagrad, which step on both."
+    if not has_tables:
+        remedy = "Use torch.optim.Adam, or a model with sparse tables alone, such as Ranker with sparse: true."
+    return Unfit(f"is {name}, which steps on sparse gradients alone, and {dense[0]} has a dense one", remedy)

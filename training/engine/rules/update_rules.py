@@ -1,0 +1,223 @@
+"""What is done with a gradient that arrives, and who may compute the next one. Pure: no clock, no memory, no processes.
+
+An immediate rule (`Async`, `Bounded`) makes one update of each gradient as it arrives. A gathering rule (`Sync`,
+`Softsync`) averages the gradients of a round into one update. Real and virtual workers ask the
+same objects, always under a lock that makes a `View` one moment.
+"""
+
+from abc import ABC
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple
+
+from scalebook.training.engine.rules.bounds import AtLeast, BySettings
+from scalebook.training.engine.rules.contradictions import ARGUMENTS, nobody_left
+from scalebook.training.engine.rules.facts import RuleFacts, refuse_unknown, settle
+
+RuleName = Literal["async", "bounded", "sync", "softsync"]
+
+
+class Arrival(NamedTuple):
+    """A gradient that asks to be admitted: who computed it, from which version, and the version it meets."""
+
+    worker: int
+    base_version: int
+    version: int
+
+    @property
+    def staleness(self) -> int:
+        """Updates made since the gradient's parameters were read."""
+        return self.version - self.base_version
+
+
+class View(NamedTuple):
+    """One moment of the run, as a rule sees it.
+
+    version: updates of this section so far.
+    gathered: gradients in the present round; always 0 for an immediate rule.
+    contributed: workers that have a gradient in the present round.
+    clocks: worker -> pushes it has completed (dropped ones too), of the workers in the run: alive, not finished, let
+        in by the warm-up. Who is let in later starts with the clock of the slowest who is in.
+    """
+
+    version: int
+    gathered: int
+    contributed: frozenset[int]
+    clocks: Mapping[int, int]
+
+
+class Rule(BySettings, ABC):
+    """What is done with a gradient that arrives, and who may compute the next one.
+
+    One of your own is a class with this base in a module that `scalebook.toml` names. What its body declares, or which
+    methods it has of its own, says all that forms, validation and the engine must know of it beforehand (`RuleFacts`).
+    """
+
+    KEY = f"{ARGUMENTS}.rule"
+    name: ClassVar[str]
+    """How messages call it; the class's own name where its body says none. In a config it stands for one in `RULES`."""
+    words: ClassVar[str | None] = None
+    """The head of what tells runs apart, with arguments worth saying at any value (`bounded, bound {bound}`); None: its
+    name. Arguments that are not at their default follow."""
+    gradients_per_update: ClassVar[str] = "1"
+    """Pushes whose mean is one update, and the most that a round ever has: a sum of numbers, `workers` and arguments,
+    such as `workers - backup_workers`. 1: each is applied on arrival."""
+    computed_per_update: ClassVar[str] = ""
+    """Pushes that are computed for each update, in the same words, where some of them are meant to be dropped. A term
+    may be a product (`backup_workers*cancel`), where true is 1."""
+    synchronous: ClassVar[bool] = False
+    """Whether a worker gives one gradient of the present version to a round, and then waits for the update."""
+    gathers: ClassVar[bool]
+    """Whether several gradients are averaged into one update. Follows from `gradients_per_update`."""
+    waits: ClassVar[bool]
+    """Whether `may_begin` can be False. Follows from it."""
+    refuses: ClassVar[bool]
+    """Whether `accepts` can be False. Follows from it. Where a rule applies on arrival, what it accepts is applied
+    before it is asked again, one push at a time."""
+    _wanted: int | None = None  # gradients_per_update, told by check
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = vars(cls).get("name", cls.__name__)
+        refuse_unknown(cls, "gradients_per_update", cls.gradients_per_update)
+        refuse_unknown(cls, "computed_per_update", cls.computed_per_update)
+        waits = cls.synchronous or cls.may_begin is not Rule.may_begin
+        refuses = cls.synchronous or cls.accepts is not Rule.accepts
+        settle(cls, {"gathers": cls.gradients_per_update != "1", "waits": waits, "refuses": refuses})
+
+    def may_begin(self, worker: int, view: View) -> bool:
+        """Whether the worker may compute its next gradient now; asked again after each event until it may."""
+        return not self.synchronous or worker not in view.contributed
+
+    def accepts(self, arrival: Arrival, view: View) -> bool:
+        """Whether the gradient counts; False: it is dropped, and counted as dropped."""
+        return not self.synchronous or arrival.staleness == 0
+
+    @property
+    def stops(self) -> bool:
+        """Whether virtual workers whose gradient can no longer count begin it anew from the newest parameters."""
+        return False
+
+    def needed(self, view: View) -> int:
+        """Pushes that make one update now, at least 1. Asked again when a worker leaves.
+
+        `gradients_per_update`; when nobody is left to give more, as many as there are.
+        """
+        if not self.gathers:
+            return 1
+        return self._told() if view.clocks else max(1, view.gathered)
+
+    def check(self, workers: int) -> None:
+        """ValueError for settings that make no sense for so many workers; called once before the run."""
+        if contradiction := nobody_left(self.facts(), self.settings(), workers):
+            raise contradiction.error()
+        self._wanted = self.averaged(workers)
+
+    @classmethod
+    def facts(cls) -> RuleFacts:
+        """What those must know of it who cannot run it."""
+        return RuleFacts.of(cls)
+
+    def averaged(self, workers: int) -> int:
+        """Pushes whose mean is an update."""
+        return self.facts().averaged(workers, self.settings())
+
+    def computed(self, workers: int) -> int:
+        """Pushes that are computed for each update, those in vain included."""
+        return self.facts().computed(workers, self.settings())
+
+    def _told(self) -> int:
+        assert self._wanted is not None, f"{self.name}.check(workers) comes before the run"
+        return self._wanted
+
+
+class Async(Rule):
+    """Applies every gradient on arrival; nobody waits (Downpour SGD: Dean et al. 2012, section 4.1)."""
+
+    name = "async"
+
+
+class Bounded(Rule):
+    """As `async`, but no worker runs more than `bound` pushes ahead of the slowest (SSP: Ho et al. 2013, section 2).
+
+    At every moment the largest clock minus the smallest is at most `bound`: a worker waits while its next push would
+    exceed it. The paper's staleness s is `bound` - 1.
+
+    Args:
+        bound: How many pushes the fastest worker may be ahead of the slowest, 1 or more. 1 is lock-step; more waits
+            less.
+    """
+
+    name = "bounded"
+    words = "bounded, bound {bound}"
+
+    def __init__(self, bound: Annotated[int, AtLeast(1, "1 for lock-step, more to wait less")] = 4) -> None:
+        self.bound = bound
+
+    def may_begin(self, worker: int, view: View) -> bool:
+        """Whether the push that this gradient becomes stays within the bound. The slowest never waits."""
+        return view.clocks[worker] + 1 - min(view.clocks.values()) <= self.bound
+
+
+class Sync(Rule):
+    """Averages the first gradients of a version into one update and drops late ones (Chen et al. 2016, algorithm 3).
+
+    The first N of N + b workers make the update. A late one finishes its gradient, which is dropped when it arrives;
+    until then it gives none to the next update. Without backup workers nothing is dropped, and the update equals that
+    of one process with an N-fold batch.
+
+    Args:
+        backup_workers: Workers (b) that an update does not wait for. More: stragglers cost less, more gradients are
+            wasted.
+        cancel: Late workers stop as soon as the update is made, and start again with the same batch from the new
+            parameters; a gradient already on its way is dropped. Only with host virtual: a process cannot be stopped
+            within a backward pass.
+    """
+
+    name = "sync"
+    gradients_per_update = "workers - backup_workers"
+    computed_per_update = "workers - backup_workers*cancel"
+    synchronous = True
+
+    def __init__(
+        self, backup_workers: Annotated[int, AtLeast(0, "0 to use every gradient")] = 0, cancel: bool = False
+    ) -> None:
+        self.backup_workers, self.cancel = backup_workers, cancel
+
+    @property
+    def stops(self) -> bool:
+        return self.cancel and self.backup_workers > 0
+
+    def needed(self, view: View) -> int:
+        """N; fewer when fewer are left, counting those who gave their gradient before they left."""
+        return max(1, min(self._told(), len(view.contributed.union(view.clocks))))
+
+
+class Softsync(Rule):
+    """Averages every `average` gradients, of any version and worker, into one update; nobody waits.
+
+    The n-softsync of Zhang et al. 2016, section 2.2: with `average` = workers/n the mean staleness is about n.
+
+    Args:
+        average: Gradients per update, 1 or more. 1 is `async`; the number of workers gives a mean staleness of about 1.
+    """
+
+    name = "softsync"
+    words = "softsync, average {average}"
+    gradients_per_update = "average"
+
+    def __init__(
+        self, average: Annotated[int, AtLeast(1, "the number of workers for a mean staleness of about 1")] = 2
+    ) -> None:
+        self.average = average
+
+
+RULES: Final[dict[str, type[Rule]]] = {rule.name: rule for rule in (Async, Bounded, Sync, Softsync)}
+
+
+def make_rule(rule: RuleName | Rule) -> Rule:
+    """The rule itself, or the one of this name with its defaults."""
+    if isinstance(rule, Rule):
+        return rule
+    if rule not in RULES:
+        raise ValueError(f"{Rule.KEY}: {rule!r} is unknown. Use one of {', '.join(RULES)}.")
+    return RULES[rule]()

@@ -1,0 +1,281 @@
+"""One model that stands for the model of each virtual worker in turn, without a copy of its parameters."""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from scalebook.training.engine.sim.sim_workers import SimulatedWorkers
+from scalebook.training.engine.store.rebuilt_optimizer import has_modes, parameters_of, rebuild
+from scalebook.training.engine.worker.replica import rounded
+from scalebook.training.engine.worker.shared_state import RandomStream
+
+Hyper = list[dict[str, Any]]
+"""Param groups without their parameters."""
+
+
+class _Own:
+    """What one worker has of its own: optimizers over parameters that point to the version it holds, buffers, and the
+    state of torch's random numbers on the CPU."""
+
+    def __init__(
+        self, optimizers: Sequence[Optimizer], buffers: Sequence[Tensor], random_state: Tensor, streams: list[Any]
+    ) -> None:
+        self.optimizers = [
+            rebuild(optimizer, [Parameter(p.data, p.requires_grad) for p in parameters_of(optimizer)])
+            for optimizer in optimizers
+        ]
+        self.parameters = [p for optimizer in self.optimizers for p in parameters_of(optimizer)]
+        self.buffers = [buffer.detach().clone() for buffer in buffers]
+        self.random_state = random_state
+        self.streams = streams
+        self.asked: list[Hyper] | None = None  # hyper-parameters of when it began its gradient, by optimizer
+        self._given = [_hyper(optimizer) for optimizer in self.optimizers]  # those that it was handed last
+        self.stepped: list[list[set[str]]] = [[set() for _ in groups] for groups in self._given]
+        """By optimizer and group, the entries that steps change, its own or the shards'."""
+
+    def give(self, hyper: Sequence[Hyper]) -> None:
+        """Hand it these hyper-parameters, by optimizer."""
+        self.changed()
+        _set(self.optimizers, hyper)
+        self._given = [_hyper(optimizer) for optimizer in self.optimizers]
+
+    def changed(self) -> list[Hyper]:
+        """By optimizer, what steps have made of the entries that they change."""
+        now = [_hyper(optimizer) for optimizer in self.optimizers]
+        for groups, given, keys in zip(now, self._given, self.stepped, strict=True):
+            for own, was, of in zip(groups, given, keys, strict=True):
+                of.update(key for key, value in own.items() if value is not was.get(key))
+        return [
+            [{key: own[key] for key in of if key in own} for own, of in zip(groups, keys, strict=True)]
+            for groups, keys in zip(now, self.stepped, strict=True)
+        ]
+
+
+class ModelMultiplexer:
+    """`optimizers` are over the model's parameters, before training, and lend every push their hyper-parameters.
+
+    `buffers()`: the model's, since a forward pass may put another tensor in the place of one; each worker begins with
+    copies of what they are now, and one that returns goes on with its own. `seed`: worker w's random numbers are
+    those of `torch.manual_seed(seed + w)`, and of `streams` with that seed. From `switch_to(worker)` until another is
+    shown the model is that worker's; `put` gives it other parameters meanwhile, to be looked at.
+
+    Hyper-parameters: `begins(worker)` notes what they are when it begins its gradient, and they are so again while it
+    is shown, so that a schedule's rate is that of the version it computes from. What somebody changes meanwhile
+    travels with that gradient, and stays, from `shown_again` on, for those who begin later. What steps change in param
+    groups is the worker's, as is its version.
+    """
+
+    def __init__(
+        self,
+        optimizers: Sequence[Optimizer],
+        buffers: Callable[[], Sequence[Tensor]] = tuple,
+        seed: int = 0,
+        streams: Sequence[RandomStream] = (),
+    ) -> None:
+        self._streams = streams
+        self._optimizers, self._buffers, self._seed = list(optimizers), buffers, seed
+        self.parameters = [p for optimizer in self._optimizers for p in parameters_of(optimizer)]
+        """The model's, those of each optimizer in turn."""
+        self._first = [buffer.detach().clone() for buffer in buffers()]
+        self._own: dict[int, _Own] = {}
+        self._shown: int | None = None  # whose buffers and random numbers are there
+        self._common: list[Hyper] | None = None  # while those of when somebody began are there
+        self._is_apart = False  # what is drawn now counts for no worker
+
+    def make(self, worker: int) -> list[Optimizer]:
+        """The optimizers with which `worker` joins, and joins again when it returns."""
+        random_state = torch.Generator().manual_seed(self._seed + worker).get_state()
+        streams = [stream.seeded(self._seed + worker) for stream in self._streams]
+        if self._shown == worker:
+            self._keep()
+            self._shown = None
+        buffers = self._own[worker].buffers if worker in self._own else self._first
+        self._own[worker] = _Own(self._optimizers, buffers, random_state, streams)
+        return self._own[worker].optimizers
+
+    def start(self) -> None:
+        """The model is worker 0's, with the buffers and the random numbers of now; the others' buffers are copies."""
+        for own in self._own.values():
+            own.buffers = [buffer.detach().clone() for buffer in self._buffers()]
+        self._shown = 0
+
+    def steps_change(self, worker: int, number: int, keys: Sequence[Set[str]]) -> None:
+        """By group of one optimizer, entries that steps are known to change, of the version that `worker` has."""
+        for of, more in zip(self._own[worker].stepped[number], keys, strict=True):
+            of.update(more)
+
+    def hand_groups(self) -> None:
+        """Before the start: what is in the param groups of the model's optimizers is so in those of all workers."""
+        for own in self._own.values():
+            own.give([_hyper(optimizer) for optimizer in self._optimizers])
+            own.stepped = [[set() for _ in optimizer.param_groups] for optimizer in self._optimizers]
+
+    def changed(self, worker: int, number: int) -> Hyper:
+        """What steps have made of the param groups of one optimizer, as `worker` has it."""
+        return self._own[worker].changed()[number]
+
+    def buffers_of(self, worker: int) -> list[Tensor]:
+        """The worker's, as they are now."""
+        return list(self._buffers()) if worker == self._shown else self._own[worker].buffers
+
+    def begins(self, worker: int) -> None:
+        """It begins a gradient: these are its hyper-parameters."""
+        self._own[worker].asked = [_hyper(optimizer) for optimizer in self._optimizers]
+
+    def switch_to(self, worker: int) -> None:
+        """Be the model of `worker`: its version, its buffers, its random numbers; without gradients."""
+        own = self._own[worker]
+        for parameter, mine in zip(self.parameters, own.parameters, strict=True):
+            parameter.data = mine.data
+            parameter.grad = None
+        self.be(worker)
+        self._is_apart = False
+        if own.asked is not None:
+            self._common = [_hyper(optimizer) for optimizer in self._optimizers]
+            _set(self._optimizers, own.asked)
+        _set(self._optimizers, own.changed())
+
+    def be(self, worker: int) -> None:
+        """Have the buffers and the random numbers of `worker`."""
+        if worker == self._shown and not self._is_apart:
+            return
+        self._keep()
+        own, self._shown = self._own[worker], worker
+        for buffer, kept in zip(self._buffers(), own.buffers, strict=True):
+            buffer.data = kept
+        torch.set_rng_state(own.random_state)
+        for stream, state in zip(self._streams, own.streams, strict=True):
+            stream.load(state)
+
+    def _keep(self) -> None:
+        """What the one that is shown has of its own."""
+        if self._shown is not None:
+            self._own[self._shown].buffers = [buffer.data for buffer in self._buffers()]
+        if self._is_apart:
+            return
+        streams = [stream.state() for stream in self._streams]
+        if self._shown is not None:
+            before = self._own[self._shown]
+            before.random_state = torch.get_rng_state()
+            before.streams = streams
+
+    def put(self, values: Mapping[int, Tensor]) -> None:
+        """Have these tensors as the parameters at these places of `parameters`."""
+        for place, value in values.items():
+            self.parameters[place].data = value
+
+    def carry(self, worker: int) -> None:
+        """Tell `worker`'s parameters what has become of the model's: other tensors, other wishes for a gradient."""
+        for parameter, mine in zip(self.parameters, self._own[worker].parameters, strict=True):
+            if mine.requires_grad != parameter.requires_grad:
+                mine.requires_grad_(parameter.requires_grad)
+            if mine.data_ptr() != parameter.data_ptr():  # somebody has put another tensor there
+                mine.data = parameter.data
+
+    def hand_over(self, worker: int) -> None:
+        """Give `worker` the gradients, and whatever else has become of its model and the hyper-parameters.
+
+        ValueError where a param group was added.
+        """
+        own = self._own[worker]
+        for parameter, mine in zip(self.parameters, own.parameters, strict=True):
+            mine.grad, parameter.grad = parameter.grad, None
+        self.carry(worker)
+        for optimizer, theirs in zip(self._optimizers, own.optimizers, strict=True):
+            if len(optimizer.param_groups) != len(theirs.param_groups):
+                raise ValueError(
+                    "optimizer: a param group was added during training. Add all groups in configure_optimizers and "
+                    "freeze them by requires_grad, or train with strategy: auto."
+                )
+        own.give([_hyper(optimizer) for optimizer in self._optimizers])
+
+    def shown_again(self, worker: int) -> None:
+        """After `hand_over`: have the hyper-parameters again that the next to begin will have.
+
+        Of several workers, none is to notice what others draw until the next is shown, a validation say, or whether
+        there was one.
+        """
+        if len(self._own) > 1:
+            self._keep()
+            self._is_apart = True
+        asked, common, self._common = self._own[worker].asked, self._common, None
+        if asked is None or common is None:
+            return
+        for optimizer, theirs, ours in zip(self._optimizers, asked, common, strict=True):
+            for group, was, now in zip(optimizer.param_groups, theirs, ours, strict=True):
+                group.update({key: value for key, value in now.items() if group.get(key) is was.get(key)})
+
+
+class BetweenWorkers:
+    """What the one model shows while no worker's gradient is due: the newest version, lent; or a copy of it, which may
+    be written to: that of a snapshot."""
+
+    def __init__(self, workers: SimulatedWorkers, one_model: ModelMultiplexer) -> None:
+        self._workers, self._one_model = workers, one_model
+        self._put: dict[int, Tensor] = {}
+        self._is_copy = False
+        self._has_modes = any(has_modes(client.optimizer) for client in workers.joined[0].clients)
+
+    def show_newest(self) -> None:
+        """From now on, until somebody's turn."""
+        self._put, self._is_copy = self._newest(), False
+        self._one_model.put(self._put)
+
+    def show_copy(self) -> None:
+        """Of the newest version, instead."""
+        self._put = {place: value.clone() for place, value in self._newest().items()}
+        self._is_copy = True
+        self._one_model.put(self._put)
+
+    def reset(self) -> None:
+        """It is somebody's turn."""
+        self._put, self._is_copy = {}, False
+
+    def check_foreign_writes(self, moment: str) -> None:
+        """`WrittenError`, which says at which `moment`, where somebody has written into the model. Nothing while it is
+        somebody's turn."""
+        if not self._put:
+            return
+        newest = self._newest() if self._is_copy else self._put
+        written = [
+            place
+            for place, shown in newest.items()
+            if self._one_model.parameters[place].data_ptr() != self._put[place].data_ptr()
+            or (self._is_copy and not _same(self._one_model.parameters[place].detach(), shown))
+        ]
+        if not written:
+            return
+        if not self._has_modes or not all(self._is_rounded(place, newest[place]) for place in written):
+            raise self._workers.joined[0].clients[0].refused(written, moment)
+        self.show_newest()
+
+    def _is_rounded(self, place: int, newest: Tensor) -> bool:
+        return rounded(self._one_model.parameters[place].detach(), newest)
+
+    def _newest(self) -> dict[int, Tensor]:
+        """The parameters of the newest version, by their places in the model's."""
+        by_place: dict[int, Tensor] = {}
+        first = 0
+        for client, section in zip(self._workers.joined[0].clients, self._workers.sections, strict=True):
+            seen = client.replica.seen([shard.newest() for shard in section.shards])
+            by_place |= {first + place: value for place, value in seen.items()}
+            first += len(parameters_of(client.optimizer))
+        return by_place
+
+
+def _hyper(optimizer: Optimizer) -> Hyper:
+    return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+
+
+def _set(optimizers: Sequence[Optimizer], hyper: Sequence[Hyper]) -> None:
+    for optimizer, groups in zip(optimizers, hyper, strict=True):
+        for group, given in zip(optimizer.param_groups, groups, strict=True):
+            group.update(given)
+
+
+def _same(mine: Tensor, other: Tensor) -> bool:
+    return mine.shape == other.shape and bool(((mine == other) | (mine.isnan() & other.isnan())).all())

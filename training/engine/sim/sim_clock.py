@@ -1,0 +1,164 @@
+"""A virtual clock: the time is what the scheduler sets, and travelling and serving take what was declared."""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from scalebook.training.engine.rules.clock_settings import (
+    RECORDED,
+    Bandwidth,
+    ClockSettings,
+    Distribution,
+    Link,
+    Seconds,
+)
+from scalebook.training.engine.worker_clock import Steps, T, Until, Wait
+
+Draw = Callable[[random.Random, Distribution], float]
+
+
+def _lognormal(draw: random.Random, values: Distribution) -> float:
+    if not values.mean or not values.cv:
+        return values.mean
+    variance = math.log1p(values.cv * values.cv)  # of the logarithm
+    return draw.lognormvariate(math.log(values.mean) - variance / 2, math.sqrt(variance))
+
+
+def _gamma(draw: random.Random, values: Distribution) -> float:
+    if not values.mean or not values.cv:
+        return values.mean
+    shape = values.cv**-2
+    return draw.gammavariate(shape, values.mean / shape)
+
+
+def _uniform(draw: random.Random, values: Distribution) -> float:
+    half = math.sqrt(3) * (values.cv or 0.0)
+    return values.mean * max(0.0, 1 + half * (2 * draw.random() - 1))
+
+
+def _recorded(draw: random.Random, values: Distribution) -> float:
+    return values.values[int(draw.random() * len(values.values))]
+
+
+DRAWS: Final[Mapping[str, Draw]] = {
+    RECORDED: _recorded,
+    "uniform": _uniform,
+    "exponential": lambda draw, values: values.mean * draw.expovariate(1.0),
+    "lognormal": _lognormal,
+    "gamma": _gamma,
+}
+
+
+class Draws:
+    """Numbers for each worker and purpose from a stream of their own: whoever else asks, and when, changes nothing."""
+
+    def __init__(self, seed: int | str) -> None:
+        self._seed = seed
+        self._streams: dict[tuple[str, int], random.Random] = {}
+
+    def value(self, values: float | Distribution, purpose: str, worker: int) -> float:
+        """The next value; a number is itself."""
+        if not isinstance(values, Distribution):
+            return values
+        key = purpose, worker
+        if key not in self._streams:
+            self._streams[key] = random.Random(f"{self._seed}/{purpose}/{worker}")
+        return DRAWS[values.kind](self._streams[key], values)
+
+
+class Line:
+    """What serves one after the other, in the order of asking."""
+
+    def __init__(self) -> None:
+        self.free_s = 0.0
+        """When all that has been asked for is done."""
+        self.busy_s = 0.0
+        """Seconds of work that it was asked for."""
+        self.waited_s = 0.0
+        """Seconds that these have waited before they were begun."""
+
+    def serve(self, now_s: float, seconds: float) -> float:
+        """Ask, at `now_s`, for so many seconds of work; when it is done."""
+        begun_s = max(self.free_s, now_s)
+        self.free_s = begun_s + seconds
+        self.busy_s += seconds
+        self.waited_s += begun_s - now_s
+        return self.free_s
+
+
+class SimulatedClock:
+    """A `Clock` of workers that one process simulates. ValueError, naming key and remedy, for bad settings."""
+
+    def __init__(self, settings: ClockSettings, workers: int, shards: int = 1, seed: int = 0) -> None:
+        settings.check(workers)
+        self.settings, self.time_s = settings, 0.0
+        self.servers = [Line() for _ in range(shards)]
+        self.inward, self.outward = Line(), Line()
+        """The servers' link, towards them and away from them."""
+        self._seed = seed
+        self._draws = Draws(seed)
+
+    def resume(self, seconds: float) -> None:
+        """Before anything has happened: it is so late, and draws are others than those of the run that came here."""
+        self.time_s = seconds
+        self._draws = Draws(f"{self._seed} from {seconds!r}")
+
+    def now(self) -> float:
+        return self.time_s
+
+    def play(self, steps: Steps[T]) -> T:
+        """For what need not wait at this moment; all else is the scheduler's."""
+        try:
+            while True:
+                step = next(steps)
+                assert isinstance(step, Wait), "play its steps: it travels"
+                assert step.ready(), f"{step.awaited()}: play its steps"
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def gradient_s(self, worker: int) -> float:
+        """Seconds that its next gradient takes."""
+        factor = self.settings.stragglers.get(worker, 1.0)
+        return factor * self._draws.value(self.settings.gradient_s, "gradient", worker)
+
+    def travelling(self, workers: int) -> int:
+        """One, which is being computed, where pushes take no time."""
+        settings = self.settings
+        links = [settings.link, settings.server_link, *settings.links.values()]
+        return 1 if settings.server_s == 0 and all(link in (Link(), Link(0)) for link in links) else workers
+
+    def sends(self, worker: int, nbytes: int) -> Steps[None]:
+        yield from self._until(self.time_s + self._latency(worker, "out"))
+        yield from self._until(self._transfer(worker, nbytes, self.inward, "out"))
+        yield from self._until(max(line.serve(self.time_s, self._server_s(worker)) for line in self.servers))
+
+    def receives(self, worker: int, nbytes: int) -> Steps[None]:
+        done_s = self._transfer(worker, nbytes, self.outward, "in")
+        yield from self._until(done_s + self._latency(worker, "in"))
+
+    def _until(self, at_s: float) -> Steps[None]:
+        if at_s > self.time_s:
+            yield Until(at_s)
+
+    def _transfer(self, worker: int, nbytes: int, line: Line, way: str) -> float:
+        """When the last byte is through both links; they work on it at the same time, so the slower one decides."""
+        shared_s = self._seconds(nbytes, self.settings.server_link.bandwidth, f"server bandwidth {way}", worker)
+        own_s = self._seconds(nbytes, self._link(worker).bandwidth, f"bandwidth {way}", worker)
+        return max(line.serve(self.time_s, shared_s), self.time_s + own_s)
+
+    def _seconds(self, nbytes: int, bandwidth: Bandwidth, purpose: str, worker: int) -> float:
+        return 0.0 if bandwidth is None else nbytes / self._draws.value(bandwidth, purpose, worker)
+
+    def _latency(self, worker: int, way: str) -> float:
+        own: Seconds = self._link(worker).latency_s
+        there: Seconds = self.settings.server_link.latency_s
+        drawn = self._draws.value(own, f"latency {way}", worker)
+        return drawn + self._draws.value(there, f"server latency {way}", worker)
+
+    def _server_s(self, worker: int) -> float:
+        return self._draws.value(self.settings.server_s, "server", worker)
+
+    def _link(self, worker: int) -> Link:
+        return self.settings.links.get(worker, self.settings.link)

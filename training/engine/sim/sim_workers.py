@@ -1,0 +1,439 @@
+"""All workers of a run in one process: their clients, on a simulated clock. No rule is written here."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from scalebook.training.engine.coordination.admission import Admission
+from scalebook.training.engine.coordination.run import SharedRun
+from scalebook.training.engine.hyper import Groups, decode
+from scalebook.training.engine.memory.region import COMPUTE, ROW, Control
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.update_rules import Rule, Sync, View
+from scalebook.training.engine.sim.scheduler import Computes, Life, Scheduler, Watch
+from scalebook.training.engine.sim.sim_clock import SimulatedClock
+from scalebook.training.engine.store.coded_traffic import Carrier
+from scalebook.training.engine.store.hosts import InlineHost
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
+from scalebook.training.engine.store.shard import Newest
+from scalebook.training.engine.store.slots import Average, Slots
+from scalebook.training.engine.store.store_layout import Capacity, PartitionPlan
+from scalebook.training.engine.trace import Origin
+from scalebook.training.engine.worker.join import ProcessShared, join_steps
+from scalebook.training.engine.worker.joined_worker import Joined
+from scalebook.training.engine.worker.shared_state import Work
+from scalebook.training.engine.worker.worker_end import MemoryNeed, PushResult
+from scalebook.training.engine.worker_clock import Steps, T, Wait
+
+
+def may_release(settings: Settings) -> bool:
+    """Whether a worker that leaves gives up its version: workers then hold few distinct ones."""
+    kind = type(settings.rule)
+    as_sync = kind.may_begin is Rule.may_begin and kind.accepts is Rule.accepts and kind.needed is Sync.needed
+    return settings.rule.synchronous and as_sync and settings.local.n_fetch == 1
+
+
+class SimulatedCapacity(Capacity):
+    """Whoever gave a gradient to a synchronous update has pulled it before anything else happens: older versions are
+    held by those only for whom it did not wait, and the first one by those who wait for the end of the warm-up."""
+
+    @override
+    def buffers(self, settings: Settings, workers: int) -> int:
+        every = super().buffers(settings, workers)
+        if not may_release(settings):
+            return every
+        return min(every, 2 + workers - settings.most(workers) + (1 if settings.warmup_updates else 0))
+
+    @override
+    def slots(self, settings: Settings, workers: int, has_tables: bool) -> int:
+        """One, for a round's sum; sparse gradients are not summed as they come."""
+        slots = super().slots(settings, workers, has_tables)
+        return slots if has_tables else min(1, slots)
+
+
+class SimulatedAdmission(Admission):
+    """Of many workers in one process, who ask again after each event: what they see is kept until something happens."""
+
+    def __init__(self, control: Control, section: int, deadline_s: float) -> None:
+        super().__init__(control, section, deadline_s)
+        own = type(self.rule).may_begin is not Rule.may_begin
+        self._tick_tells = self.may_wait and (own or not self.rule.synchronous)
+        self._seen: tuple[int, View] | None = None  # after how many wakes, and what was to be seen
+
+    @override
+    def tick(self, worker: int) -> None:
+        """Nobody's turn follows from that where a worker that has contributed waits for the update."""
+        self.counters.clocks[worker] += 1
+        self._seen = None
+        if self._tick_tells:
+            self.control.event.wake()
+
+    @override
+    def _turns(self) -> View:
+        calls = self.control.event.calls
+        if self._seen is None or self._seen[0] != calls:
+            self._seen = calls, self.view()
+        return self._seen[1]
+
+    @override
+    def _let_in(self, worker: int) -> bool:
+        is_in = super()._let_in(worker)
+        if is_in:
+            self._seen = None
+        return is_in
+
+
+class SimulatedPartition(OptimizerPartition):
+    """A dense round is one sum; nothing here takes real time that would be worth measuring."""
+
+    forgets: ClassVar[bool] = False
+    times_workers: ClassVar[bool] = False
+
+    @override
+    def _admission(self) -> Admission:
+        return SimulatedAdmission(self.control, self.number, self.deadline_s)
+
+    @override
+    def _slots(self, memory: Tensor, row_memory: Tensor | None) -> Slots:
+        if not self.plan.slots or self.plan.tables:
+            return super()._slots(memory, row_memory)
+        codes = self.control.settings.push_codec.codes
+        takes_over = self.device.is_host and not codes  # else they lie where the next ones are put
+        return SummedSlots(self.plan, memory, self.control, self.number, takes_over)
+
+
+class SummedSlots(Slots):
+    """Slots that share one sum: of what the round has so far.
+
+    Of a slot of its own each gradient has the counters alone. It is added as soon as it is registered, while it is in
+    the cache, in the order in which `Slots.average` adds: the sum is the same to the last bit. Nobody else can die in
+    between, so nothing need be kept of it.
+
+    `takes_over`: a gradient is nobody's any more once it is pushed, so the first of a round becomes the sum itself;
+    else it is copied into a slot's memory.
+    """
+
+    def __init__(self, plan: PartitionPlan, memory: Tensor, control: Control, section: int, takes_over: bool) -> None:
+        super().__init__(plan, memory, control, section)
+        self._takes_over = takes_over
+        self._room = self._gradients[0]
+        self._sum: list[Tensor | None] = [None] * len(self._room)
+        self._written: tuple[list[Tensor | None], Groups] = ([], [])  # of the slot that was written last
+        self._text = b""  # hyper-parameters of the gradient that was gathered last
+
+    @override
+    def write(
+        self,
+        slot: int,
+        origins: list[Origin],
+        gradients: list[Tensor | None],
+        groups: Groups,
+        valid: bool,
+        is_carried: bool = False,
+    ) -> None:
+        """Until `gather` the gradients are only looked at."""
+        assert not is_carried
+        self._note(slot, origins, valid)
+        self._written = gradients, groups
+
+    @override
+    @torch.no_grad()
+    def gather(self, slot: int, first: bool) -> None:
+        if first:
+            self._sum = [None] * len(self._room)
+        (gradients, groups), self._written = self._written, ([], [])
+        self._text = self._encode(groups)
+        if not self._counters.valid[slot]:
+            return
+        for place, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            if (so_far := self._sum[place]) is not None:
+                so_far.add_(gradient)
+            elif self._takes_over and _is_as(gradient, self._room[place]):
+                self._sum[place] = gradient
+            else:
+                self._sum[place] = self._room[place].copy_(gradient)
+
+    @override
+    def average(self, slots: Sequence[int], places: Sequence[int], is_sum: bool = False) -> Average:
+        """As it says there; in place of the sum, so once for each parameter and round."""
+        count = 1 if is_sum else sum(self._counters.valid[slot] for slot in slots)
+        gradients: list[Tensor | None] = [None] * len(self._sum)
+        for place in places:
+            if (total := self._sum[place]) is not None:
+                gradients[place] = total.div_(count) if count > 1 else total
+                self._sum[place] = None
+        return Average(gradients, self._groups_now())
+
+    def _groups_now(self) -> Groups:
+        if self._text != self._decoded[0]:
+            self._decoded = (self._text, decode(self._text))
+        return self._decoded[1]
+
+
+def _is_as(gradient: Tensor, other: Tensor) -> bool:
+    return gradient.dtype == other.dtype and gradient.shape == other.shape and gradient.stride() == other.stride()
+
+
+class SimulatedHost(InlineHost):
+    """A worker gives its gradients away when they are computed: from a GPU they are brought at once, since the next
+    worker's are put into the same memory."""
+
+    @override
+    def carry(self, parameters: Sequence[Tensor]) -> None:
+        if not self.section.device.is_host:
+            self._bringer = Carrier(self.section.plan, self.section.device, parameters)
+
+    @override
+    def collect(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        return self.bring(gradients)
+
+    @override
+    def _brought(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """They are here since `collect`."""
+        return gradients
+
+
+class SimulatedServers(SimulatedHost):
+    """As if server processes applied what is pushed: a round is applied a moment after the push that completes it, so
+    that a worker that need not wait for the update has pulled before. The service has taken its time on the way there
+    (`Clock.sends`)."""
+
+    @override
+    def pull(self, worker: int) -> list[Newest]:
+        newest = super().pull(worker)
+        self.help()
+        return newest
+
+    @override
+    def _contributed(self) -> None:
+        """The servers apply it: before anybody goes on, where the rule lets workers wait for it."""
+        if self._rule.waits:
+            self.help()
+
+    @override
+    def _helped(self, worker: int) -> bool:
+        return self._admission.has_turn(worker) or super()._helped(worker)
+
+
+class _Releasing(Joined):
+    """A worker whose version is free when it leaves: nobody looks at its parameters until it pulls again."""
+
+    @override
+    def _leave(self, counter: int, value: int = 1) -> Steps[None]:
+        yield from super()._leave(counter, value)
+        for client in self.clients:
+            client.replica.arrive()
+            for shard in client.host.section.shards:
+                shard.unpin(self.membership.worker)
+
+
+class SimulatedWorkers:
+    """The workers of `run`, whose clock is `clock`; they join at once, which takes no time.
+
+    `make(worker)`: optimizers over parameters of that worker's own; again for a worker that returns. `work`: asked for
+    a batch before each gradient. `begins(worker)`: it has a batch and the version to compute from. `gradient_s(worker)`
+    are seconds of its next gradient, the clock's own by default. `announce` is told what the run needs, before it takes
+    it, and may raise. `deadline_s` is of waits for locks, which nobody else holds.
+
+    `next` says whose gradient is due; put it into the parameters of `joined[worker]`, whose values are those of the
+    version that it pulled, and call `push`. One model can do that for all of them: `ModelMultiplexer`, whose `make` is
+    given.
+    """
+
+    def __init__(
+        self,
+        run: SharedRun,
+        clock: SimulatedClock,
+        make: Callable[[int], Sequence[Optimizer]],
+        work: Work,
+        deadline_s: float = 10.0,
+        gradient_s: Callable[[int], float] | None = None,
+        watch: Watch | None = None,
+        begins: Callable[[int], None] = lambda worker: None,
+        announce: Callable[[MemoryNeed], None] = lambda need: None,
+    ) -> None:
+        assert run.control.clock is clock, "SharedRun(workers, settings, clock)"
+        assert not run.settings.has_servers, "servers are the clock's"
+        self.run, self.clock = run, clock
+        self._make, self._work, self._deadline_s = make, work, deadline_s
+        self._begins, self._gradient_s = begins, gradient_s or clock.gradient_s
+        self._common = ProcessShared(
+            SimulatedCapacity(),
+            SimulatedPartition,
+            SimulatedServers if clock.settings.server_process else SimulatedHost,
+            _Releasing if may_release(run.settings) else Joined,
+            in_turn=True,
+        )
+        self.joined: dict[int, Joined] = {}
+        self.pushed: dict[int, PushResult] = {}
+        """By worker, what became of its last gradient; a worker whose gradient travels has the one before."""
+        self._resting: set[int] = set()
+        event = run.control.event
+        self.scheduler = Scheduler(
+            clock,
+            self._computes,
+            lambda: event.calls,
+            self._mark_dead,
+            self._rejoin,
+            clock.settings.deaths,
+            watch,
+            self._stop_late if run.settings.rule.stops else lambda: False,
+        )
+        self._valid, self._ended = True, False
+        for worker, joined in self._in_turn(lambda worker: self._join_steps(worker, announce)).items():
+            self.joined[worker] = joined
+
+    @property
+    def sections(self) -> list[OptimizerPartition]:
+        """One for each optimizer, the same for all workers."""
+        return self._common.sections
+
+    def start(self) -> None:
+        """All workers' `Joined.start`; what has been written into worker 0's parameters since is the first version."""
+        self._in_turn(lambda worker: self.joined[worker].start_steps())
+
+    def begin_all(self) -> None:
+        """Let all begin, in order; once, before `next`."""
+        for worker, joined in sorted(self.joined.items()):
+            self.scheduler.live(worker, self._life(worker, joined))
+
+    def next(self) -> int | None:
+        """Whose gradient is due; None when all have finished or are dead for good. `Deadlock` as the scheduler."""
+        due = self.scheduler.next()
+        if due is not None:
+            for client in self.joined[due].clients:
+                client.replica.open()
+        return due
+
+    def push(self, valid: bool = True) -> None:
+        """The gradient that was due is in its worker's parameters; `valid` as `Client.push` has it."""
+        self._valid = valid
+        self.scheduler.go_on()
+
+    def advance(self) -> None:
+        """Let what travels arrive, as far as it does before the next gradient is due."""
+        self.scheduler.advance()
+
+    def end_all(self) -> None:
+        """Nobody begins another gradient, and those under way are given up; what was pushed arrives and is applied."""
+        self._ended = True
+        if not self.scheduler.has_begun:
+            self.begin_all()
+        self.scheduler.give_up(lambda worker: self.joined[worker].finish_steps())
+        due = self.scheduler.next()
+        assert due is None, f"worker {due} computes after the end"
+
+    def detach(self) -> None:
+        """Give every parameter memory of its own again; nothing else here may be called afterwards."""
+        for joined in self.joined.values():
+            joined.detach()
+
+    def _in_turn(self, steps_of: Callable[[int], Steps[T]]) -> dict[int, T]:
+        """The results of all workers' steps, which wait for each other."""
+        left = {worker: steps_of(worker) for worker in range(self.run.control.workers)}
+        results: dict[int, T] = {}
+        while left:
+            for worker, steps in list(left.items()):
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    del left[worker]
+                    results[worker] = end.value
+        return results
+
+    def _join_steps(self, worker: int, announce: Callable[[MemoryNeed], None] = lambda need: None) -> Steps[Joined]:
+        membership = self.run.member(worker, self._deadline_s)
+        return join_steps(self.run, membership, self._make(worker), announce, self._common)
+
+    def _life(self, worker: int, joined: Joined | None) -> Life:
+        if joined is None:
+            joined = yield from self._join_steps(worker)
+            self.joined[worker] = joined
+        yield from self._gradients(worker, joined)
+
+    def _gradients(self, worker: int, joined: Joined, taken: bool = False) -> Life:
+        """Begin, and make all gradients until the end; `taken`: it has its first batch."""
+        yield from joined.begin_steps()
+        while taken or self._takes(worker) or (yield from self._rest_steps(worker, joined)):
+            taken = False
+            self._begins(worker)
+            yield Computes()
+            yield from self._push(worker, joined)
+        yield from joined.finish_steps()
+
+    def _push(self, worker: int, joined: Joined) -> Life:
+        """Push the gradient that is there."""
+        for client in joined.clients:
+            self.pushed[worker] = yield from client.push_steps(self._valid)
+            for parameter in client.replica.parameters:
+                parameter.grad = None
+        self._work.mark_pushed(worker)
+        if self._resting:
+            self.run.control.event.wake()  # who rests may wait for this
+
+    def _stop_late(self) -> bool:
+        """Whoever computes from an older version than the newest begins anew with its batch. Whether anybody does."""
+        newest = [section.admission.version() for section in self.sections]
+        late = [
+            worker
+            for worker, joined in self.joined.items()
+            if self.scheduler.computes(worker)
+            and any(own < new for own, new in zip(joined.versions, newest, strict=True))
+        ]
+        for worker in late:
+            left_s = self.scheduler.begin_anew(worker, self._gradients(worker, self.joined[worker], taken=True))
+            self.run.control.seconds[worker * ROW + COMPUTE] -= left_s
+        return bool(late)
+
+    def _takes(self, worker: int) -> bool:
+        return not self._ended and self._work.claim_batch(worker)
+
+    def _rest_steps(self, worker: int, joined: Joined) -> Steps[bool]:
+        """Wait for what a death may bring back. Whether something has come: it is taken, and may be computed."""
+        if self._ended or not self._work.may_come_back(worker):
+            return False
+        self._resting.add(worker)
+        try:
+            return (yield from self._await_batch_steps(worker, joined))
+        finally:
+            self._resting.discard(worker)
+
+    def _await_batch_steps(self, worker: int, joined: Joined) -> Steps[bool]:
+        taken = False
+
+        def is_decided() -> bool:
+            nonlocal taken
+            taken = taken or self._takes(worker)
+            return taken or self._ended or not self._work.may_come_back(worker)
+
+        def awaited() -> str:
+            return f"worker {worker} waits for the others' batches, or for what a death may bring back"
+
+        yield Wait(lambda: True, self._deadline_s, awaited)  # who can go on at this moment does so first
+        if is_decided():
+            return taken
+        yield from joined.rest_steps()
+        yield Wait(is_decided, self._deadline_s, awaited)
+        if taken:
+            yield from joined.begin_steps()
+        return taken
+
+    def _computes(self, worker: int) -> float:
+        seconds = self._gradient_s(worker)
+        self.run.control.seconds[worker * ROW + COMPUTE] += seconds
+        return seconds
+
+    def _mark_dead(self, worker: int) -> None:
+        self._work.lost(worker)
+        self.run.mark_dead(worker)
+
+    def _rejoin(self, worker: int) -> Life:
+        self.run.rejoin(worker)
+        self._work.returns(worker)
+        return self._life(worker, None)

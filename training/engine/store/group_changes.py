@@ -1,0 +1,152 @@
+"""What an optimizer's step changes beside the state of its parameters: entries of its param groups (a step count, an
+estimate of the learning rate), state that belongs to no parameter, attributes of its own.
+
+All of that is small, and of any type that a setting may have; it may change its type, or come later. So it is kept as
+text, exact to the last bit (`hyper`), in every version of a shard.
+"""
+
+import json
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from scalebook.training.engine.hyper import plain, value_of
+
+ROOM: Final = 2048  # bytes by which a text may grow, as numbers get more digits and entries come later
+_DEEP: Final = 4  # how far an attribute is looked into
+_NOT_ITS_OWN: Final = frozenset(
+    {"state", "param_groups", "defaults", "step", "_opt_called", "_step_count", "_zero_grad_profile_name"}
+)
+_SCALARS: Final = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class NotedParts:
+    """What is to be kept as text: entries of param groups, as (number of the group, key), and attributes. `room`: bytes
+    for it; 0: there is nothing."""
+
+    keys: frozenset[tuple[int, str]] = frozenset()
+    attributes: frozenset[str] = frozenset()
+    room: int = 0
+
+    @classmethod
+    def of(cls, parts: Iterable["NotedParts"]) -> "NotedParts":
+        """Of an optimizer whose parts have this."""
+        given = list(parts)
+        keys = frozenset(key for part in given for key in part.keys)
+        return cls(keys, frozenset(n for part in given for n in part.attributes), sum(part.room for part in given))
+
+
+@dataclass(frozen=True)
+class GroupNote:
+    """An entry of a param group that steps change: its value, and the version since which it is noted."""
+
+    since: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class NotedText:
+    """What was noted: by group and key, by the key of the state, by the name of the attribute."""
+
+    groups: list[dict[str, GroupNote]]
+    state: dict[str, Any]
+    attributes: dict[str, Any]
+
+
+def write(text: NotedText) -> bytes:
+    """ValueError, naming the key, for what cannot be written."""
+    groups = [{key: [note.since, plain(key, note.value)] for key, note in group.items()} for group in text.groups]
+    others = [{key: plain(key, value) for key, value in kept.items()} for kept in (text.state, text.attributes)]
+    return json.dumps([groups, *others]).encode()
+
+
+def read(text: bytes) -> NotedText:
+    """The inverse of `write`."""
+    groups, *others = json.loads(text)
+    state, attributes = ({key: value_of(value) for key, value in kept.items()} for kept in others)
+    notes = [{key: GroupNote(since, value_of(value)) for key, (since, value) in group.items()} for group in groups]
+    return NotedText(notes, state, attributes)
+
+
+def strangers(optimizer: Optimizer) -> dict[Any, Any]:
+    """Its state that belongs to no parameter."""
+    return {key: value for key, value in optimizer.state.items() if not isinstance(key, Tensor)}
+
+
+def noted_text(optimizer: Optimizer, keys: Iterable[tuple[int, str]], attributes: Iterable[str]) -> bytes:
+    """What is noted of an optimizer by version 0."""
+    groups: list[dict[str, GroupNote]] = [{} for _ in optimizer.param_groups]
+    for number, key in keys:
+        groups[number][key] = GroupNote(0, optimizer.param_groups[number][key])
+    return write(NotedText(groups, strangers(optimizer), {name: vars(optimizer)[name] for name in attributes}))
+
+
+def can_be_noted(value: object) -> bool:
+    """Whether a value is a number, a text, None, a tensor of one element, or made of such."""
+    try:
+        plain("", value)
+    except ValueError:
+        return False
+    return True
+
+
+def is_scalar(value: object) -> bool:
+    """Whether an attribute of this value can be noted."""
+    return type(value) in _SCALARS or (isinstance(value, Tensor) and value.numel() == 1)
+
+
+class ChangedEntries:
+    """How param groups and attributes were; `changed` says what a step has changed since."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._groups = [images(group) for group in optimizer.param_groups]
+        self._attributes = images(_attributes(optimizer))
+
+    def changed(self) -> tuple[list[tuple[int, str]], list[str]]:
+        """Entries of groups, by number and key, and names of attributes."""
+        groups = [
+            (number, key)
+            for number, (group, was) in enumerate(zip(self._optimizer.param_groups, self._groups, strict=True))
+            for key, image in images(group).items()
+            if key not in was or was[key] != image
+        ]
+        now, was = images(_attributes(self._optimizer)), self._attributes
+        return groups, [name for name, image in now.items() if name not in was or was[name] != image]
+
+
+def _attributes(optimizer: Optimizer) -> dict[str, Any]:
+    own = vars(optimizer).items()
+    return {name: value for name, value in own if name not in _NOT_ITS_OWN and not name.startswith("_optimizer_")}
+
+
+def images(values: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What is equal as long as the values stay the same, parameters left out. Of a tensor with several elements only in
+    this process."""
+    return {key: _image(value, 0) for key, value in values.items() if key != "params"}
+
+
+def _image(value: Any, depth: int) -> Any:
+    """What is equal as long as the value stays the same."""
+    if isinstance(value, Tensor):
+        same: Any = value.item() if value.numel() == 1 else (id(value), value._version)
+        return tuple(value.shape), str(value.dtype), repr(same)
+    if type(value) in _SCALARS:
+        return type(value), repr(value) if isinstance(value, float) and math.isnan(value) else value
+    if depth >= _DEEP or isinstance(value, type) or callable(value):
+        return id(value)
+    if isinstance(value, Mapping):
+        return [(id(key) if isinstance(key, Tensor) else key, _image(item, depth + 1)) for key, item in value.items()]
+    if isinstance(value, list | tuple | deque):
+        return _listed(value, depth)
+    return type(value), _listed(vars(value).values(), depth) if hasattr(value, "__dict__") else id(value)
+
+
+def _listed(values: Iterable[Any], depth: int) -> list[Any]:
+    return [_image(item, depth + 1) for item in values]

@@ -1,0 +1,439 @@
+"""A worker's way to the shards of one optimizer: the contract, and who applies a push, the worker or servers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from scalebook.training.engine.coordination.admission import Verdict
+from scalebook.training.engine.hyper import Groups
+from scalebook.training.engine.memory.region import METER, PUSHED, ROW, WAIT
+from scalebook.training.engine.rules.codecs import rounded_to, stays_finite
+from scalebook.training.engine.store.coded_traffic import Carrier
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
+from scalebook.training.engine.store.shard import Newest
+from scalebook.training.engine.trace import Origin
+from scalebook.training.engine.worker_clock import Steps, Wait
+
+ROW_NUMBER: Final = 8
+"""Bytes of what says which row of a table it is."""
+
+
+class Push(NamedTuple):
+    """A worker's `seq`-th gradient for one optimizer, on its way to the shards.
+
+    `bases`: for each shard the version that it was computed from, and where that lies. `pulled`: when these were
+    pulled, in seconds of the run's clock. `gradients`: one for each parameter, in the optimizer's order, of the
+    parameter's shape, where the worker computes if the host brings them from there; None where the backward pass left
+    none. `groups`: the param groups, with the hyper-parameters of this moment. `valid` False: the gradient must not be
+    applied (a loss scaler found infinities), but the rule counts the push.
+    """
+
+    worker: int
+    seq: int
+    bases: Sequence[Newest]
+    pulled: float
+    gradients: list[Tensor | None]
+    groups: Groups
+    valid: bool
+    sizes: Sequence[int]  # bytes of the gradients as they travel, by shard
+
+    def origin(self, shard: int) -> Origin:
+        """Where the gradient comes from, as one shard sees it."""
+        base = self.bases[shard]
+        return Origin(self.worker, self.seq, base.version, base.buffer, self.pulled)
+
+
+class EncodedPush(NamedTuple):
+    """A gradient on its way. `frames`: by shard, None where it travels as it is. `sizes`: bytes by shard."""
+
+    gradients: list[Tensor | None]
+    frames: list[Tensor] | None
+    sizes: Sequence[int]
+
+
+class Outcome(NamedTuple):
+    """The verdict on a push (admitted, dropped, or the budget of updates is used up), and its staleness in versions."""
+
+    verdict: Verdict
+    staleness: int
+
+
+class Host(ABC):
+    """One worker's way to the shards of one optimizer; every wait ends with a TimeoutError after
+    `OptimizerPartition.deadline_s`.
+
+    A push is applied at most once, even if a process dies in the middle of it. When `push` returns, the worker may
+    write to the memory of its gradients again. Methods that may have to wait return steps, which the run's clock takes
+    (`engine/worker_clock.py`).
+    """
+
+    shares_memory: ClassVar[bool] = True
+    """Whether what is written into a version here is written there."""
+    pipelines: ClassVar[bool] = True
+    """Whether it takes gradients from the device itself, a shard applied while the next is on its way."""
+
+    def __init__(self, section: OptimizerPartition) -> None:
+        self.section = section
+        self._control, self._admission, self._shards = section.control, section.admission, section.shards
+        self._rule, self._deadline_s = section.admission.rule, section.deadline_s
+        self._now = section.control.clock.now
+        fields = section.plan.gradients.fields
+        self._bytes = [[(place, fields[place].nbytes) for place in shard.plan.parameters] for shard in section.shards]
+        self._sizes = [sum(size for _, size in shard) for shard in self._bytes]
+        self._row_bytes = [
+            [(table.place, ROW_NUMBER + table.row_bytes) for table in shard.plan.tables] for shard in section.shards
+        ]
+        self._meters = [shard.counters.meters for shard in section.shards]
+        self._coded = section.coded
+        self.keeps = True
+        """Whether what a codec leaves out is kept here, and not where the worker computes."""
+        self._carrier: Carrier | None = None
+        self._bringer: Carrier | None = None
+        self._rounder: Carrier | None = None
+        self._made_where: Sequence[Tensor] = ()
+
+    def carry(self, parameters: Sequence[Tensor]) -> None:
+        """Once, of a worker whose gradients lie where these parameters do: bring them from there."""
+        if self.section.device.is_host:
+            return
+        plan, device = self.section.plan, self.section.device
+        halves = rounded_to(self._control.settings.push_codec)
+        if halves is not None and not plan.rows.nbytes:
+            self._rounder = Carrier(plan, device, parameters, dtype=getattr(torch, halves))
+            self._made_where = parameters
+            return
+        carries = self.pipelines and self._coded is None
+        self._bringer = Carrier(plan, device, parameters, lands=not carries or not plan.slots)
+        self._carrier = self._bringer if carries else None
+
+    def release_carriers(self) -> None:
+        """At the end of the worker: nothing is under way any more."""
+        for carrier in (self._bringer, self._rounder):
+            if carrier is not None:
+                carrier.release()
+
+    def collect(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """They have been computed: from now on they lie where they can stay until they are pushed."""
+        return gradients
+
+    def bring(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """The same on the host, where they are not; until the next call."""
+        if self._bringer is None and self._made_where:
+            self._bringer = Carrier(self.section.plan, self.section.device, self._made_where)
+        return gradients if self._bringer is None else self._bringer.bring(gradients)
+
+    def _brought(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """On the host, to be encoded: by a codec that rounds to 16 bits the device has done so before the copy. If that
+        makes something infinite the frame has values as they are, which come by a copy of their own."""
+        if self._rounder is None:
+            return self.bring(gradients)
+        halves = self._rounder.bring(gradients)
+        codec = self._control.settings.push_codec
+        is_finite = stays_finite(codec) or all(bool(torch.isfinite(one).all()) for one in halves if one is not None)
+        return halves if is_finite else self.bring(gradients)
+
+    def _set_out(self, push: Push, slot: int | None = None) -> None:
+        if self._carrier is not None:
+            memory = None if slot is None else self.section.slots.memory(slot)
+            self._carrier.set_out(push.gradients, memory, self.section.order)
+
+    def _arrive(self, number: int) -> None:
+        """Wait until a shard's part of the push is here."""
+        if self._carrier is not None:
+            self._carrier.arrive(number)
+
+    @abstractmethod
+    def push(self, push: Push) -> Steps[Outcome]:
+        """Hand in a gradient and return what became of it. TimeoutError when nothing happens for the deadline."""
+
+    @abstractmethod
+    def flush(self, worker: int) -> Steps[None]:
+        """Wait until the last push of `worker` has been applied; returns at once where `push` waits for that."""
+
+    @abstractmethod
+    def await_turn(self, worker: int) -> Steps[None]:
+        """Wait until the rule lets `worker` begin its next gradient, or the budget of updates is used up."""
+
+    @abstractmethod
+    def help(self) -> None:
+        """Apply a round that became complete without a push: another worker finished, rests or died. Servers do it
+        themselves."""
+
+    @abstractmethod
+    def complete(self) -> Steps[None]:
+        """After all workers have finished: wait until everything that they pushed has been applied."""
+
+    @abstractmethod
+    def _await_round(self, worker: int) -> Steps[None]:
+        """Return when a closed round may have been applied, by this worker or by others."""
+
+    def is_over(self) -> bool:
+        """Whether the budget of updates is used up."""
+        return self._admission.is_over()
+
+    def has_dropped(self, bases: Sequence[Newest]) -> bool:
+        """Of a push whose turn has come: whether its round was never completed, since a worker was asked to stop."""
+        return self._admission.is_stopped and self._admission.version() <= min(base.version for base in bases)
+
+    def fetch_full(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+        """Before whole versions and states are read here: have the newest. In shared memory they are there."""
+
+    def refetch(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+        """Before training, when worker 0 may have written into the versions that are held: have that. As
+        `fetch_full`."""
+
+    def publish_initial(self) -> None:  # noqa: B027  # in shared memory there is nothing to do
+        """By worker 0, before training, when it has written here into versions and states: they are the run's. As
+        `fetch_full`."""
+
+    def pull(self, worker: int) -> list[Newest]:
+        """Take the newest version of each shard for `worker`. Nobody writes to these versions before its next pull."""
+        return [shard.pin(worker) for shard in self._shards]
+
+    def sizes(self, gradients: Sequence[Tensor | None]) -> Sequence[int]:
+        """Bytes, by shard, of those `gradients` that are there (not None); one entry for each parameter. Of a sparse
+        one its rows' numbers and values."""
+        if all(gradient is not None for gradient in gradients):
+            sizes = self._sizes
+        else:
+            sizes = [sum(size for place, size in shard if gradients[place] is not None) for shard in self._bytes]
+        if not self.section.plan.rows.nbytes:
+            return sizes
+        return [size + _of_rows(gradients, of) for size, of in zip(sizes, self._row_bytes, strict=True)]
+
+    def send(self, worker: int, seq: int, gradients: list[Tensor | None], valid: bool) -> EncodedPush:
+        """Encode what is to be pushed, where it is encoded at all."""
+        if self._coded is not None and not valid:  # only that it is there travels
+            return EncodedPush([None] * len(gradients), None, [0] * len(self._shards))
+        if self._carrier is None:
+            gradients = self._brought(gradients)
+        if self._coded is None:
+            return EncodedPush(gradients, None, self.sizes(gradients))
+        frames = self._coded.encode(worker, seq, gradients)
+        return EncodedPush(gradients, frames, [frame.numel() for frame in frames])
+
+    def receive(self, way: EncodedPush) -> list[Tensor | None]:
+        """The gradients as they arrive; valid until the next call."""
+        if self._coded is None or way.frames is None:
+            return way.gradients
+        return self._coded.decode(way.frames)
+
+    def store_residuals(self, push: Push, outcome: Outcome) -> None:
+        """After a push: what a codec left out of a gradient that was admitted is added to the worker's next one."""
+        if self._coded is not None and self.keeps and push.valid and outcome.verdict is Verdict.ADMIT:
+            self._coded.store_residual(push.worker, push.seq)
+
+    def come_back(self, worker: int) -> None:
+        """Of a worker that died in a push and is back, once that is settled: as `store_residuals`, if it had come so
+        far."""
+        if self._coded is not None and self.keeps:
+            self._coded.come_back(worker, self._shards)
+
+    def _contribute(self, push: Push) -> Steps[Outcome]:
+        """Under a gathering rule: write the gradient into a slot and add it to the round."""
+        rounds, base = self.section.rounds, min(base.version for base in push.bases)
+        slot = rounds.slot(push.worker)
+        self._set_out(push, slot)
+        self._fill(slot, push)
+        for number in self.section.order:
+            self._arrive(number)
+        while (verdict := rounds.register(push.worker, slot, base)) is None:
+            yield from self._await_round(push.worker)
+        outcome = Outcome(verdict, self._admission.version() - base)
+        self._contributed()
+        return outcome
+
+    @abstractmethod
+    def _contributed(self) -> None:
+        """A gradient has become part of a round, which it may have completed."""
+
+    def _fill(self, slot: int, push: Push) -> None:
+        origins = [push.origin(number) for number in range(len(self._shards))]
+        is_carried = self._carrier is not None
+        self.section.slots.write(slot, origins, push.gradients, push.groups, push.valid, is_carried)
+        self._handed_in(push)
+
+    def _handed_in(self, push: Push) -> None:
+        """Add the bytes of the push's gradients to the worker's counter; called once for each push."""
+        at = push.worker * METER + PUSHED
+        for meters, size in zip(self._meters, push.sizes, strict=True):
+            meters[at] += size
+
+    def _waited(self, worker: int, since: float) -> None:
+        self._control.seconds[worker * ROW + WAIT] += self._now() - since
+
+    def _staleness(self, push: Push) -> int:
+        """Versions that the shards have moved on since `push` was computed; the largest over the shards."""
+        pairs = zip(self._shards, push.bases, strict=True)
+        return max(shard.version - base.version for shard, base in pairs)
+
+
+def _of_rows(gradients: Sequence[Tensor | None], tables: Sequence[tuple[int, int]]) -> int:
+    """Bytes of sparse gradients; `tables`: places, and bytes of a row."""
+    return sum(len(g._values()) * size for place, size in tables if (g := gradients[place]) is not None)
+
+
+class InlineHost(Host):
+    """No process in between: one pass over the parameters for each update, and no copy for SGD."""
+
+    def __init__(self, section: OptimizerPartition) -> None:
+        super().__init__(section)
+        self._places = [shard.plan.parameters for shard in section.shards]
+        self._gives_base = self._control.settings.can_reuse_base
+
+    def push(self, push: Push) -> Steps[Outcome]:
+        if self._rule.gathers:
+            return (yield from self._contribute(push))
+        staleness = self._staleness(push)
+        if not push.valid:
+            return Outcome(Verdict.DROP, staleness)
+        self._set_out(push)
+        if not self._admission.must_ask:
+            self._apply(push)
+            return Outcome(Verdict.ADMIT, staleness)
+        with self._admission.locked():
+            staleness = self._staleness(push)
+            verdict = self._admission.judge(push.worker, push.seq, staleness)
+            if verdict is Verdict.ADMIT and self._control.settings.serial:
+                self._apply(push)
+                return Outcome(verdict, staleness)
+        if verdict is Verdict.ADMIT:
+            self._apply(push)
+        return Outcome(verdict, staleness)
+
+    def flush(self, worker: int) -> Steps[None]:
+        """Nothing to wait for: a push returns after it has been applied."""
+        yield from ()
+
+    def await_turn(self, worker: int) -> Steps[None]:
+        asked = self._now()
+        if self._rule.gathers:
+            what = f"worker {worker} waits in rule {self._rule.name}"
+            yield Wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
+        else:
+            yield from self._admission.await_turn(worker)
+        self._waited(worker, asked)
+
+    def help(self) -> None:
+        if self._rule.gathers and self.section.rounds.close():
+            self.section.rounds.commit()
+
+    def _contributed(self) -> None:
+        self.help()
+
+    def complete(self) -> Steps[None]:
+        self.help()
+        yield from ()
+
+    def _apply(self, push: Push) -> None:
+        """A shard's part when it is there, while the next is on its way."""
+        giver = push.worker if self._gives_base else None
+        landed = push.gradients if self._carrier is None else self._carrier.landed(push.gradients)
+        for number in self.section.order:
+            shard = self._shards[number]
+            self._arrive(number)
+            asked = self._now()
+            with shard.applying:
+                self._waited(push.worker, asked)
+                gradients = [landed[place] for place in self._places[number]]
+                with shard.serving():
+                    shard.apply([push.origin(number)], gradients, push.groups, giver)
+        self._handed_in(push)
+
+    def _await_round(self, worker: int) -> Steps[None]:
+        self.section.rounds.commit()
+        yield from ()
+
+    def _helped(self, worker: int) -> bool:
+        """Whether the worker's turn has come; applies a round that is complete first."""
+        self.help()
+        return self._admission.has_turn(worker)
+
+
+class ProcessHost(Host):
+    """Servers isolate the parameters from the workers; with host `overlap` a worker computes while its push is applied.
+
+    A worker's replica is a version in shared memory, as under the inline host: a pull copies nothing.
+    """
+
+    def __init__(self, section: OptimizerPartition) -> None:
+        super().__init__(section)
+        self._overlap, self._serial = self._control.settings.overlap, self._control.settings.serial
+
+    def push(self, push: Push) -> Steps[Outcome]:
+        if self._rule.gathers:
+            return (yield from self._contribute(push))
+        yield from self.flush(push.worker)
+        staleness = self._staleness(push)
+        if not push.valid:
+            return Outcome(Verdict.DROP, staleness)
+        self._set_out(push, push.worker)
+        if not self._admission.must_ask:
+            self._hand_in(push)
+        else:
+            with self._admission.locked():
+                staleness = self._staleness(push)
+                verdict = self._admission.judge(push.worker, push.seq, staleness)
+                if verdict is Verdict.ADMIT and self._serial:
+                    self._hand_in(push)
+                    yield from self.flush(push.worker)
+            if verdict is not Verdict.ADMIT:
+                return Outcome(verdict, staleness)
+            if not self._serial:
+                self._hand_in(push)
+        if not self._overlap:
+            yield from self.flush(push.worker)
+        return Outcome(Verdict.ADMIT, staleness)
+
+    def flush(self, worker: int) -> Steps[None]:
+        if self._rule.gathers or self._settled(worker):
+            return
+        asked = self._now()
+        what = f"worker {worker} waits for the server processes"
+        yield Wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
+        self._waited(worker, asked)
+
+    def await_turn(self, worker: int) -> Steps[None]:
+        asked = self._now()
+        yield from self._admission.await_turn(worker)
+        self._waited(worker, asked)
+
+    def help(self) -> None:
+        """Nothing to do: the servers close and apply rounds."""
+
+    def _contributed(self) -> None:
+        """Nothing to do, as for `help`."""
+
+    def complete(self) -> Steps[None]:
+        yield Wait(self._is_complete, self._deadline_s, lambda: "the last pushes wait for the servers")
+
+    def _is_complete(self) -> bool:
+        if self._rule.gathers:
+            return self._admission.round().gathered == 0
+        return all(self._settled(worker) for worker in range(self._control.workers))
+
+    def _settled(self, worker: int) -> bool:
+        return all(shard.applied(worker) >= shard.counters.pushed[worker] for shard in self._shards)
+
+    def _hand_in(self, push: Push) -> None:
+        """Each shard's part when it is there: its server applies that while the next is on its way."""
+        self._fill(push.worker, push)
+        for number in self.section.order:
+            self._arrive(number)
+            self._shards[number].counters.pushed[push.worker] = push.seq
+            if self._carrier is not None:
+                self._control.event.wake()
+        self._control.event.wake()
+
+    def _await_round(self, worker: int) -> Steps[None]:
+        asked, what = self._now(), f"worker {worker} waits for the servers to apply a round"
+        yield Wait(lambda: not self._admission.round().closed, self._deadline_s, lambda: what)
+        self._waited(worker, asked)
+
+
+def make_host(section: OptimizerPartition) -> Host:
+    """The host that the settings ask for."""
+    return ProcessHost(section) if section.control.settings.has_servers else InlineHost(section)

@@ -1,0 +1,133 @@
+"""One optimizer in one process: its admission, its shards, its slots."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+
+from scalebook.training.engine.coordination.admission import Admission
+from scalebook.training.engine.coordination.run import SharedRun
+from scalebook.training.engine.memory.device import Device, Registered, device_of
+from scalebook.training.engine.memory.region import SECTIONS, Control
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.store.coded_traffic import CodedPushes
+from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
+from scalebook.training.engine.store.rounds import Rounds
+from scalebook.training.engine.store.shard import Shard
+from scalebook.training.engine.store.slots import Slots
+from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity, PartitionPlan, plan_section
+from scalebook.training.engine.trace import ShardTrace
+
+
+def applied(optimizer: Optimizer, settings: Settings, workers: int) -> Optimizer:
+    """What makes the updates: the worker's optimizer, or where it makes local steps an outer one, over the same
+    parameters."""
+    local = settings.local
+    if not local.steps:
+        return optimizer
+    rate = local.rate(settings.most(workers), workers, settings.rule.synchronous)
+    momentum = local.outer_momentum
+    return SGD(parameters_of(optimizer), lr=rate, momentum=momentum, nesterov=local.nesterov and momentum > 0)
+
+
+def all_applied(optimizers: Sequence[Optimizer], settings: Settings, workers: int) -> list[Optimizer]:
+    """Of each optimizer."""
+    return [applied(optimizer, settings, workers) for optimizer in optimizers]
+
+
+class OptimizerPartition:
+    """The parts that hosts and servers work with. `first_shard` is the shard that this process begins with."""
+
+    forgets: ClassVar[bool] = True
+    """Whether the log of a table's rows may forget what somebody still holds."""
+    times_workers: ClassVar[bool] = True
+    """Whether what a worker needs for itself is measured here."""
+
+    def __init__(
+        self, number: int, plan: PartitionPlan, memory: Tensor, control: Control, optimizer: Optimizer,
+        first_shard: int, deadline_s: float, row_memory: Tensor | None = None, device: Device | None = None,
+    ) -> None:  # fmt: skip
+        """`device`: that of the worker, by default the one that the parameters lie on."""
+        settings, counters = control.settings, control.sections[number]
+        self.number, self.plan, self.counters, self.optimizer = number, plan, counters, optimizer
+        self.device = device_of(parameters_of(optimizer)) if device is None else device
+        self.registered = Registered()  # `memory`, that of all sections
+        self.control, self.deadline_s = control, deadline_s
+        traces: list[ShardTrace | None] = [None] * len(plan.shards)
+        if settings.trace is not None:
+            most = settings.most(control.workers)
+            traces = [ShardTrace(settings.trace, number, shard, most) for shard in range(len(plan.shards))]
+        self.shards = [
+            Shard(
+                shard_plan, memory, counters.shards[i], optimizer, settings, deadline_s, traces[i], control.clock.now,
+                row_memory, self.forgets,
+            )
+            for i, shard_plan in enumerate(plan.shards)
+        ]  # fmt: skip
+        self.admission = self._admission()
+        self.slots = self._slots(memory, row_memory)
+        codec = settings.push_codec
+        self.coded = CodedPushes(number, plan, memory, counters, codec) if codec.codes else None
+        self.rounds = Rounds(
+            self.admission, self.slots, self.shards, settings.engine_clip, first_shard % len(plan.shards), deadline_s
+        )
+
+    def _admission(self) -> Admission:
+        return Admission(self.control, self.number, self.deadline_s)
+
+    def _slots(self, memory: Tensor, row_memory: Tensor | None) -> Slots:
+        return Slots(self.plan, memory, self.control, self.number, row_memory)
+
+    @property
+    def order(self) -> Sequence[int]:
+        """The shards, in the order in which this process visits them."""
+        return self.rounds.order
+
+
+def plan_sections(
+    run: SharedRun, optimizers: Sequence[Optimizer], capacity: Capacity = OF_PROCESSES
+) -> list[PartitionPlan]:
+    """Plan the memory of all optimizers, one behind the other."""
+    if not 1 <= len(optimizers) <= SECTIONS:
+        raise ValueError(f"model: configure_optimizers returned {len(optimizers)} optimizers. Return 1 to {SECTIONS}.")
+    plans: list[PartitionPlan] = []
+    start = rows_start = 0
+    for optimizer in all_applied(optimizers, run.settings, run.control.workers):
+        plans.append(plan_section(optimizer, run.settings, run.control.workers, start, rows_start, capacity))
+        start, rows_start = plans[-1].end, plans[-1].rows_end
+    return plans
+
+
+def allocate(run: SharedRun, plans: Sequence[PartitionPlan]) -> None:
+    """Take the memory that was planned; by one process. Too little is an OSError."""
+    run.memory.allocate(plans[-1].end)
+    run.row_memory.reserve(plans[-1].rows_end)
+
+
+def make_sections(
+    run: SharedRun, plans: Sequence[PartitionPlan], optimizers: Sequence[Optimizer], first_shard: int,
+    deadline_s: float, device: Device | None = None, kind: type[OptimizerPartition] = OptimizerPartition,
+) -> list[OptimizerPartition]:  # fmt: skip
+    """All sections of this process, over the run's memory. `first_shard`: the shard to begin with. `device`: as
+    `OptimizerPartition` takes it."""
+    memory = run.memory.map()
+    row_memory = run.row_memory.map() if plans[-1].rows_end else None
+    for counters in run.control.sections[: len(plans)]:
+        counters.used[0] = 1
+    pairs = zip(plans, all_applied(optimizers, run.settings, run.control.workers), strict=True)
+    sections = [
+        kind(i, plan, memory, run.control, optimizer, first_shard, deadline_s, row_memory, device)
+        for i, (plan, optimizer) in enumerate(pairs)
+    ]
+    register(sections, memory)
+    return sections
+
+
+def register(sections: Sequence[OptimizerPartition], memory: Tensor) -> None:
+    """Let the device of this process copy from and to `memory`, which these sections lie in."""
+    device = next((section.device for section in sections if not section.device.is_host), None)
+    if device is not None:
+        registered = device.register(memory)
+        for section in sections:
+            section.registered = registered

@@ -1,0 +1,144 @@
+"""The user's optimizer, made again on other tensors, and what it keeps between steps."""
+
+import copy
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from scalebook.training.engine.store.table_optimizer import is_row_state, is_table, mark, state_for
+
+
+class UnfitError(ValueError):
+    """An optimizer that a parameter server cannot follow."""
+
+
+def parameters_of(optimizer: Optimizer) -> list[Parameter]:
+    """Its parameters, in the order of its groups."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def packed(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Param groups as in a state dict: the places of their parameters instead of these."""
+    groups_, place = [], 0
+    for group in groups:
+        count = len(group["params"])
+        groups_.append({**group, "params": list(range(place, place + count))})
+        place += count
+    return groups_
+
+
+def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Sequence[int] | None = None) -> Optimizer:
+    """The same optimizer, its arguments and state included, on other parameters in the order of `parameters_of`.
+
+    `chosen` are the places of those that `parameters` stand for, increasing; None: all. Groups that lose every
+    parameter are left out (`groups_of` says which stay). Not by the constructor, whose arguments need not be its
+    defaults (AdamW), but by copying the object with the old parameters exchanged for the new ones. A scheduler's
+    wrapper around `step` is left behind. What it keeps for each row of a sparse table is not copied: it is cut to as
+    few rows as the new one has, or the same.
+    """
+    old = parameters_of(optimizer)
+    places = range(len(old)) if chosen is None else chosen
+    given = dict(zip(places, parameters, strict=True))
+    memo: dict[int, Any] = {id(p): given.get(place, p) for place, p in enumerate(old)}
+    kept = {id(old[place]) for place in places}
+    tables = {id(old[place]): new for place, new in given.items() if is_table(old[place])}
+    for table in tables.values():
+        mark(table)
+    made: Optimizer = object.__new__(type(optimizer))
+    for name, value in vars(optimizer).items():
+        if name == "param_groups":
+            groups = [{**group, "params": [p for p in group["params"] if id(p) in kept]} for group in value]
+            value = [group for group in groups if group["params"]]
+        elif name == "state":
+            value = {p: s for p, s in value.items() if id(p) in kept or not isinstance(p, Tensor)}
+            value = defaultdict(dict, value)
+            for p in [p for p in value if id(p) in tables]:
+                value[p] = state_for(p, tables[id(p)], value[p])
+                memo.update({id(v): v for v in value[p].values() if is_row_state(v, tables[id(p)])})
+        if name != "step":
+            is_hooks = name.startswith("_optimizer_")  # functions that may hold a whole model: shared, not copied
+            vars(made)[name] = value if is_hooks else copy.deepcopy(value, memo)
+    return made
+
+
+def step(optimizer: Optimizer, call: Callable[..., Any] | None = None, closure: bool = False) -> None:
+    """One step with the gradients that the parameters have; by `call` instead of `optimizer.step`.
+
+    A `step` that demands a closure, or takes one where `closure` asks for that, is given one that has been evaluated
+    already. ValueError when it evaluates that twice, or looks at the loss, which is not known where the step is made.
+    """
+    call = call or optimizer.step
+    of = _closure_of(type(optimizer).step)
+    if of is None or (of.default is not inspect.Parameter.empty and not closure):
+        call()
+        return
+    times = 0
+
+    def evaluated() -> Tensor:
+        nonlocal times
+        times += 1
+        if times > 1:
+            raise unfit(optimizer, "it evaluates the loss several times a step")
+        return torch.zeros(()).as_subclass(_Unknown)
+
+    try:
+        call(closure=evaluated)  # type: ignore[arg-type]  # torch says that it returns a float
+    except _LookedAt as error:
+        raise unfit(optimizer, "it looks at the loss, or evaluates it several times a step") from error
+
+
+def has_modes(optimizer: Optimizer) -> bool:
+    """Whether it has one for training and one for validation, between which it swaps the weights in place, as
+    schedule-free optimizers do."""
+    return callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None))
+
+
+def train(optimizer: Optimizer) -> Optimizer:
+    """The same optimizer, in the mode for training if it has modes: its step demands that, and whoever trains will have
+    chosen it by then."""
+    if has_modes(optimizer):
+        optimizer.train()  # type: ignore[attr-defined]
+    return optimizer
+
+
+@cache
+def _closure_of(step_: Callable[..., Any]) -> inspect.Parameter | None:
+    """The parameter of a class's `step`. To look takes as long as the step of a small model."""
+    return inspect.signature(step_).parameters.get("closure")
+
+
+class _LookedAt(Exception):  # a sign for `step`
+    """Somebody computes with a loss that is not known."""
+
+
+class _Unknown(Tensor):
+    """A loss that may be passed on, but not looked at."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise _LookedAt
+
+
+def groups_of(optimizer: Optimizer, chosen: Sequence[int]) -> list[int]:
+    """The groups that hold any of the parameters at `chosen`, in order."""
+    numbers, place, wanted = [], 0, set(chosen)
+    for number, group in enumerate(optimizer.param_groups):
+        if any(place + i in wanted for i in range(len(group["params"]))):
+            numbers.append(number)
+        place += len(group["params"])
+    return numbers
+
+
+def unfit(optimizer: Optimizer, reason: str) -> UnfitError:
+    """The error that refuses it by name."""
+    return UnfitError(
+        f"optimizer: {type(optimizer).__name__} does not work with a parameter server: {reason}. "
+        "Use another optimizer, for instance torch.optim.SGD or torch.optim.Adam, or strategy ddp."
+    )

@@ -1,0 +1,247 @@
+"""What an optimizer keeps between steps, found by trying some on copies; and which optimizers cannot be followed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from scalebook.training.engine.store.group_changes import (
+    ROOM,
+    ChangedEntries,
+    NotedParts,
+    can_be_noted,
+    images,
+    is_scalar,
+    noted_text,
+    strangers,
+)
+from scalebook.training.engine.store.rebuilt_optimizer import (
+    UnfitError,
+    groups_of,
+    parameters_of,
+    rebuild,
+    step,
+    train,
+    unfit,
+)
+from scalebook.training.engine.store.table_optimizer import is_table, trial, trial_gradient
+
+_CONSTANT: Final = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.Size)
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Where in a form a tensor belongs, and which."""
+
+    number: int
+
+
+def cut_out(value: Any) -> tuple[Any, list[Tensor]]:
+    """A value as its form, which has holes where its tensors were, and these in order. TypeError, naming the type, for
+    what is no tensor, no constant, and no list, tuple or dict of them."""
+    tensors: list[Tensor] = []
+    return _cut_out(value, tensors), tensors
+
+
+def _cut_out(value: Any, tensors: list[Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return Hole(len(tensors) - 1)
+    if type(value) in _CONSTANT:
+        return value
+    if type(value) is dict:
+        return {key: _cut_out(item, tensors) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_cut_out(item, tensors) for item in value)
+    raise TypeError(type(value).__name__)
+
+
+def filled(form: Any, tensors: Sequence[Tensor]) -> Any:
+    """The inverse of `cut_out`, with containers of its own."""
+    if isinstance(form, Hole):
+        return tensors[form.number]
+    if type(form) is dict:
+        return {key: filled(item, tensors) for key, item in form.items()}
+    if type(form) in (list, tuple):
+        return type(form)(filled(item, tensors) for item in form)
+    return form
+
+
+AT_A_TIME: Final = 32 * 2**20  # bytes of parameters whose state is discovered together
+DRY_STEPS: Final = 3  # some optimizers make their state in the first step, some change its type in the second
+NUMBERS: Final[Mapping[type, torch.dtype]] = {bool: torch.int64, int: torch.int64, float: torch.float64}
+
+
+@dataclass(frozen=True)
+class StateEntry:
+    """What an optimizer keeps for a parameter: a tensor, or a Python number when `number` names its type. `hole`: which
+    tensor of a value that has a form (`FoundState.forms`); None: the value itself."""
+
+    parameter: int
+    name: str
+    example: Tensor
+    number: type | None
+    hole: int | None = None
+
+
+class FoundState(NamedTuple):
+    """What an optimizer keeps: tensors and numbers; the forms of other values, by parameter and name; and what is to be
+    noted beside the state of its parameters."""
+
+    entries: list[StateEntry]
+    forms: dict[tuple[int, str], Any]
+    noted: NotedParts
+
+
+def discover(optimizer: Optimizer) -> FoundState:
+    """What the optimizer will keep, found by a few steps on copies; random numbers are left alone.
+
+    ValueError, naming the optimizer and what to do, for one whose state cannot live beside the parameters: it needs
+    to evaluate the loss again, keeps tensors that belong to no parameter, or state that changes its shape.
+
+    A few parameters at a time where they are many, so that the copies take little memory.
+    """
+    own = vars(optimizer)
+    if not {"state", "param_groups"} <= own.keys() or any(isinstance(value, Optimizer) for value in own.values()):
+        raise unfit(optimizer, "it wraps another optimizer, whose state is not its own")
+    entries: list[StateEntry] = []
+    forms: dict[tuple[int, str], Any] = {}
+    noted: list[NotedParts] = []
+    chunk: list[int] = []
+    size = 0
+    parameters = parameters_of(optimizer)
+    for place, parameter in enumerate(parameters):
+        chunk.append(place)
+        size += 0 if is_table(parameter) else parameter.numel() * parameter.element_size()
+        if size >= AT_A_TIME or place == len(parameters) - 1:
+            found = _discover(optimizer, chunk)
+            entries += [replace(kept, parameter=chunk[kept.parameter]) for kept in found.entries]
+            forms |= {(chunk[number], name): form for (number, name), form in found.forms.items()}
+            noted.append(found.noted)
+            chunk, size = [], 0
+    return FoundState(entries, forms, NotedParts.of(noted))
+
+
+def _discover(optimizer: Optimizer, places: Sequence[int]) -> FoundState:
+    """What it keeps for the parameters at `places`, numbered in this order."""
+    parameters = parameters_of(optimizer)
+    copies = [Parameter(trial(parameters[place])) for place in places]
+    tried = train(rebuild(optimizer, copies, places))
+    before = ChangedEntries(tried)
+    with torch.random.fork_rng(devices=[]):
+        for parameter in copies:
+            parameter.grad = trial_gradient(parameter, torch.ones_like(parameter))
+        try:
+            step(tried, closure=True)
+            first, first_forms = _kept(tried, copies)
+            for _ in range(DRY_STEPS - 1):
+                step(tried)
+        except UnfitError:
+            raise
+        except Exception as error:
+            raise unfit(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
+    last, forms = _kept(tried, copies)
+    shapes = {(kept.parameter, kept.name, kept.hole): kept.example.shape for kept in last}
+    for kept in first:
+        if shapes.get((kept.parameter, kept.name, kept.hole)) != kept.example.shape:
+            raise unfit(optimizer, f"the shape of its state {kept.name!r} changes")
+    for key, form in forms.items():
+        if first_forms.get(key, form) not in (form, None):
+            raise unfit(optimizer, f"its state {key[1]!r} is a {type(form).__name__} that changes")
+    noted = _noted(optimizer, tried, before)
+    numbers = groups_of(optimizer, places)
+    return FoundState(last, forms, replace(noted, keys=frozenset((numbers[group], key) for group, key in noted.keys)))
+
+
+def _noted(optimizer: Optimizer, tried: Optimizer, before: ChangedEntries) -> NotedParts:
+    """What the steps of the trial have changed beside the state of parameters."""
+    groups, names = before.changed()
+    attributes = [name for name in names if is_scalar(vars(tried)[name])]
+    if others := set(names) - set(attributes):
+        raise unfit(optimizer, f"a step changes its attribute {min(others)!r}")
+    if not groups and not attributes and not strangers(tried):
+        return NotedParts()
+    for number, key in groups:
+        if not can_be_noted(tried.param_groups[number][key]):
+            raise unfit(optimizer, f"a step changes {key!r} of its param groups, which is not a number")
+    if not all(isinstance(key, str) and can_be_noted(value) for key, value in strangers(tried).items()):
+        raise unfit(optimizer, "it keeps tensors that belong to no parameter")
+    return NotedParts(frozenset(groups), frozenset(attributes), 2 * len(noted_text(tried, groups, attributes)) + ROOM)
+
+
+def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> None:
+    """ValueError when separate optimizers for `shards` do not do exactly what one optimizer does.
+
+    Found by steps with random gradients on copies. True for optimizers that look at one parameter at a time, layer-wise
+    ones (LARS, LAMB) included; not for those that take a norm over all layers.
+    """
+    if len(shards) < 2:
+        return
+    generator = torch.Generator().manual_seed(0)
+    originals = [trial(p) for p in parameters_of(optimizer)]
+    noise = [[_noise(p, generator) for p in originals] for _ in range(DRY_STEPS)]
+    ways: list[tuple[list[Parameter], list[Optimizer]]] = []
+    for cuts in ([range(len(originals))], shards):
+        copies = [Parameter(p.clone()) for p in originals]
+        made = [train(rebuild(optimizer, [copies[i] for i in cut], list(cut))) for cut in cuts]
+        with torch.random.fork_rng(devices=[]):
+            for gradients in noise:
+                for parameter, gradient in zip(copies, gradients, strict=True):
+                    parameter.grad = trial_gradient(parameter, gradient.clone())
+                for optimizer_ in made:
+                    torch.manual_seed(0)
+                    step(optimizer_)
+        ways.append((copies, made))
+    (whole, (one,)), (parts, made) = ways
+    same = all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
+    if not same or not all(_notes_alike(optimizer, one, part, cut) for part, cut in zip(made, shards, strict=True)):
+        raise ValueError(
+            f"trainer.strategy.init_args.shards: {type(optimizer).__name__} keeps state across layers, or draws "
+            f"random numbers: {len(shards)} shards would not train as one does. Write shards: 1."
+        )
+
+
+def _notes_alike(optimizer: Optimizer, whole: Optimizer, part: Optimizer, cut: Sequence[int]) -> bool:
+    """Whether a part has in its param groups, and in the state of no parameter, what the whole has there: an estimate
+    over all layers may be too small yet to show in the weights."""
+    of_whole = [whole.param_groups[number] for number in groups_of(optimizer, cut)]
+    alike = [images(mine) == images(other) for mine, other in zip(part.param_groups, of_whole, strict=True)]
+    return all(alike) and images(strangers(part)) == images(strangers(whole))
+
+
+def refuse_own_rate(optimizer: Optimizer, found: FoundState) -> None:
+    """ValueError, beside a damping that multiplies learning rates, for one whose steps change them."""
+    if any(key == "lr" for _, key in found.noted.keys):
+        raise ValueError(
+            "trainer.strategy.init_args.damping: multiplies learning rates, and the steps of "
+            f"{type(optimizer).__name__} change them. Write none, or use another optimizer."
+        )
+
+
+def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
+    real = like.dtype if like.dtype.is_floating_point else torch.float32
+    return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(real).to(like.dtype).mul_(0.1)
+
+
+def _kept(optimizer: Optimizer, parameters: Sequence[Parameter]) -> tuple[list[StateEntry], dict[tuple[int, str], Any]]:
+    """Entries and forms."""
+    entries: list[StateEntry] = []
+    forms: dict[tuple[int, str], Any] = {}
+    for index, parameter in enumerate(parameters):
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                entries.append(StateEntry(index, name, torch.empty_like(value, device="meta"), None))
+            elif type(value) in NUMBERS:
+                entries.append(StateEntry(index, name, torch.zeros((), dtype=NUMBERS[type(value)]), type(value)))
+            else:
+                try:
+                    forms[index, name], tensors = cut_out(value)
+                except TypeError as error:
+                    raise unfit(optimizer, f"its state {name!r} has a {error}") from error
+                for hole, tensor in enumerate(tensors):
+                    entries.append(StateEntry(index, name, torch.empty_like(tensor, device="meta"), None, hole))
+    return entries, forms

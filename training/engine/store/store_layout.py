@@ -1,0 +1,332 @@
+"""Where everything of one optimizer lies in shared memory; the same in every process that has the same model."""
+
+import hashlib
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from scalebook.training.engine.hyper import encode
+from scalebook.training.engine.memory.layout import ALIGNMENT, Layout, cut, lay_out
+from scalebook.training.engine.memory.row_log import RowLog
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables
+from scalebook.training.engine.store.group_changes import NotedParts
+from scalebook.training.engine.store.rebuilt_optimizer import groups_of, parameters_of
+from scalebook.training.engine.store.state_discovery import (
+    FoundState,
+    StateEntry,
+    discover,
+    refuse_coupling,
+    refuse_own_rate,
+)
+from scalebook.training.engine.store.table_optimizer import is_table, refuse_optimizer
+
+ROOM: Final = 1024  # bytes by which hyper-parameters may grow, as numbers get more digits
+MOST_RECORDS: Final = 16384  # updates that a log can go back
+NOTHING: Final = Layout((), 0)
+NOTED: Final = NotedParts()
+ADDRESSES: Final = 2**40  # bytes of address space that a log may have; it takes what it writes
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A sparse table: its parameter's place in the optimizer and `index` in the shard, and its rows.
+
+    `columns`: the weight, then for each entry of `state` as much; from byte `at` of the run's memory.
+    """
+
+    place: int
+    index: int
+    rows: int
+    state: tuple[StateEntry, ...]
+    columns: Layout
+    at: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of the weight."""
+        return self.columns.fields[0].nbytes // max(self.rows, 1)
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """One shard: which parameters and groups of its optimizer, the layout of one version, and of its state.
+
+    Behind the parameters a version has `notes`: what is `noted` of its optimizer. `forms`: of state that is neither a
+    tensor nor a number, by parameter and name. `state` has the optimizer's slots, then a flag for each slot, then what
+    delay compensation keeps. The versions begin at byte `versions_at`, the two states at `state_at`. Where codecs have
+    error feedback, each of the `keepers`, which are the workers, keeps `kept` numbers (fp32), twice: the last ones, and
+    those of the push under way.
+
+    In versions and state `tables` have no rows: they lie behind all that, once. `log` is the layout of a record of
+    their rows, of which there are `records` from byte `log_at` of the memory for rows on.
+    """
+
+    parameters: tuple[int, ...]
+    groups: tuple[int, ...]
+    version: Layout
+    slots: Layout
+    flags: Layout
+    squares: Layout
+    state_entries: tuple[StateEntry, ...]
+    versions_at: int
+    buffers: int
+    kept: int = 0
+    keepers: int = 0
+    tables: tuple[TablePlan, ...] = ()
+    log: Layout = NOTHING
+    log_at: int = 0
+    records: int = 0
+    notes: Layout = NOTHING
+    noted: NotedParts = NOTED
+    forms: tuple[tuple[int, str, Any], ...] = ()
+
+    @property
+    def version_bytes(self) -> int:
+        """Bytes of one version, notes included."""
+        return max(self.version.nbytes, self.notes.nbytes)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one of the two states; 0 where nothing is kept."""
+        return self.squares.nbytes
+
+    @property
+    def state_at(self) -> int:
+        return self.versions_at + self.buffers * self.version_bytes
+
+    @property
+    def kept_at(self) -> int:
+        return -(-(self.state_at + 2 * self.state_bytes) // ALIGNMENT) * ALIGNMENT
+
+    @property
+    def tables_at(self) -> int:
+        return self.kept_at + 2 * self.keepers * self._kept_bytes
+
+    @property
+    def end(self) -> int:
+        return self.tables[-1].at + self.tables[-1].columns.nbytes if self.tables else self.tables_at
+
+    @property
+    def _kept_bytes(self) -> int:
+        return -(-4 * self.kept // ALIGNMENT) * ALIGNMENT
+
+    def version_at(self, buffer: int) -> int:
+        """The byte where the version in `buffer` begins."""
+        return self.versions_at + buffer * self.version_bytes
+
+    def version_memory(self, memory: Tensor, buffer: int) -> Tensor:
+        """The bytes of the version in `buffer`, a view into `memory` (uint8)."""
+        return memory[self.version_at(buffer) : self.version_at(buffer + 1)]
+
+    def state_memory(self, memory: Tensor, which: int) -> Tensor:
+        """The bytes of state 0 or 1, a view into `memory` (uint8)."""
+        start = self.state_at + which * self.state_bytes
+        return memory[start : start + self.state_bytes]
+
+    def kept_memory(self, memory: Tensor, worker: int, which: int) -> Tensor:
+        """What a worker keeps from one push to the next, fp32 [kept]: 0 or 1 of the two."""
+        start = self.kept_at + (2 * worker + which) * self._kept_bytes
+        return memory[start : start + 4 * self.kept].view(torch.float32)
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """One optimizer: its shards, and the slots where gradients lie that are gathered or wait for a server.
+
+    `gradients` is the layout of one slot's gradients, all shards, in the order of the optimizer's parameters; behind
+    them a flag for each (uint8, 1: there is one), and the hyper-parameters: their length (int64) and JSON.
+
+    The gradient of a table has no part in it. `rows` is the layout of those of one slot, in the memory for rows: how
+    many there are of each table, then for each table their numbers and values, as many as it has.
+    """
+
+    shards: tuple[ShardPlan, ...]
+    gradients: Layout
+    flags: Layout
+    settings: Layout
+    slots: int
+    slots_at: int
+    rows: Layout = NOTHING
+    rows_at: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.slots_at + self.slots * self.settings.nbytes
+
+    @property
+    def tables(self) -> list[TablePlan]:
+        """Of all shards."""
+        return [table for shard in self.shards for table in shard.tables]
+
+    @property
+    def rows_end(self) -> int:
+        """Where the memory for rows ends."""
+        return self.rows_at + self.slots * self.rows.nbytes
+
+    def slot_memory(self, memory: Tensor, slot: int) -> Tensor:
+        """The bytes of one slot, a view into `memory` (uint8)."""
+        size = self.settings.nbytes
+        return memory[self.slots_at + slot * size : self.slots_at + (slot + 1) * size]
+
+
+class Capacity:
+    """What memory is planned for; this is the memory that worker processes share."""
+
+    def buffers(self, settings: Settings, workers: int) -> int:
+        """Versions of a shard."""
+        return settings.buffers(workers)
+
+    def slots(self, settings: Settings, workers: int, has_tables: bool) -> int:
+        """Gradients at a time; `has_tables`: some are sparse."""
+        return settings.slots(workers)
+
+
+OF_PROCESSES: Final = Capacity()
+
+
+def plan_section(
+    optimizer: Optimizer,
+    settings: Settings,
+    workers: int,
+    start: int = 0,
+    rows_start: int = 0,
+    capacity: Capacity = OF_PROCESSES,
+) -> PartitionPlan:
+    """Plan the memory of one optimizer from byte `start`, in that for rows from `rows_start`; refuses optimizers as
+    `discover` and `refuse_coupling` do."""
+    refuse_optimizer(optimizer)
+    found = discover(optimizer)
+    entries = found.entries
+    if settings.damping.scales:
+        refuse_own_rate(optimizer, found)
+    parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
+    tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
+    if tables:
+        refuse_beside_tables(settings)
+    if settings.shards > len(parameters):
+        raise ValueError(
+            f"trainer.strategy.init_args.shards: {settings.shards} shards for the {len(parameters)} parameters of "
+            f"{type(optimizer).__name__}. Write at most {len(parameters)}."
+        )
+    settings.push_codec.check([tuple(p.shape) for _, p in parameters], settings.push_codec.KEY)
+    cuts = [tuple(int(name) for name, _ in run) for run in cut(parameters, settings.shards)]
+    refuse_coupling(optimizer, cuts)
+    whole = dict(enumerate(p for _, p in parameters))
+    parameters = [(name, p[:0] if int(name) in tables else p) for name, p in parameters]
+    shards = []
+    for places in cuts:
+        buffers = capacity.buffers(settings, workers)
+        shard = _plan_shard(optimizer, [parameters[i] for i in places], found, settings, workers, start, buffers)
+        shard = _with_tables(shard, {i: whole[i] for i in places if i in tables}, entries, rows_start)
+        shards.append(shard)
+        start, rows_start = shard.end, shard.log_at + RowLog.size(shard.log, shard.records)
+    slots = capacity.slots(settings, workers, has_tables=bool(tables))
+    gradients = lay_out(parameters)
+    flags = lay_out([("present", torch.zeros(len(parameters), dtype=torch.uint8))], start=gradients.nbytes)
+    length = 8 + 2 * len(encode(optimizer.param_groups)) + ROOM if slots else 8
+    hyper = lay_out([("settings", torch.zeros(length, dtype=torch.uint8))], start=flags.nbytes)
+    planned = [table for shard in shards for table in shard.tables]
+    rows = _record([(table, 1) for table in planned]) if planned else NOTHING
+    return PartitionPlan(tuple(shards), gradients, flags, hyper, slots, start, rows, rows_start)
+
+
+def _with_tables(
+    plan: ShardPlan, tables: dict[int, Tensor], entries: Sequence[StateEntry], rows_start: int
+) -> ShardPlan:
+    """The plan with these tables, by place in the optimizer."""
+    planned: list[TablePlan] = []
+    at = plan.tables_at
+    for place, weight in tables.items():
+        state = tuple(e for e in entries if e.parameter == place and _has_rows(e))
+        empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+        of_state = [(e.name, torch.empty(weight.shape, dtype=e.example.dtype, device="meta")) for e in state]
+        columns = lay_out([("weight", empty), *of_state])
+        at = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
+        planned.append(TablePlan(place, plan.parameters.index(place), len(weight), state, columns, at))
+        at += columns.nbytes
+    if not planned:
+        return replace(plan, log_at=rows_start)
+    log = _record([(table, 1 + len(table.state)) for table in planned])
+    records = max(64, min(MOST_RECORDS, ADDRESSES // log.nbytes))
+    return replace(plan, tables=tuple(planned), log=log, log_at=rows_start, records=records)
+
+
+def _record(tables: Sequence[tuple[TablePlan, int]]) -> Layout:
+    """For each table room for all of its rows: their numbers, and the first of its columns, so many."""
+    fields = [("counts", torch.empty(len(tables), dtype=torch.int64, device="meta"))]
+    for table, columns in tables:
+        fields.append(("rows", torch.empty(table.rows, dtype=torch.int64, device="meta")))
+        fields += [
+            (column.name, torch.empty(column.shape, dtype=column.dtype, device="meta"))
+            for column in table.columns.fields[:columns]
+        ]
+    layout = lay_out(fields)
+    return Layout(layout.fields, -(-layout.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+
+def _has_rows(entry: StateEntry) -> bool:
+    """Whether what is kept for a table has a row for each of its rows."""
+    return entry.number is None and entry.example.dim() > 1
+
+
+def _plan_shard(
+    optimizer: Optimizer,
+    parameters: Sequence[tuple[str, Tensor]],
+    found: FoundState,
+    settings: Settings,
+    workers: int,
+    start: int,
+    buffers: int,
+) -> ShardPlan:
+    places = tuple(int(name) for name, _ in parameters)
+    tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
+    mine = tuple(
+        replace(k, parameter=places.index(k.parameter), example=_without_rows(k, k.parameter in tables))
+        for k in found.entries
+        if k.parameter in places
+    )
+    names = list(dict.fromkeys(k.name for k in mine))  # one array of all parameters behind the other
+    mine = tuple(sorted(mine, key=lambda k: names.index(k.name)))
+    adaptive = settings.keeps_squares
+    slots = lay_out([(_called(k), k.example) for k in mine])
+    flags = lay_out([("present", torch.zeros(len(mine), dtype=torch.uint8))] if mine else [], start=slots.nbytes)
+    squares = lay_out([(name, p) for name, p in parameters] if adaptive else [], start=flags.nbytes)
+    start = -(-start // ALIGNMENT) * ALIGNMENT
+    groups = tuple(groups_of(optimizer, places))
+    kept = settings.push_codec.kept([tuple(p.shape) for _, p in parameters])
+    version = lay_out(list(parameters))
+    room = [("notes", torch.zeros(found.noted.room, dtype=torch.uint8))] if found.noted.room else []
+    forms = tuple((places.index(at), name, form) for (at, name), form in found.forms.items() if at in places)
+    return ShardPlan(
+        places, groups, version, slots, flags, squares, mine, start, buffers, kept, workers if kept else 0,
+        notes=lay_out(room, start=version.nbytes), noted=found.noted, forms=forms,
+    )  # fmt: skip
+
+
+def _called(entry: StateEntry) -> str:
+    name = f"{entry.parameter}.{entry.name}"
+    return name if entry.hole is None else f"{name}.{entry.hole}"
+
+
+def _without_rows(entry: StateEntry, of_table: bool) -> Tensor:
+    """What stands for state in the versions of it: a table's row-wise state lies elsewhere."""
+    return entry.example[:0] if of_table and _has_rows(entry) else entry.example
+
+
+def digest(plans: Sequence[PartitionPlan], settings: Settings) -> int:
+    """A number that differs, all but surely, between different plans; fits an int64."""
+    layouts = [
+        [
+            (s.version, s.slots, s.parameters, [replace(t, at=0) for t in s.tables], s.notes, sorted(s.noted.keys))
+            for s in plan.shards
+        ]
+        for plan in plans
+    ]
+    text = repr((layouts, settings)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")

@@ -1,0 +1,101 @@
+"""Sparse tables: parameters whose gradients hold the rows of a batch alone, and what an optimizer does with rows.
+
+A table is the weight of an `nn.Embedding` or `nn.EmbeddingBag` with `sparse=True`. It says so itself, so that workers,
+servers and a replay plan alike.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from scalebook.training.engine.rules.table_conflicts import unfit_for_rows, writes_by_norm
+
+_MARK: Final = "_scalebook_table"
+FEW_ROWS: Final = 2
+"""Rows of what stands for a table where an optimizer is tried."""
+
+
+def mark_tables(model: nn.Module) -> None:
+    """Before the optimizers are planned with: find the model's tables. ValueError for one that cannot be shared."""
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.Embedding | nn.EmbeddingBag) or not module.sparse:
+            continue
+        kind = nn.Embedding if isinstance(module, nn.Embedding) else nn.EmbeddingBag
+        if type(module).forward is not kind.forward and not hasattr(type(module), "reads_rows"):
+            raise ValueError(
+                f"model: {name} is a {type(module).__name__}, which overrides forward, so the rows that it reads "
+                f"are unknown. Use {kind.__name__} itself, or sparse=False."
+            )
+        if module.max_norm is not None:
+            raise writes_by_norm(name)
+        setattr(module.weight, _MARK, True)
+
+
+def is_table(parameter: Tensor) -> bool:
+    """Whether `mark_tables` has found it."""
+    return bool(getattr(parameter, _MARK, False))
+
+
+def mark(parameter: Tensor) -> None:
+    """Say of a parameter that stands for a table that it is one."""
+    setattr(parameter, _MARK, True)
+
+
+def refuse_optimizer(optimizer: Optimizer) -> None:
+    """ValueError, with the remedy, for an optimizer that does not step row by row over the tables that it has."""
+    kind = type(optimizer)
+    is_torchs = kind.__module__.startswith("torch.optim.")
+    name = kind.__name__ if is_torchs else f"{kind.__module__}.{kind.__qualname__}"
+    for group in optimizer.param_groups:
+        if not any(map(is_table, group["params"])):
+            continue
+        if unfit := unfit_for_rows(name, group):
+            raise ValueError(f"optimizer: {unfit.message}. {unfit.remedy}")
+        if any(parameter.is_cuda for parameter in group["params"]):
+            raise ValueError("model: tables with sparse gradients are shared on the CPU. Write sparse=False on a GPU.")
+
+
+def rows_of(indices: Tensor, values: Tensor, rows: int) -> Tensor:
+    """A sparse gradient [rows, ...] of these different rows, increasing: int64 [n] and [n, ...]."""
+    size = (rows, *values.shape[1:])
+    return torch.sparse_coo_tensor(indices[None], values, size, is_coalesced=True, check_invariants=False)
+
+
+def compact(values: Tensor) -> Tensor:
+    """A sparse gradient of a small table that has all of its rows: [n, ...] like `values`."""
+    return rows_of(torch.arange(len(values)), values, len(values))
+
+
+def trial(parameter: Tensor) -> Tensor:
+    """A copy on the CPU to try an optimizer on; of a table few rows."""
+    part = parameter.detach()[:FEW_ROWS] if is_table(parameter) else parameter.detach()
+    return part.to("cpu", copy=True)
+
+
+def trial_gradient(parameter: Tensor, values: Tensor) -> Tensor:
+    """`values` as a gradient of the kind that `parameter` gets."""
+    return compact(values) if is_table(parameter) else values
+
+
+def state_for(old: Tensor, new: Tensor, state: dict[str, Any]) -> dict[str, Any]:
+    """An optimizer's state of the table `old` for one with fewer rows, or for another view of as many.
+
+    What has a row for each row is cut, or the same memory: tables are large.
+    """
+    return {
+        name: (value[: len(new)].clone() if len(new) < len(old) else value) if is_row_state(value, old) else value
+        for name, value in state.items()
+    }
+
+
+def is_row_state(value: object, table: Tensor) -> bool:
+    """Whether an optimizer's value for a table has a row for each of its rows."""
+    return isinstance(value, Tensor) and value.shape == table.shape
+
+
+def dense_parts(gradients: Sequence[Tensor | None]) -> list[Tensor]:
+    """The numbers of the gradients that there are, in the same memory; of a sparse one its rows'."""
+    return [g._values() if g.is_sparse else g for g in gradients if g is not None]

@@ -1,0 +1,410 @@
+"""The worker's end: pushes, pulls, and what happens between them."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from scalebook.training.engine.coordination.admission import Verdict
+from scalebook.training.engine.hyper import Groups
+from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, METER, PULLED, ROW, WAIT, Control
+from scalebook.training.engine.store.hosts import EncodedPush, Host, Outcome, Push
+from scalebook.training.engine.store.optimizer_partition import OptimizerPartition
+from scalebook.training.engine.store.rebuilt_optimizer import has_modes, packed
+from scalebook.training.engine.store.rounds import clip_
+from scalebook.training.engine.store.shard import Newest
+from scalebook.training.engine.trace import WorkerTrace
+from scalebook.training.engine.worker.group_view import GroupView
+from scalebook.training.engine.worker.replica import Replica
+from scalebook.training.engine.worker.run_state import RunState
+from scalebook.training.engine.worker.table_reads import TableReads
+from scalebook.training.engine.worker.worker_end import LocalState, PushResult, WrittenError
+from scalebook.training.engine.worker_clock import Steps
+
+
+def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenError:
+    """The error that names these parameters."""
+    some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return WrittenError(
+        f"model: worker {worker} wrote into {some} {moment}. Parameters come from the parameter server, so "
+        "that would be lost. Write into buffers, or into parameters that never require a gradient; swap weights in "
+        "on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
+        "worker, or in on_train_end; or train with strategy: auto, under which a model may write everywhere."
+    )
+
+
+WARM_UP: Final = 20
+"""A worker's first gradients, which take up to ten times as long, are not noted."""
+
+
+class OwnTime:
+    """Notes, in `Control.own`, what passes between the ends of two pushes for the first optimizer, but for waiting and
+    for applying gradients, its own or others'.
+
+    Not where the worker was interrupted in between (a validation, a checkpoint, a rest).
+    """
+
+    def __init__(self, worker: int, section: OptimizerPartition) -> None:
+        self._control, self._worker, self._shards = section.control, worker, section.shards
+        self._is_noted = section.number == 0 and section.times_workers
+        self._last: float | None = None
+        self._pushes = 0
+
+    def pushed(self) -> None:
+        """A push is over, its pull too."""
+        if not self._is_noted:
+            return
+        control, last = self._control, self._last
+        others = control.seconds[self._worker * ROW + WAIT] + sum(shard.served_s for shard in self._shards)
+        self._last = control.clock.now() - others
+        self._pushes += 1
+        if last is not None and self._pushes > WARM_UP:
+            control.own[self._worker].add(self._last - last)
+
+    def interrupted(self) -> None:
+        """What comes before the next push is more than a gradient."""
+        self._last = None
+
+
+class GradientSum:
+    """The usable gradients since the last push, and the hyper-parameters of the last of them.
+
+    `gradients`: by parameter, in memory of their own. `valid`: whether there are any.
+    """
+
+    def __init__(self, n_push: int) -> None:
+        self._every, self._count = n_push, 0
+        self.gradients: list[Tensor | None] = []
+        self.groups: Groups = []
+        self.valid = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is to be pushed now."""
+        return self._count == self._every
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there is something to push that will not become full any more."""
+        return 0 < self._count < self._every and self.valid
+
+    @torch.no_grad()
+    def add(self, gradients: Sequence[Tensor | None], groups: Groups, valid: bool) -> None:
+        """One more; the first after a full one begins anew. One that is not `valid` counts, and adds nothing."""
+        if self._count in (0, self._every):
+            self.gradients, self.valid, self._count = [None] * len(gradients), False, 0
+        self._count += 1
+        self.groups = [dict(group) for group in groups]
+        if valid:
+            self.valid = True
+            for place, gradient in enumerate(gradients):
+                total = self.gradients[place]
+                if gradient is not None:
+                    self.gradients[place] = gradient.clone() if total is None else total.add_(gradient)
+
+    def clear(self) -> None:
+        """It has been pushed."""
+        self._count = 0
+
+
+COMPARED: Final = 4
+"""How often, first of all, a replica in memory of its own is compared in full: what is written into it through `.data`,
+in place, leaves no other trace."""
+
+
+@dataclass
+class PendingPush:
+    """A push from beginning to end. `gradients`: as they are handed in, clipped and summed; `usable`: whether this
+    worker's own last gradient is. `started`, `waited`: seconds on the run's clock when it began, and waited until
+    then. `is_sent`: whether it sets out at all, or is only added to what will."""
+
+    gradients: list[Tensor | None]
+    groups: Groups
+    valid: bool
+    usable: bool
+    started: float
+    waited: float
+    is_sent: bool = True
+
+
+class Client:
+    """One worker's end of one optimizer. Between two calls nothing changes the replica.
+
+    With `downpour` (Dean et al. 2012, algorithm 7.1) the worker makes plain SGD steps on its
+    own replica in between, and pushes the sum of its gradients.
+    """
+
+    def __init__(self, control: Control, worker: int, host: Host, replica: Replica, optimizer: Optimizer) -> None:
+        self.host, self.replica, self.optimizer = host, replica, optimizer
+        self._control, self._worker, self._counters = control, worker, host.section.counters
+        settings, rule = control.settings, control.settings.rule
+        self._clip = None if rule.gathers else settings.clip
+        self._sums, self._sum = settings.local.n_push > 1, GradientSum(settings.local.n_push)
+        self._n_fetch = settings.local.n_fetch
+        self._groups, self._steps = len(optimizer.param_groups), 0
+        self._seq = max(self._counters.begun[worker], *(shard.applied(worker) for shard in host.section.shards))
+        self._has_modes = has_modes(optimizer)
+        self.names = [f"parameter {place}" for place in range(len(replica.parameters))]
+        self._to_compare = COMPARED
+        self.state = RunState(host, replica, optimizer)
+        self.notes = GroupView(host.section, optimizer)
+        self.bases: list[Newest] = []
+        self.reads = TableReads(worker, host.section, replica, lambda: self.bases)
+        self._clock, self._now = control.clock, control.clock.now
+        self.pulled, self._taken = 0.0, 0  # of the last pull: when (s), bytes
+        self._own = OwnTime(worker, host.section)
+        self._trace: WorkerTrace | None = None
+        if settings.trace is not None:
+            self._trace = WorkerTrace(settings.trace, host.section.number, worker, settings.shards)
+
+    @property
+    def version(self) -> int:
+        """Updates contained in the replica's parameters; of the oldest shard, where shards differ."""
+        return min(base.version for base in self.bases)
+
+    @property
+    def seq(self) -> int:
+        """The number of its last push."""
+        return self._seq
+
+    @property
+    def steps(self) -> int:
+        """What learning rates are scheduled by."""
+        return self.version
+
+    def groups(self) -> list[dict[str, Any]]:
+        """The param groups as a state dict has them."""
+        return packed(self.optimizer.param_groups)
+
+    def name_parameters(self, names: Mapping[int, str]) -> None:
+        """What errors call them: names by the id of the parameter."""
+        pairs = zip(self.names, self.replica.parameters, strict=True)
+        self.names = [names.get(id(parameter), name) for name, parameter in pairs]
+
+    def begin_steps(self) -> Steps[None]:
+        """Before the first gradient: wait until the rule lets this worker begin, then pull."""
+        self._own.interrupted()
+        yield from self.host.flush(self._worker)
+        self.host.come_back(self._worker)
+        yield from self.host.await_turn(self._worker)
+        self.check_foreign_writes("between two pulls", thorough=True)
+        yield from self._begin_anew_steps()
+
+    def _begin_anew_steps(self) -> Steps[None]:
+        yield from self._pull_steps()
+
+    def push(self, valid: bool = True) -> PushResult:
+        """Hand in the gradients with the optimizer's present hyper-parameters, wait for the rule, pull.
+
+        `valid` False: the gradients are not to be applied (infinite under a loss scaler, say); the rule counts the push
+        all the same. TimeoutError when nothing happens for the deadline; WrittenError as in `check_foreign_writes`.
+        """
+        return self._clock.play(self.push_steps(valid))
+
+    def completed(self, pushed: PushResult) -> PushResult:
+        """The same: a process of its own has waited for all there is to know."""
+        return pushed
+
+    def push_steps(self, valid: bool = True) -> Steps[PushResult]:
+        """The steps of `push`."""
+        self.replica.await_gradients()  # that is computing, and not yet a part of the push
+        started, waited = self._now(), self._waited()
+        self.check_foreign_writes("in a forward pass, in training_step or in a hook after on_train_batch_start")
+        gradients, groups = self._gradients(), self.pushed_groups
+        if self._clip is not None:
+            clip_(self._clip, gradients)
+        self._steps += 1
+        self._count_gradient()
+        usable, is_sent = valid, True
+        if self._sums:
+            self._sum.add(gradients, groups, valid)
+            gradients, valid, is_sent = self._sum.gradients, self._sum.valid, self._sum.is_full
+        return (yield from self._send_steps(PendingPush(gradients, groups, valid, usable, started, waited, is_sent)))
+
+    def _send_steps(self, push: PendingPush) -> Steps[PushResult]:
+        """Hand in what is to be sent, wait for the rule, and let the replica become what follows."""
+        verdict, staleness = Verdict.ADMIT, 0
+        if push.is_sent:
+            verdict, staleness = yield from self.hand_in(push.gradients, push.groups, push.valid)
+            self.notes.pushed(push.groups)
+            push.gradients = []  # free while the worker waits
+            yield from self.host.await_turn(self._worker)
+            if self.host.has_dropped(self.bases):
+                verdict = Verdict.END
+        yield from self._arrive_steps(push)
+        is_last = verdict is Verdict.END or self.host.is_over()
+        self._communicated(push.started, push.waited)
+        self._own.pushed()
+        return PushResult(self.version, verdict is Verdict.ADMIT, staleness, is_last, push.is_sent)
+
+    def _arrive_steps(self, push: PendingPush) -> Steps[None]:
+        """What the replica becomes after a push."""
+        if self._steps % self._n_fetch == 0:
+            yield from self._pull_steps()
+        elif push.usable:
+            self.replica.step(self.optimizer.param_groups)
+
+    def push_rest_steps(self) -> Steps[bool]:
+        """At the end, push the sum that has been begun (`downpour`), with the hyper-parameters of its last gradient.
+
+        As Lightning steps in the last batch, however few it has accumulated by then. False: the budget of updates
+        does not allow it.
+        """
+        if not self._sum.is_left:
+            return True
+        started, waited = self._now(), self._waited()
+        self.check_foreign_writes("after its last step", thorough=True)
+        verdict, _ = yield from self.hand_in(self._sum.gradients, self._sum.groups, valid=True)
+        self._sum.clear()
+        yield from self._pull_steps()
+        self._communicated(started, waited)
+        return verdict is not Verdict.END
+
+    def check_foreign_writes(self, moment: str, thorough: bool = False) -> None:
+        """Before the replica is left for another version. `WrittenError` where somebody has written into it since the
+        last pull, which says at which `moment`; but for the rounding of an optimizer that swaps weights for a
+        validation, and back. ValueError where param groups have been added to the optimizer."""
+        self.check_groups()
+        self._to_compare -= 1
+        written = self.replica.written(thorough or self._to_compare >= 0)
+        if written and not (self._has_modes and all(map(self.replica.is_rounded, written))):
+            raise self.refused(written, moment)
+        self.replica.unfreeze()
+
+    def check_groups(self) -> None:
+        """ValueError where param groups have been added, for which memory was not laid out."""
+        if len(self.optimizer.param_groups) != self._groups:
+            raise ValueError(
+                "optimizer: a param group was added during training. Add all groups in configure_optimizers and freeze "
+                "them by requires_grad, or train with strategy: auto."
+            )
+
+    def refused(self, places: Sequence[int], moment: str) -> WrittenError:
+        """The error that names these parameters."""
+        return written_error(self._worker, [self.names[place] for place in places], moment)
+
+    def adopt(self, places: Sequence[int]) -> None:
+        """Before training: put what was written into these parameters into the first version."""
+        if places:
+            self.replica.adopt(places)
+
+    def pull(self, moment: str = "between two pulls") -> int:
+        """Make the replica the newest version; returns it (of the oldest shard, where they differ).
+
+        What was written into it before: as in `check_foreign_writes`.
+        """
+        self.check_foreign_writes(moment, thorough=True)
+        self._own.interrupted()
+        return self._pull()
+
+    def _pull(self) -> int:
+        self.pin_newest()
+        self._take()
+        self.notes.load_version(self.bases)
+        return self.version
+
+    def pin_newest(self) -> None:
+        """Have the newest version as the one that the next push is computed from; the replica stays as it is."""
+        self.state.go_on()
+        self.replica.arrive()
+        self.bases = self.host.pull(self._worker)
+        self.pulled = self._now()
+
+    def _pull_steps(self) -> Steps[None]:
+        self._pull()
+        yield from self._clock.receives(self._worker, self._taken)
+
+    def _count_gradient(self) -> None:
+        self._control.counters[self._worker * ROW + GRADIENTS] += 1
+
+    def _take(self, whole: bool = False) -> None:
+        self._count_taken(self.replica.load_versions(self.bases, whole))
+
+    def _count_taken(self, sizes: Sequence[int]) -> None:
+        at = self._worker * METER + PULLED
+        for shard, size in zip(self.host.section.shards, sizes, strict=True):
+            shard.counters.meters[at] += size
+        self._taken, self.reads.taken = sum(sizes) + self.reads.taken, 0
+
+    def _gradients(self) -> list[Tensor | None]:
+        """Those of sparse tables with their duplicates summed."""
+        gradients = self.host.collect(self.replica.gradients())
+        for place, gradient in enumerate(gradients):
+            if gradient is None or gradient.is_sparse is (place in self.replica.tables):
+                continue
+            kind = "a sparse" if gradient.is_sparse else "a dense"
+            raise ValueError(
+                f"model: {self.names[place]} has {kind} gradient. Sparse ones are for the weights of nn.Embedding and "
+                "nn.EmbeddingBag with sparse=True, each used by such layers alone; write sparse=False."
+            )
+        for place in self.replica.tables:
+            if (sparse := gradients[place]) is not None:
+                gradients[place] = sparse.coalesce()
+        return gradients
+
+    @property
+    def pushed_groups(self) -> Groups:
+        """The hyper-parameters that its pushes travel with, as they are now."""
+        return self.notes.untouched_left_out(self.optimizer.param_groups)
+
+    def give_state(self) -> None:
+        """Before training: what somebody has put into the optimizer's state and groups is the first version's."""
+        state = self.state.initial_state()  # loaded by whoever loaded weights, or the constructor's own
+        if state or self.notes.is_touched:
+            for shard in self.host.section.shards:
+                shard.restore(shard.version, state or shard.optimizer_state(), self.groups())
+
+    def local_state(self) -> LocalState | None:
+        """Of the snapshot while there is one; None where the worker makes no steps of its own."""
+        return None
+
+    def snapshot(self, renew: bool = True) -> tuple[int, dict[str, Any]]:
+        """Version and optimizer state dict of this moment; the replica has its parameters, in memory of its own.
+
+        With several shards the one that others are pushing may be part of some of them already, not of all.
+        """
+        self._own.interrupted()
+        self.replica.arrive()
+        self.host.fetch_full()
+        with ExitStack() as locks:  # of all shards, in order; whoever applies has one at a time
+            for shard in self.host.section.shards:
+                locks.enter_context(shard.applying)
+            self.bases = [shard.pin(self._worker) for shard in self.host.section.shards]
+            state = self.state.locked()
+        self.pulled = self._now()
+        self.notes.load_version(self.bases)
+        if renew:
+            self._take(whole=True)
+            self.replica.privatise()
+        self.state.of_snapshot = state
+        return self.version, {"state": state, "param_groups": self.groups()}
+
+    def hand_in(self, gradients: list[Tensor | None], groups: Groups, valid: bool) -> Steps[Outcome]:
+        """A push and nothing else: neither a turn nor newer parameters follow."""
+        way = self.host.send(self._worker, self._seq + 1, gradients, valid)
+        yield from self._clock.sends(self._worker, sum(way.sizes) if valid else 0)
+        return (yield from self.deliver(way, groups, valid))
+
+    def deliver(self, way: EncodedPush, groups: Groups, valid: bool) -> Steps[Outcome]:
+        """The rest of `hand_in`, when it has travelled."""
+        gradients = self.host.receive(way)
+        self._seq += 1
+        self._counters.begun[self._worker] = self._seq
+        if self._trace is not None:
+            self._trace.record_push(self._seq, [base.version for base in self.bases], valid, groups)
+        push = Push(self._worker, self._seq, self.bases, self.pulled, gradients, groups, valid, way.sizes)
+        outcome = yield from self.host.push(push)
+        self.host.store_residuals(push, outcome)
+        self.host.section.admission.tick(self._worker)
+        return outcome
+
+    def _waited(self) -> float:
+        return float(self._control.seconds[self._worker * ROW + WAIT])
+
+    def _communicated(self, started: float, waited: float) -> None:
+        spent = self._now() - started - (self._waited() - waited)
+        self._control.seconds[self._worker * ROW + COMMUNICATE] += spent

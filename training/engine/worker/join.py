@@ -1,0 +1,225 @@
+"""How a worker joins: plans, shared memory, first parameters, clients."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter
+from torch.optim import Optimizer
+
+from scalebook.training.engine.coordination.run import Membership, SharedRun
+from scalebook.training.engine.memory.cow_mapping import CowMapping
+from scalebook.training.engine.memory.device import Device
+from scalebook.training.engine.memory.layout import retyped
+from scalebook.training.engine.memory.region import ALLOCATED, DIGEST, STARTED, Control
+from scalebook.training.engine.rules.codecs import rounded_to, stays_finite
+from scalebook.training.engine.store.hosts import Host, make_host
+from scalebook.training.engine.store.optimizer_partition import (
+    OptimizerPartition,
+    allocate,
+    make_sections,
+    plan_sections,
+)
+from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
+from scalebook.training.engine.store.state_discovery import discover
+from scalebook.training.engine.store.store_layout import OF_PROCESSES, Capacity, PartitionPlan, digest
+from scalebook.training.engine.store.table_optimizer import mark_tables
+from scalebook.training.engine.worker.client import Client
+from scalebook.training.engine.worker.joined_worker import Joined
+from scalebook.training.engine.worker.local_client import LocalClient, LocalReplica
+from scalebook.training.engine.worker.replica import Replica
+from scalebook.training.engine.worker.worker_end import MemoryNeed
+from scalebook.training.engine.worker_clock import Steps
+
+DECODING: Final = 4
+"""Copies of the parameters that a worker keeps to take them in frames: what it knows, and scratch memory, 3 at most."""
+
+
+def need(
+    plans: Sequence[PartitionPlan], optimizers: Sequence[Optimizer], control: Control, in_turn: bool = False
+) -> MemoryNeed:
+    """Of all workers' `optimizers`, planned so. Where a GPU computes each worker's gradients are gathered there, and
+    land in memory of their own unless slots take them, rounded where the device rounds them; its parameters are a copy
+    on the GPU. `in_turn`: one process has all workers, and lands each one's gradients before the next computes."""
+    settings, workers = control.settings, control.workers
+    shards = [shard for plan in plans for shard in plan.shards]
+    size, state = sum(shard.version_bytes for shard in shards), sum(shard.state_bytes for shard in shards)
+    has_gpu = any(p.is_cuda for optimizer in optimizers for p in parameters_of(optimizer))
+    frames = DECODING * size if settings.pull_codec.codes else 0
+    sums = size if settings.local.n_push > 1 else 0
+    computing = size if settings.own_replica or has_gpu else 0
+    if settings.local.steps:
+        computing += sum(map(_state_bytes, optimizers))
+    elif has_gpu:
+        computing += _carried(plans, control, in_turn)
+    if has_gpu and not in_turn:
+        computing, sums = computing + sums, 0
+    lands = settings.local.steps or settings.push_codec.codes or in_turn or not plans[0].slots
+    if has_gpu:
+        gradients = (size if settings.local.steps else _carried(plans, control, in_turn)) * workers if lands else 0
+    else:
+        gradients = size * control.clock.travelling(workers)
+    own = frames + sums + (0 if has_gpu else computing)
+    on_gpu = computing * (workers if in_turn else 1) if has_gpu else 0
+    return MemoryNeed(size, plans[-1].end, gradients, state, workers * own, on_gpu)
+
+
+def _carried(plans: Sequence[PartitionPlan], control: Control, in_turn: bool) -> int:
+    """Bytes of one worker's gradients as they are gathered on the GPU, and where they land: 16 bits a number where the
+    device rounds them (`Host.carry`). In fp16 as they are besides, for those beyond its range."""
+    codec = control.settings.push_codec
+    whole = sum(plan.gradients.nbytes for plan in plans)
+    halves = None if in_turn or any(plan.rows.nbytes for plan in plans) else rounded_to(codec)
+    if halves is None:
+        return whole
+    rounded = sum(retyped(plan.gradients, getattr(torch, halves)).nbytes for plan in plans)
+    return rounded if stays_finite(codec) else rounded + whole
+
+
+def _state_bytes(optimizer: Optimizer) -> int:
+    """What it will keep where a worker makes steps by it. 0 for one of which that cannot be found by trying, whose
+    state belongs to no parameter or changes its shape."""
+    try:
+        return sum(entry.example.nbytes for entry in discover(optimizer).entries)
+    except ValueError:
+        return 0
+
+
+@dataclass
+class ProcessShared:
+    """What the workers of one process have in common: `plans`, `sections` and `lending`, which the first to join fills,
+    and of what kind its parts are, by default those of a process that is one worker. `in_turn`: as `need` has it."""
+
+    capacity: Capacity = OF_PROCESSES
+    section: type[OptimizerPartition] = OptimizerPartition
+    host: Callable[[OptimizerPartition], Host] = make_host
+    joined: type[Joined] = Joined
+    in_turn: bool = False
+    plans: list[PartitionPlan] = field(default_factory=list)
+    sections: list[OptimizerPartition] = field(default_factory=list)
+    lending: CowMapping | None = None
+
+
+def join(
+    run: SharedRun,
+    membership: Membership,
+    optimizers: Sequence[Optimizer],
+    announce: Callable[[MemoryNeed], None] = lambda told: None,
+    model: Module | None = None,
+    device: Device | None = None,
+) -> Joined:
+    """Become a worker: called once in every worker, in parallel, with the same model and optimizers.
+
+    The first parameters are those of worker 0. From here on the parameters of the optimizers are the clients' replicas,
+    and the optimizers themselves only lend their param groups. A worker started again joins the run under way.
+    `announce` is told by worker 0 what the run needs, before it takes it, and may raise. `model`: whose embeddings with
+    sparse gradients are shared by rows. `device`: by default the one that the parameters lie on.
+    """
+    if model is not None:
+        mark_tables(model)
+    joined = run.control.clock.play(join_steps(run, membership, optimizers, announce, device=device))
+    if model is not None:
+        joined.read_rows(model)
+    return joined
+
+
+def join_steps(
+    run: SharedRun,
+    membership: Membership,
+    optimizers: Sequence[Optimizer],
+    announce: Callable[[MemoryNeed], None] = lambda told: None,
+    common: ProcessShared | None = None,
+    stands_in: bool = False,
+    device: Device | None = None,
+) -> Steps[Joined]:
+    """The steps of `join`. Workers of one process pass the same `common`: they work with the same shards in its memory,
+    each with parameters of its own. `stands_in`: as `make_client` takes it."""
+    shared = ProcessShared() if common is None else common
+    control, worker, late = run.control, membership.worker, membership.joins_late
+    if not shared.plans:
+        shared.plans += plan_sections(run, optimizers, shared.capacity)
+    plans, sections = shared.plans, shared.sections
+    control.set_counter(worker, DIGEST, digest(plans, run.settings))
+    if worker == 0 and not late:
+        announce(need(plans, optimizers, control, shared.in_turn))
+        allocate(run, plans)
+        control.head[ALLOCATED] = 1
+    yield from membership.rendezvous("memory")  # a late one too: the others may still wait at the next rendezvous
+    if not control.head[ALLOCATED]:
+        raise RuntimeError("worker 0 died before it had created the parameters, so there is nothing to train.")
+    if not late:
+        _compare(control, worker)
+    if not sections:
+        sections += make_sections(run, plans, optimizers, worker, membership.deadline_s, device, shared.section)
+        shared.lending = CowMapping.of(run.memory)
+    clients = []
+    for section, optimizer in zip(sections, optimizers, strict=True):
+        parameters = parameters_of(optimizer)
+        if worker == 0 and not late:
+            _initialise(section, [p.detach() for p in parameters])
+        clients.append(
+            make_client(section, shared.host(section), worker, parameters, optimizer, shared.lending, late, stands_in)
+        )
+    if worker == 0 and not late:
+        control.head[STARTED] = 1
+        if run.settings.trace is not None:
+            run.write_trace_head()
+    yield from membership.rendezvous("first parameters")
+    joined = shared.joined(run, membership, clients, late)
+    for client in clients:
+        yield from client.host.flush(
+            worker
+        )  # a server may still need what the last push of its former life was computed from
+    joined.pull()
+    if common is None:
+        _give_back()
+    return joined
+
+
+def make_client(
+    section: OptimizerPartition,
+    host: Host,
+    worker: int,
+    parameters: Sequence[Parameter],
+    optimizer: Optimizer,
+    lending: CowMapping | None,
+    late: bool,
+    stands_in: bool = False,
+) -> Client:
+    """`stands_in`: it pushes what another process has made, so it makes no steps and decodes nothing itself."""
+    control = section.control
+    if control.settings.local.steps and not stands_in:
+        own = LocalClient(control, worker, host, LocalReplica(section, parameters, worker), optimizer)
+        own.is_late = late
+        return own
+    own_memory = control.settings.own_replica and not stands_in
+    replica = Replica(section, parameters, own_memory, lending, worker, decodes=not stands_in)
+    if not stands_in:
+        host.carry(parameters)
+    return Client(control, worker, host, replica, optimizer)
+
+
+def _give_back() -> None:
+    """To the system, what this process has freed: the model's first parameters, the trials of `discover`. GNU's malloc
+    keeps it, and a training with larger blocks may never use it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _initialise(section: OptimizerPartition, parameters: Sequence[Tensor]) -> None:
+    for shard in section.shards:
+        shard.initialise([parameters[place] for place in shard.plan.parameters])
+
+
+def _compare(control: Control, worker: int) -> None:
+    mine = control.counter(worker, DIGEST)
+    different = [other for other in control.living() if control.counter(other, DIGEST) != mine]
+    if different:
+        raise ValueError(
+            f"model: workers {[worker, *different]} have created different parameters or optimizers. "
+            "Create the same model in every worker, whatever its rank."
+        )

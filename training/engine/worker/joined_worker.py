@@ -1,0 +1,203 @@
+"""A worker that has joined: its clients together, from the start of training to its end."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+from scalebook.training.engine.coordination.run import Membership, SharedRun
+from scalebook.training.engine.memory.region import FINISHED, NO_DATA, RESTING
+from scalebook.training.engine.worker.client import Client
+from scalebook.training.engine.worker.sparse_rows import RowReaders, sources_of
+from scalebook.training.engine.worker.worker_end import Residuals, Snapshot
+from scalebook.training.engine.worker_clock import Steps
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One worker's parts, ready for training; one client for each optimizer, in order.
+
+    What may have to wait is there twice: as a call, and as its steps for who has several workers (`worker_clock.py`).
+    """
+
+    run: SharedRun
+    membership: Membership
+    clients: list[Client]
+    late: bool = False
+    readers: list[RowReaders] = field(default_factory=list)
+
+    @property
+    def versions(self) -> list[int]:
+        """Of each optimizer, in this worker's replica."""
+        return [client.version for client in self.clients]
+
+    def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
+        """What messages call them; those that are not among `named` by their numbers."""
+        names = {id(parameter): name for name, parameter in named}
+        for client in self.clients:
+            client.name_parameters(names)
+
+    def start(self) -> None:
+        """Once, before `begin`: what has been written into the parameters since `join` is part of the first version.
+
+        Worker 0's counts, and others that have written must have written the same (`WrittenError`). All wait for each
+        other. A worker that comes late has the newest version instead.
+        """
+        self.run.control.clock.play(self.start_steps())
+
+    def start_steps(self) -> Steps[None]:
+        """The steps of `start`."""
+        for client in self.clients:
+            client.check_groups()
+        if self.membership.worker == 0 and not self.late:
+            for client in self.clients:
+                client.adopt(client.replica.written(thorough=True))
+                client.give_state()
+                client.host.publish_initial()
+        yield from self.membership.rendezvous("weights loaded before training")
+        for client in self.clients:
+            client.host.refetch()
+            if self.membership.worker > 0 and not self.late:
+                different = client.replica.written(thorough=True)
+                if different:
+                    raise client.refused(different, "before training, and not what worker 0 has there")
+            client.replica.discard()
+            client.notes.load_version(client.bases, anew=True)
+        self.show_state()
+
+    def show_state(self) -> None:
+        """Let the optimizers show the run's state, to be read: from `start` on, or after `restore`."""
+        for client in self.clients:
+            client.state.show()
+
+    def check_foreign_writes(self, moment: str, thorough: bool = True) -> None:
+        """Before a snapshot or a pull: what somebody has written into the parameters
+        (`Client.check_foreign_writes`)."""
+        for client in self.clients:
+            client.check_foreign_writes(moment, thorough)
+
+    def begin(self) -> None:
+        """Before the first gradient, and after a rest: wait until the rule lets this worker begin, then pull."""
+        self.run.control.clock.play(self.begin_steps())
+
+    def begin_steps(self) -> Steps[None]:
+        """The steps of `begin`."""
+        control, worker = self.run.control, self.membership.worker
+        self.check_foreign_writes("before its first step, or while it waited for data")
+        if control.counter(worker, RESTING):
+            for client in self.clients:
+                client.host.section.counters.clocks[worker] = -1
+            control.set_counter(worker, RESTING, 0)
+        for client in self.clients:
+            yield from client.begin_steps()
+
+    def pull(self, moment: str = "between two pulls") -> None:
+        """Make the replicas as new as can be; `moment` as in `check_foreign_writes`."""
+        self.check_foreign_writes(moment)
+        for client in self.clients:
+            client.pull(moment)
+
+    def rest(self) -> None:
+        """This worker has nothing to compute at present: rules no longer count on it, until `begin`."""
+        self.run.control.clock.play(self.rest_steps())
+
+    def rest_steps(self) -> Steps[None]:
+        """The steps of `rest`."""
+        yield from self._leave(RESTING, NO_DATA)
+
+    def push_rest(self) -> bool:
+        """Push what has been summed and not pushed; False where the budget of updates does not allow it."""
+        return self.run.control.clock.play(self.push_rest_steps())
+
+    def push_rest_steps(self) -> Steps[bool]:
+        """The steps of `push_rest`."""
+        is_allowed = True
+        for client in self.clients:
+            is_allowed &= yield from client.push_rest_steps()
+        return is_allowed
+
+    def finish(self) -> None:
+        """This worker will not push any more, but for what is left of a sum."""
+        self.run.control.clock.play(self.finish_steps())
+
+    def finish_steps(self) -> Steps[None]:
+        """The steps of `finish`."""
+        yield from self.push_rest_steps()
+        yield from self._leave(FINISHED)
+
+    def wait_for_others(self) -> None:
+        """After `finish`: wait until all living workers have finished and all that they pushed has been applied."""
+        self.run.control.clock.play(self.wait_for_others_steps())
+
+    def wait_for_others_steps(self) -> Steps[None]:
+        """The steps of `wait_for_others`."""
+        yield from self.membership.wait_for_others()
+        for client in self.clients:
+            yield from client.host.complete()
+
+    def _leave(self, counter: int, value: int = 1) -> Steps[None]:
+        for client in self.clients:
+            yield from client.host.flush(self.membership.worker)
+            for shard in client.host.section.shards:
+                shard.release(self.membership.worker)
+        self.run.control.set_counter(self.membership.worker, counter, value)
+        self.run.control.event.wake()
+        for client in self.clients:
+            client.host.help()
+
+    def snapshot(self, renew: bool = True) -> Snapshot:
+        """The state of this moment; the replica has its parameters, in private memory until the next push or pull.
+
+        Not `renew`: the replica stays as it is, with what has been written into it, since nobody trains yet.
+        """
+        taken = [client.snapshot(renew) for client in self.clients]
+        local = [state for client in self.clients if (state := client.local_state()) is not None]
+        return Snapshot([version for version, _ in taken], [state for _, state in taken], local)
+
+    def residuals(self) -> Residuals:
+        """By optimizer, worker and shard; empty where nothing is kept."""
+        every, coded = range(self.run.control.workers), [client.host.section.coded for client in self.clients]
+        kept = [[one.residuals(worker) for worker in every] if one is not None else [] for one in coded]
+        return kept if any(shards for workers in kept for shards in workers) else []
+
+    def restore(
+        self,
+        versions: Sequence[int],
+        states: Sequence[Mapping[str, Any]],
+        residuals: Residuals = (),
+        steps: Sequence[int] = (),
+    ) -> None:
+        """Go on from these versions and optimizer state dicts; by one worker, before the run's first update."""
+        for client, made in zip(self.clients, steps, strict=False):
+            for worker in range(self.run.control.workers):
+                client.host.section.counters.steps[worker] = made
+        for client, workers in zip(self.clients, residuals, strict=False):
+            for worker, kept in enumerate(workers[: self.run.control.workers]):
+                if client.host.section.coded is not None:
+                    client.host.section.coded.restore(worker, kept)
+        for client, version, state in zip(self.clients, versions, states, strict=True):
+            section = client.host.section
+            section.counters.admission[0], section.counters.admission[1] = version << 32, version
+            for shard in section.shards:
+                shard.restore(version, state["state"], state.get("param_groups"))
+            client.host.publish_initial()
+
+    def detach(self) -> None:
+        """Give every parameter memory of its own again; the clients are of no use afterwards."""
+        for readers in self.readers:
+            readers.restore_modules()
+        for client in self.clients:
+            client.state.hide_state()
+            client.replica.detach()
+            client.host.release_carriers()
+            client.host.section.registered.release()
+
+    def read_rows(self, model: Module) -> None:
+        """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""
+        sources = {}
+        for client in self.clients:
+            reads = client.reads
+            sources.update(sources_of(client.replica.parameters, reads.rows, reads))
+        self.readers.append(RowReaders(model, sources))

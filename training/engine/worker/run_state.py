@@ -1,0 +1,89 @@
+"""The state of one optimizer in a run, for one worker: what its snapshots have, and what its optimizer shows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from scalebook.training.engine.store.hosts import Host
+from scalebook.training.engine.store.state_view import StateSwap, copied
+from scalebook.training.engine.worker.replica import Replica
+
+State = dict[Any, Any]
+"""By place of the parameter; what belongs to none by its own key."""
+
+
+class RunState(StateSwap):
+    """The state that lies in the shards: of the last snapshot until the worker goes on, else of this moment."""
+
+    def __init__(self, host: Host, replica: Replica, optimizer: Optimizer) -> None:
+        super().__init__(optimizer, self._read, self._version)
+        self.host, self.replica = host, replica
+        self.of_snapshot: State | None = None
+
+    def value(self) -> State:
+        """Of the snapshot while there is one, else of this moment."""
+        return self.now() if self.of_snapshot is None else self.of_snapshot
+
+    def now(self) -> State:
+        """Of what makes the updates, in the shards, of this moment."""
+        self.host.fetch_full()
+        state: State = {}
+        for shard in self.host.section.shards:
+            with shard.applying:
+                state.update(shard.optimizer_state())
+        return _sorted(state)
+
+    def locked(self) -> State:
+        """As `now`, with all shards' `applying`: of one moment for all of them."""
+        state: State = {}
+        for shard in self.host.section.shards:
+            state.update(shard.optimizer_state())
+        return _sorted(state)
+
+    def go_on(self) -> None:
+        """The worker leaves what it has taken a snapshot of."""
+        self.of_snapshot = None
+        self.forget()
+
+    def initial_state(self) -> State:
+        """What somebody has put into the optimizer's state before training, for the shards."""
+        if self.is_untouched:
+            return {}  # as it is in the shards
+        state: State = self.optimizer.state_dict()["state"]
+        return state
+
+    def hide_state(self) -> None:
+        """Undo `show`: the optimizer has the state of the last snapshot again, or none."""
+        self.hide(keeps=self.of_snapshot is not None)
+
+    def _read(self) -> Mapping[Tensor, Any]:
+        parameters = self.replica.parameters
+        return {parameters[at] if isinstance(at, int) else at: kept for at, kept in self.value().items()}
+
+    def _version(self) -> object:
+        return id(self.of_snapshot) if self.of_snapshot else tuple(shard.version for shard in self.host.section.shards)
+
+
+def _sorted(state: State) -> State:
+    """Parameters in order; then what belongs to none."""
+    return dict(sorted(state.items(), key=lambda item: (not isinstance(item[0], int), item[0])))
+
+
+class LocalStepState(RunState):
+    """Of a worker that makes steps of its own: its optimizer has a state, which it keeps."""
+
+    @override
+    def value(self) -> State:
+        return copied(self.optimizer.state_dict()["state"]) if self.of_snapshot is None else self.of_snapshot
+
+    @override
+    def show(self) -> None:
+        """Nothing: there is nothing else to be shown."""
+
+    @override
+    def initial_state(self) -> State:
+        """Nothing that the shards would have to know."""
+        return {}

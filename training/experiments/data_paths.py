@@ -1,0 +1,114 @@
+"""What a config names by a path from the workspace's folder: small files go to another machine with a job, the rest
+has to be there."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from scalebook.training.base.errors import Problem
+from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.description import Description
+
+LARGEST: Final = 64 * 2**20
+"""Bytes of a file that travels."""
+LONGEST: Final = 1024
+"""Letters of a path."""
+_OWN: Final = ("model", "data")
+"""Keys below which a folder is taken for one of data: others name where a run writes."""
+
+
+class StayingPath(NamedTuple):
+    """Something that does not travel."""
+
+    key: str
+    said: str
+    """The path as the config has it."""
+    path: str
+    """Where it lies here, without links; another machine that has it has it there, too."""
+    what: str
+    """A folder, or a file of some size."""
+
+
+def data_of(root: Path, said: Any) -> list[Path]:
+    """Files of the workspace that a config names by a path from its folder, each of up to LARGEST bytes."""
+    found = (root / text for _, text in _texts("", said) if _is_plain(text))
+    return sorted({path for path in found if path.is_file() and _within(root, path) and _size(path) <= LARGEST})
+
+
+def staying(root: Path, config: Mapping[str, Any]) -> list[StayingPath]:
+    """Larger files and folders that its model and data name so."""
+    found = []
+    for key, text in _texts("", {key: config.get(key) for key in _OWN}):
+        if not _is_plain(text) or key.endswith("class_path"):
+            continue
+        path = (root / text).resolve()
+        if path.is_dir():
+            found.append(StayingPath(key, text, str(path), "a folder"))
+        elif path.is_file() and (size := _size(path)) > LARGEST:
+            found.append(StayingPath(key, text, str(path), f"a file of {size / 2**20:.0f} MiB"))
+    return found
+
+
+def data_path_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """Warnings of a folder whose jobs may run on other machines."""
+    if not (description.clustered and description.folder):
+        return []
+    told = staying(Path(description.folder), mapping(config))
+    return [Problem(one.key, *_words(one), "warning") for one in told]
+
+
+def _words(stay: StayingPath) -> tuple[str, str]:
+    what = f"names {stay.said}, {stay.what}, which does not go to other machines (files of up to 64 MiB do)"
+    return what, f"Copy it to {stay.path} on each machine that may run this; other machines do not start its jobs."
+
+
+def _texts(key: str, said: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(said, str):
+        yield key, said
+    elif isinstance(said, Mapping | list):
+        for name, one in said.items() if isinstance(said, Mapping) else enumerate(said):
+            yield from _texts(f"{key}.{name}" if key else str(name), one)
+
+
+def _is_plain(text: str) -> bool:
+    """A path downwards, to nothing hidden."""
+    if not 0 < len(text) < LONGEST or "\0" in text or Path(text).is_absolute():
+        return False
+    return not any(part.startswith(".") for part in Path(text).parts) and bool(Path(text).parts)
+
+
+def _within(root: Path, path: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+IMAGES: Final = {"Digits": 1797}
+"""Of the data sets that ship, before the validation part is taken out."""
+
+
+def most_samples(config: Mapping[str, Any], description: Description) -> int | None:
+    """Not fewer than a complete config trains on, of a data set that ships; None where its size is not known."""
+    reference = named(config.get("data"))
+    info = reference.info("data", description)
+    if info is None or info.source != "scalebook":
+        return None
+    return _least(IMAGES.get(info.name), mapping(reference.args).get("limit"))
+
+
+def training_samples(config: Mapping[str, Any], description: Description) -> int | None:
+    """About as many as a complete config trains on; None where the data set does not say."""
+    reference = named(config.get("data"))
+    info, args = reference.info("data", description), mapping(reference.args)
+    held_out = args.get("val_fraction")
+    known = IMAGES.get(info.name) if info is not None and info.source == "scalebook" else None
+    if known is not None and isinstance(held_out, int | float):
+        known = int(known * (1 - held_out))
+    return _least(known, args.get("limit"))
+
+
+def _least(known: int | None, limit: Any) -> int | None:
+    told = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
+    return min((number for number in (known, told) if number is not None), default=None)

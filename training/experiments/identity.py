@@ -1,0 +1,108 @@
+"""What a config says, whichever way it says it: a hash of it, and its content in one form."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, mapping, named, short
+from scalebook.training.experiments.completion import DEFAULT_SEED, DEFAULT_THREADS, with_extras
+from scalebook.training.experiments.description import ClassInfo, Description, Group
+from scalebook.training.experiments.paths import with_optimizer
+from scalebook.training.experiments.renamed import first_paths, first_spelling
+
+OWN: Final = frozenset({"path", "dir", "root", "file", "folder", "threads"})
+"""Last words of keys that each machine has for itself."""
+COMPARED: Final = frozenset({"seed_everything", "trainer.devices", "trainer.num_nodes"})
+"""What machines tell each other by itself, with the values."""
+SHORT: Final = 8
+
+
+def alike_digests(config: Mapping[str, Any]) -> dict[str, str]:
+    """Of every value that is given, by its path without `init_args`; without paths of files, which may differ."""
+    leaves = {key: value for key, value in _leaves("", config) if value is not None and key not in COMPARED}
+    return {
+        key: hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:SHORT]
+        for key, value in leaves.items()
+        if key.rpartition(".")[2].rpartition("_")[2] not in OWN or key.endswith("class_path")
+    }
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        value = {str(number): one for number, one in enumerate(value)}
+    if not isinstance(value, Mapping):
+        yield key, value
+        return
+    for name, below in value.items():
+        yield from _leaves(key if name == "init_args" else f"{key}.{name}".removeprefix("."), below)
+
+
+DIGITS: Final = 12
+
+
+def config_hash(config: Mapping[str, Any], description: Description) -> str:
+    """12 hex digits of the config as written; the same for any order of keys and any `seed_everything`.
+
+    `1` and `1.0` are the same number here, as they are to whoever edits the cell. So are the ways to name the class of
+    a field: `rule: bounded` and its class with the defaults written out; and `lr_scaling` with its defaults or without.
+    """
+    content = with_extras({key: value for key, value in config.items() if key != "seed_everything"})
+    for key, group in GROUP_OF_KEY.items():
+        if key in content:
+            content[key] = _shortened(content[key], group, description)
+    if "strategy" in mapping(content.get("trainer")):
+        strategy = _shortened(content["trainer"]["strategy"], "strategies", description)
+        content["trainer"] = {**content["trainer"], "strategy": strategy}
+    text = json.dumps(_plain(first_paths(first_spelling(content))), sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def _shortened(value: Any, group: Group, description: Description) -> Any:
+    """The class at `value`, with the shortest words for each of its arguments that is itself a class."""
+    reference = named(value)
+    info = reference.info(group, description)
+    fields = {field.name: field for field in info.fields if field.type == "class"} if info else {}
+    if not fields or not reference.args:
+        return value
+    args = {name: short(given, fields[name]) if name in fields else given for name, given in reference.args.items()}
+    return {**value, "init_args": args}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def base_content(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """`config` with classes by full path, without arguments that repeat a default, with seed, threads and optimizer.
+
+    A default that is added by a later version changes nothing; what it does not know it leaves as it stands.
+    """
+    content = with_extras(with_optimizer(config, description))
+    for key, group in GROUP_OF_KEY.items():
+        if content.get(key) is not None:
+            content[key] = _said(content[key], named(content[key]).info(group, description))
+    trainer = {key: value for key, value in mapping(content.get("trainer")).items() if value is not None}
+    strategy = trainer.pop("strategy", "auto")
+    trainer["strategy"] = _said(strategy, named(strategy).info("strategies", description))
+    seed = content.get("seed_everything")
+    content["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
+    content["threads"] = DEFAULT_THREADS if content.get("threads") is None else content["threads"]
+    kept = {key: value for key, value in content.items() if value is not None}
+    return {str(key): item for key, item in first_paths(first_spelling({**kept, "trainer": trainer})).items()}
+
+
+def _said(value: Any, info: ClassInfo | None) -> Any:
+    reference = named(value)
+    if info is None or reference.args is None:
+        return value
+    known = {field.name: field for field in info.fields if field.type == "class"}
+    args = {name: short(given, known[name]) if name in known else given for name, given in reference.args.items()}
+    more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
+    return {"class_path": info.class_path, "init_args": ChosenClass(info, args).non_defaults(), **more}

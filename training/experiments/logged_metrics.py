@@ -1,0 +1,144 @@
+"""The metrics that a config's model logs: told by a process that trains and validates two batches, and kept.
+
+Kept like the model's parameters: by the arguments of model and data and the content of the person's modules. Who has
+asked once knows it in every form, check and start: a name that nothing logs is then refused before anything runs.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from scalebook.training.base.errors import Problem
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.safe_path import HOME, environment, python
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.classes import mapping, named, suggestion
+from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.model_parameters import kept_at
+from scalebook.training.tracking import directions, names
+
+DEADLINE_S: Final = 240.0
+"""For the imports, the data, and two batches each of training and validation."""
+BATCHES: Final = 2
+STOCK: Final = ("lightning.", "pytorch_lightning.", "scalebook.")
+"""Packages whose callbacks log nothing by which a run could be judged."""
+
+
+@dataclass(frozen=True)
+class LoggedMetrics:
+    """`problem`: why it could not be found out, or ""."""
+
+    validation: list[str] = field(default_factory=list)
+    """In the order of their first value."""
+    training: list[str] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def every(self) -> list[str]:
+        return [*self.validation, *self.training]
+
+
+def known(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
+    """What is kept of the config's model; None where nobody has asked yet."""
+    path = kept_at("logged", config, description)
+    return None if path is None else records.peek(path, LoggedMetrics)
+
+
+def complete_for(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
+    """`known`, where that is all that a run of the config would log: there was no problem, and no callback of somebody
+    else's, which may log too."""
+    found = known(config, description)
+    return None if found is None or found.problem or _has_foreign_callbacks(config) else found
+
+
+def find_out(config: Mapping[str, Any], description: Description) -> None:
+    """Train and validate BATCHES batches in a process of its own, on a CPU, and keep what was logged, or why it cannot
+    be told. Nothing of it is recorded as a run."""
+    path = kept_at("logged", config, description)
+    if path is None:
+        return
+    place = Workspace(path.parents[2])
+    command = python("-m", "scalebook", "describe", "--workspace", str(place.root), "--logged")
+    try:
+        command.append(json.dumps(_needed(config, description)))
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment(),
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        told = records.parse(path, done.stdout.encode(), LoggedMetrics)
+    except (TypeError, ValueError) as error:  # a date in it, or a null character
+        told = LoggedMetrics(problem=f"the config cannot be handed over: {error}")
+    except BrokenRecord as error:  # the model's own code has printed something past Python
+        told = LoggedMetrics(problem=error.problem.message)
+    except subprocess.TimeoutExpired:
+        told = LoggedMetrics(problem=f"{BATCHES} batches took more than {DEADLINE_S:g} s")
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        told = LoggedMetrics(problem=said.strip().splitlines()[-1] if said.strip() else "its process died")
+    place.create()
+    records.save(path, told)
+
+
+def _needed(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """Of the config what decides which metrics there are: neither strategy and devices nor callbacks and loggers."""
+    done = complete(config, description)
+    kept: dict[str, Any] = {key: done[key] for key in ("model", "data", "optimizer", "seed_everything") if key in done}
+    inference = mapping(done.get("trainer")).get("inference_mode")
+    return {**kept, "trainer": {} if inference is None else {"inference_mode": inference}}
+
+
+def monitor_problems(config: Mapping[str, Any], description: Description) -> Iterator[Problem]:
+    """Names that nothing logs, and that MLflow does not take, where it is known what is logged."""
+    monitored = directions.monitored(config)
+    scheduler = mapping(mapping(config.get("lr_scheduler")).get("init_args")).get("monitor")
+    found = complete_for(config, description)
+    if found is None:
+        return
+    for name in found.every:
+        if not names.recordable(name):
+            what = f"logs {name}, which cannot be recorded: {names.RECORDABLE_WORDS}"
+            yield Problem("model", what, "Log it under another name.")
+    asked: list[tuple[str, Any]] = [("trainer.callbacks", one) for one in monitored]
+    for key, name in [*asked, ("lr_scheduler.init_args.monitor", scheduler)]:
+        if isinstance(name, str) and name not in found.every:
+            what = f"monitors {name}" if key == "trainer.callbacks" else f"is {name}"
+            yield Problem(key, f"{what}, which nothing logs", unlogged_remedy(name, found.every))
+
+
+def seen(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
+    """All that two batches of these have logged, where somebody has asked."""
+    found = (known(config, description) for config in configs)
+    return list(dict.fromkeys(name for one in found if one for name in one.every))
+
+
+def unlogged(configs: Sequence[Mapping[str, Any]], metric: str, description: Description) -> list[str] | None:
+    """What the configs log, where that is known of all and `metric` is neither among it nor in the source of one of the
+    models; else None."""
+    found = [complete_for(config, description) for config in configs]
+    logged = seen(configs, description)
+    if not found or not all(found) or metric in (*logged, *_written(configs, description), names.TRAIN_LOSS):
+        return None
+    return logged
+
+
+def unlogged_remedy(metric: str, logged: Iterable[str]) -> str:
+    listed = list(logged)
+    return f"{suggestion(metric, listed)} Two batches logged {', '.join(listed) or 'nothing'}.".strip()
+
+
+def _written(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
+    """What the source of the models names: it may be logged later than in two batches. One whose source says nothing
+    is described with `val/loss` alone."""
+    infos = [named(config.get("model")).info("models", description) for config in configs]
+    return [name for info in infos if info and info.metrics != [names.VAL_LOSS] for name in info.metrics]
+
+
+def _has_foreign_callbacks(config: Mapping[str, Any]) -> bool:
+    callbacks = mapping(config.get("trainer")).get("callbacks") or []
+    listed = callbacks if isinstance(callbacks, list) else [callbacks]
+    paths = [one.get("class_path", "") if isinstance(one, Mapping) else one for one in listed]
+    return not all(isinstance(path, str) and ("." not in path or path.startswith(STOCK)) for path in paths)

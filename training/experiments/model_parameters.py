@@ -1,0 +1,106 @@
+"""The parameters of a config's model, by shape: told by a process that makes the model, and kept by its arguments."""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.safe_path import HOME, environment, python
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.engine.rules.codecs import WIDTHS, Shape
+from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, named
+from scalebook.training.experiments.description import Description
+
+DEADLINE_S: Final = 120.0
+"""For the imports, and for making the model."""
+
+
+@dataclass(frozen=True)
+class ModelParameter:
+    """`dtype` as torch calls it: `float32`. `trained`: whether it has a gradient. `sparse`: whether that has the
+    rows alone that a batch has read."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    trained: bool = True
+    sparse: bool = False
+
+
+@dataclass(frozen=True)
+class ModelParameters:
+    """Of one model with certain arguments; `problem`: why it could not be made without data and trainer, or ""."""
+
+    parameters: list[ModelParameter]
+    problem: str = ""
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Of those that have a gradient."""
+        return [tuple(one.shape) for one in self.parameters if one.trained]
+
+    @property
+    def width(self) -> int:
+        """Bytes of a value: of the widest type."""
+        return max((WIDTHS.get(one.dtype, 4) for one in self.parameters), default=4)
+
+
+def known(config: Mapping[str, Any], description: Description) -> ModelParameters | None:
+    """What is kept of the config's model; None where nobody has asked yet."""
+    path = kept_at("parameters", config, description)
+    return None if path is None else records.peek(path, ModelParameters)
+
+
+def find_out(config: Mapping[str, Any], description: Description) -> None:
+    """Make the model in a process of its own, some 6 s, and keep what it tells, or why it cannot."""
+    path = kept_at("parameters", config, description)
+    if path is None:
+        return
+    place = Workspace(Path(description.folder))
+    command = python("-m", "scalebook", "describe", "--workspace", str(place.root))
+    command += ["--parameters", json.dumps(_asked(config, description))]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment()
+        )
+        told = records.parse(path, done.stdout.encode(), ModelParameters)
+    except BrokenRecord as error:  # the model's own code has printed something
+        told = ModelParameters([], error.problem.message)
+    except subprocess.TimeoutExpired:
+        told = ModelParameters([], f"building it took more than {DEADLINE_S:g} s")
+    except subprocess.CalledProcessError as error:
+        told = ModelParameters([], (error.stderr.strip() or "no message").splitlines()[-1])
+    place.create()
+    records.save(path, told)
+
+
+def kept_at(what: str, config: Mapping[str, Any], description: Description) -> Path | None:
+    """Where something is kept that model and data decide, with their arguments and the modules that they come from;
+    None while they are none."""
+    asked = _asked(config, description)
+    if asked is None or not description.folder:
+        return None
+    text = json.dumps([description.content, description.trusted, asked], sort_keys=True)
+    kept = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Workspace(Path(description.folder)).cache / f"{what}-{kept}.json"
+
+
+def _asked(config: Mapping[str, Any], description: Description) -> dict[str, Any] | None:
+    """Model and data, each with the arguments that are not at their default; None while the model is none."""
+    asked: dict[str, Any] = {}
+    for key in ("model", "data"):  # many models take the geometry of their layers from the data
+        reference = named(config.get(key))
+        info = reference.info(GROUP_OF_KEY[key], description)
+        if info is not None and reference.args is not None:
+            asked[key] = {"class_path": info.class_path, "init_args": ChosenClass(info, reference.args).non_defaults()}
+            asked[key]["init_args"].pop("batch_size", None)
+    try:
+        json.dumps(asked)
+    except (TypeError, ValueError):  # a date, or a key that is none: said by those who check each argument
+        return None
+    return asked if "model" in asked else None

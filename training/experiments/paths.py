@@ -1,0 +1,131 @@
+"""Fields of a config by dotted paths without `init_args`: `model.hidden`, `trainer.strategy.rule.bound`."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.classes import GROUP_OF_KEY, chosen, mapping, named, suggestion
+from scalebook.training.experiments.command_line import CLASS_KEYS, merge
+from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
+from scalebook.training.experiments.lr_scaling import FIELDS as RATE_FIELDS
+from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
+from scalebook.training.experiments.validate import THREADS
+
+
+@dataclass(frozen=True)
+class PathTarget:
+    """Where a path leads in a config. `field` is None where the value is a class of `group`."""
+
+    parts: tuple[str, ...]
+    field: Field | None
+    group: Group | None = None
+
+    @property
+    def holds_class(self) -> bool:
+        """Whether what stands there decides which fields there are below it."""
+        return self.group is not None or (self.field is not None and self.field.type == "class")
+
+
+def plain(path: str) -> str:
+    """`path` without the `init_args` that may be left out."""
+    return ".".join(part for part in path.split(".") if part != "init_args")
+
+
+def place(path: str, config: Mapping[str, Any], description: Description) -> PathTarget:
+    """Where `path` leads in `config`; ConfigError, its key the path, where there is no such field."""
+    parts = tuple(plain(path).split("."))
+    for key in CLASS_KEYS:
+        head = tuple(key.split("."))
+        if parts[: len(head)] != head:
+            continue
+        group = GROUP_OF_KEY.get(key, "strategies")
+        if parts == head:
+            return PathTarget(parts, None, group)
+        info, args = _class_at(key, config, description)
+        if info is None:
+            raise ConfigError(path, f"is below {key}, which names an unknown class", f"Name a class at {key}.")
+        return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
+    if parts == ("threads",):
+        return PathTarget(parts, THREADS)
+    known = {"trainer": description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
+    if len(parts) == 2 and (field := next((candidate for candidate in known if candidate.name == parts[1]), None)):
+        return PathTarget(parts, field)
+    raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(config, description))))
+
+
+def fields(config: Mapping[str, Any], description: Description) -> Iterator[tuple[str, Field]]:
+    """Every field that a path may name in `config`, with its path."""
+    for key in CLASS_KEYS:
+        info, args = _class_at(key, config, description)
+        if info is not None:
+            yield from _fields(key, info, args)
+    for field in description.trainer:
+        yield f"trainer.{field.name}", field
+    yield "threads", THREADS
+    if config.get(LR_SCALING) is not None:
+        yield from ((f"{LR_SCALING}.{field.name}", field) for field in RATE_FIELDS)
+
+
+def put(config: Mapping[str, Any], where: PathTarget, value: Any, description: Description) -> dict[str, Any]:
+    """`config` with `value` at `where`, all else as it was; arguments are kept while a class stays the same."""
+    head = next(
+        (key.split(".") for key in CLASS_KEYS if tuple(key.split(".")) == where.parts[: key.count(".") + 1]), None
+    )
+    if head is None or len(where.parts) == len(head):
+        change = _nested(where.parts, value)
+    else:
+        below = where.parts[len(head) :]
+        change = _nested((*head, "init_args", *below), value)
+    return merge(with_optimizer(config, description), change, description)
+
+
+def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """`config` with the optimizer that it would get anyway, where it names none and the model has none of its own.
+
+    What it holds is shared with `config`.
+    """
+    done = dict(config)
+    model = named(done.get("model")).info("models", description)
+    if done.get("optimizer") is None and not (model is not None and model.own_optimizer):
+        done["optimizer"] = copy.deepcopy(description.default_optimizer)
+    return done
+
+
+def _class_at(
+    key: str, config: Mapping[str, Any], description: Description
+) -> tuple[ClassInfo | None, Mapping[str, Any]]:
+    config = with_optimizer(config, description)
+    value = mapping(config.get("trainer")).get("strategy") or "auto" if key == "trainer.strategy" else config.get(key)
+    reference = named(value)
+    return reference.info(GROUP_OF_KEY.get(key, "strategies"), description), mapping(reference.args)
+
+
+def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts: tuple[str, ...]) -> Field:
+    field = next((field for field in info.fields if field.name == parts[0]), None)
+    if field is None:
+        known = [f"{key}.{field.name}" for field in info.fields]
+        remedy = suggestion(f"{key}.{parts[0]}", known) if known else f"{info.name} has no fields."
+        raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy)
+    if len(parts) == 1:
+        return field
+    choice = chosen(args.get(field.name, field.default), field) if field.type == "class" else None
+    if choice is None:
+        raise ConfigError(path, f"names a field below {parts[0]}, which has none", f"Write {key}.{parts[0]}.")
+    return _below(path, f"{key}.{parts[0]}", choice.info, choice.args, parts[1:])
+
+
+def _fields(key: str, info: ClassInfo, args: Mapping[str, Any]) -> Iterator[tuple[str, Field]]:
+    for field in info.fields:
+        yield f"{key}.{field.name}", field
+        choice = chosen(args.get(field.name, field.default), field) if field.type == "class" else None
+        if choice is not None:
+            yield from _fields(f"{key}.{field.name}", choice.info, choice.args)
+
+
+def _nested(parts: tuple[str, ...], value: Any) -> dict[str, Any]:
+    for part in reversed(parts):
+        value = {part: value}
+    assert isinstance(value, dict)
+    return value

@@ -1,0 +1,84 @@
+"""Values taken out of a mapping that a person wrote, with every mistake kept."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scalebook.training.base.errors import Problem
+from scalebook.training.experiments.fields import shown
+
+MOST: Final = 100_000
+"""Of trials, and whatever else is counted."""
+LARGEST: Final = 1e300
+
+
+class Body:
+    """Takes values out of a body. What is wrong goes to `problems`, and the default is given instead."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = raw
+        self.problems: list[Problem] = []
+
+    def wrong(self, key: str, message: str, remedy: str) -> None:
+        self.problems.append(Problem(key, message, remedy))
+
+    def whole_number(self, key: str, default: int, most: int = MOST) -> int:
+        value = self.raw.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            self.wrong(key, f"is {shown(value)}", f"Write a whole number from 1 to {most}, or remove it.")
+            return default
+        return value
+
+    def above_zero(self, key: str) -> float | None:
+        value = self.raw.get(key)
+        if value is None or (number(value) and value > 0):
+            return value
+        self.wrong(key, f"is {shown(value)}", "Write a number above 0, or remove it.")
+        return None
+
+    def word(self, key: str, known: tuple[str, ...], default: str) -> str:
+        value = self.raw.get(key)
+        value = default if value is None else value
+        if value not in known:
+            self.wrong(key, f"is {shown(value)}", one_of(value, known))
+            return default
+        return str(value)
+
+    def flag(self, key: str) -> bool:
+        value = self.raw.get(key)
+        if value is not None and not isinstance(value, bool):
+            self.wrong(key, f"is {shown(value)}", "Write true or false.")
+        return value is True
+
+    def flag_or(self, key: str, word: str) -> bool | str:
+        value = self.raw.get(key)
+        if value is None or isinstance(value, bool) or value == word:
+            return value or False
+        self.wrong(key, f"is {shown(value)}", f"Write true, false or {word}.")
+        return False
+
+    def text(self, key: str) -> str | None:
+        value = self.raw.get(key)
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        self.wrong(key, f"is {shown(value)}", "Write a text, or remove it.")
+        return None
+
+
+def one_of(word: Any, known: tuple[str, ...]) -> str:
+    """What to write where `word` is none of a few words."""
+    close = difflib.get_close_matches(str(word), known, 1)
+    return f"Did you mean `{close[0]}`?" if close else f"Write one of {', '.join(known)}."
+
+
+def near(word: str, known: tuple[str, ...]) -> str:
+    """What to write where `word` is none of the names that there are."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(known)}."
+
+
+def number(value: Any) -> bool:
+    """Whether `value` is a number that a float can hold; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST

@@ -1,0 +1,259 @@
+"""From a point of a search to the config that its trial runs.
+
+What the four handles mean in a config (batch size, learning rate, strategy, workers) is said here and nowhere else.
+"""
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.engine.rules.update_rules import RULES
+from scalebook.training.experiments.classes import chosen, mapping, named
+from scalebook.training.experiments.description import Description, Field
+from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
+from scalebook.training.experiments.paths import PathTarget, place, put
+from scalebook.training.experiments.raw_body import number
+from scalebook.training.experiments.search.space import HANDLES
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.experiments.workload import Workload, workload
+
+SINGLE: Final = ("single", "auto")
+STRATEGIES: Final = ("single", "ddp", *RULES)
+"""Words for a strategy: in one process; Lightning's DDP; a parameter server by one of its rules."""
+
+RATES: Final = ("optimizer.lr", "model.learning_rate", "model.lr")
+"""Where a learning rate may stand, in the order in which `workload` looks for it."""
+
+OTHER_BUDGETS: Final = ("max_epochs", "max_steps", "min_epochs", "min_steps")
+"""Of a Trainer; the first one that is reached would end a run."""
+
+
+def resolve(
+    spec: SearchSpec, point: Mapping[str, Any], description: Description, base: Workload | None = None
+) -> dict[str, Any]:
+    """The config of the trial at `point`; what the point leaves out stays as the base has it.
+
+    `scaling: strong`: the point's batch size is what all workers together compute at a time, under DDP the samples of
+    one update, under a parameter server batch per worker x workers, whatever its rule makes of their gradients; the
+    config gets the share of each. `weak`: it is each worker's. Without a batch size in the point the base's is kept in
+    that sense. One process has one worker, whatever the point says. `base`: the workload of the search's config, for
+    who resolves many points of it.
+
+    ConfigError, its key the dimension, where there can be no such trial.
+    """
+    for name in point:
+        if not spec.has(name):
+            known = ", ".join(dimension.name for dimension in spec.space)
+            raise ConfigError(name, "is not a dimension of this search", f"Known: {known}.")
+    for name in ("batch_size", "workers"):  # the only ones that are counted with
+        value = point.get(name, 1)
+        if not number(value) or value != int(value) or value < 1:
+            raise ConfigError(name, f"is {shown(value)}", f"Write one of the space: {spec.dimension(name).words()}.")
+    base = base or workload(spec.config, description)
+    config: dict[str, Any] = copy.deepcopy(spec.config)
+    if "strategy" in point:
+        config = put_strategy(config, point["strategy"], description)
+    config = _with_fields(spec, config, point, description)
+    workers = _workers(config, point, base.workers, description)
+    if "workers" in point or workers != workload(config, description).workers:
+        config = put_workers(config, workers, description)
+    if "batch_size" in point or workers != base.workers:
+        asked = point.get("batch_size", base.batch_global if spec.scaling == "strong" else base.batch_per_worker)
+        if asked is not None:
+            batch = _share(asked, workers) if spec.scaling == "strong" else asked
+            config = put(config, batch_place(config, description), batch, description)
+    if "learning_rate" in point:
+        config = put(config, rate_place(config, description), point["learning_rate"], description)
+    if spec.rate is not None:
+        rate = spec.rate
+        config[LR_SCALING] = {"rule": rate.rule, "per": rate.per, "warmup_epochs": rate.warmup_epochs}
+    if spec.seconds_per_trial is not None:
+        config["trainer"] = _with_time(config.get("trainer") or {}, int(spec.seconds_per_trial))
+    return config
+
+
+def canonical(spec: SearchSpec, point: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for all points that run the same: one process has one worker, so `workers` is then the lowest."""
+    done = dict(point)
+    if "workers" in done and is_single(done.get("strategy")):
+        done["workers"] = spec.dimension("workers").ends()[0]
+    return done
+
+
+def grid_points(spec: SearchSpec) -> Iterator[dict[str, Any]]:
+    """All points of the grid, none that runs the same as an earlier one. Ranges of real numbers must have `points`."""
+    names = [dimension.name for dimension in spec.space]
+    for values in itertools.product(*(dimension.grid() for dimension in spec.space)):
+        point = dict(zip(names, values, strict=True))
+        if canonical(spec, point) == point:
+            yield point
+
+
+def summary(spec: SearchSpec, point: Mapping[str, Any]) -> str:
+    """`batch 64, rate 0.1, async x 2`: what tells the trials of a search apart, in few words."""
+    said = {
+        dimension.name: dimension.label(point[dimension.name]) for dimension in spec.space if dimension.name in point
+    }
+    words = []
+    if "batch_size" in said:
+        words.append(f"batch {said.pop('batch_size')}")
+    if "learning_rate" in said:
+        words.append(f"rate {said.pop('learning_rate')}")
+    strategy, workers = said.pop("strategy", None), said.pop("workers", None)
+    if strategy is not None:
+        alone = workers is None or is_single(point["strategy"])
+        words.append(strategy if alone else f"{strategy} x {workers}")
+    elif workers is not None:
+        words.append(f"{workers} worker{'' if workers == '1' else 's'}")
+    last = [name.rsplit(".", 1)[-1] for name in said]
+    for name, short, label in zip(said, last, said.values(), strict=True):
+        words.append(f"{short.replace('_', ' ') if last.count(short) == 1 else name} {label}")
+    return ", ".join(words)
+
+
+def _with_fields(
+    spec: SearchSpec, config: dict[str, Any], point: Mapping[str, Any], description: Description
+) -> dict[str, Any]:
+    """The fields named by paths; classes before what stands below them. A field that another class has is left out."""
+    for name in sorted((name for name in point if name not in HANDLES), key=lambda name: name.count(".")):
+        try:
+            where = place(name, config, description)
+        except ConfigError:
+            if not depends(name, spec):
+                raise
+            continue
+        config = put(config, where, point[name], description)
+    return config
+
+
+def depends(name: str, spec: SearchSpec) -> bool:
+    """Whether another dimension chooses a class above the field `name`, so that it may be missing at some points."""
+    above = ["trainer.strategy" if dimension.name == "strategy" else dimension.name for dimension in spec.space]
+    return any(name.startswith(f"{class_key}.") for class_key in above)
+
+
+def _workers(config: Mapping[str, Any], point: Mapping[str, Any], before: int, description: Description) -> int:
+    single = is_single(point.get("strategy", point.get("trainer.strategy")))
+    workers: int = 1 if single else point.get("workers", before)
+    if "workers" not in point and not single and "strategy" not in point and "trainer.strategy" not in point:
+        return workload(config, description).workers  # as the base, or a field of it, says
+    return workers
+
+
+def _share(batch: int, workers: int) -> int:
+    if batch % workers:
+        raise ConfigError(
+            "batch_size",
+            f"{batch} cannot be split over {workers} workers",
+            f"Write a multiple of {workers}, or scaling: weak.",
+        )
+    return batch // workers
+
+
+def _with_time(trainer: Mapping[str, Any], seconds: int) -> dict[str, Any]:
+    """A budget of time instead of any other."""
+    kept = {key: value for key, value in trainer.items() if key not in OTHER_BUDGETS}
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return {**kept, "max_time": f"{days:02d}:{hours:02d}:{minutes:02d}:{seconds:02d}"}
+
+
+# --- the handles ------------------------------------------------------------------------------------------------------
+
+
+def is_single(value: Any) -> bool:
+    """Whether this strategy trains in one process, however many workers a point says."""
+    return isinstance(value, str) and value in SINGLE
+
+
+def batch_place(config: Mapping[str, Any], description: Description) -> PathTarget:
+    """Where the batch size stands; ConfigError where the data set has none."""
+    try:
+        return place("data.batch_size", config, description)
+    except ConfigError as error:
+        name = named(config.get("data")).name or "The data set"
+        what = f"cannot be set: {name} has no argument batch_size"
+        raise ConfigError("batch_size", what, "Choose another field.") from error
+
+
+def rate_place(config: Mapping[str, Any], description: Description) -> PathTarget:
+    """Where the learning rate stands: of the optimizer, or of a model that has its own."""
+    model = named(config.get("model")).info("models", description)
+    own = model is not None and model.own_optimizer
+    for path in RATES:
+        if not (own and path.startswith("optimizer.")):
+            with contextlib.suppress(ConfigError):
+                return place(path, config, description)
+    who = f"{model.name} has an optimizer of its own and no" if model and own else "the optimizer has no"
+    raise ConfigError("learning_rate", f"cannot be set: {who} argument for it", "Name a field by its path.")
+
+
+def put_strategy(config: Mapping[str, Any], value: Any, description: Description) -> dict[str, Any]:
+    """`config` under another strategy: one of the words, or whatever a config may say itself.
+
+    Settings of a parameter server stay when only its rule changes.
+    """
+    if is_single(value):
+        alone = put(config, PathTarget(("trainer", "strategy"), None, "strategies"), "auto", description)
+        kept = {key: value for key, value in alone["trainer"].items() if key != "num_nodes"}
+        return {**alone, "trainer": {**kept, "devices": 1}}
+    if isinstance(value, str) and value in RULES:
+        rule = _rule(config, description)
+        choice = chosen(mapping(named(_strategy(config)).args).get("rule", rule.default), rule) if rule else None
+        strategy: dict[str, Any] = {"class_path": "AsyncPS"}
+        if not (_is_server(config, description) and choice is not None and choice.word == value):
+            strategy["init_args"] = {"rule": value}
+        value = strategy
+    return put(config, PathTarget(("trainer", "strategy"), None, "strategies"), value, description)
+
+
+def put_workers(config: Mapping[str, Any], workers: int, description: Description) -> dict[str, Any]:
+    """`config` with so many workers, all on the devices that it has: one process becomes DDP where they are several.
+
+    ConfigError where its machines cannot have as many each.
+    """
+    trainer = dict(mapping(config.get("trainer")))
+    now = workload(config, description)
+    if workers % (nodes := now.nodes):
+        what = f"{workers} cannot be split over {nodes} machines"
+        raise ConfigError("workers", what, f"Write multiples of {nodes}, or another trainer.num_nodes.")
+    workers //= nodes
+    if _is_server(config, description) and place_of_workers(description):
+        devices = trainer.get("devices")
+        if trainer.get("accelerator") == "cpu":
+            trainer.pop("devices", None)
+        elif isinstance(devices, int) and not isinstance(devices, bool) and devices > workers:
+            trainer["devices"] = workers
+        where = PathTarget(("trainer", "strategy", "workers"), None)
+        return put({**config, "trainer": trainer}, where, workers, description)
+    if workers > 1 and now.strategy == "single":
+        trainer["strategy"] = "ddp"
+    trainer["devices"] = workers
+    return {**config, "trainer": trainer}
+
+
+def place_of_workers(description: Description) -> bool:
+    """Whether the parameter server has an argument for the number of its workers."""
+    info = description.find("strategies", "AsyncPS")
+    return info is not None and any(field.name == "workers" for field in info.fields)
+
+
+def _strategy(config: Mapping[str, Any]) -> Any:
+    return mapping(config.get("trainer")).get("strategy")
+
+
+def _is_server(config: Mapping[str, Any], description: Description) -> bool:
+    info = named(_strategy(config)).info("strategies", description)
+    return info is not None and info.name == "AsyncPS"
+
+
+def _rule(config: Mapping[str, Any], description: Description) -> Field | None:
+    info = named(_strategy(config)).info("strategies", description)
+    return (
+        next((field for field in info.fields if field.name == "rule" and field.type == "class"), None) if info else None
+    )

@@ -1,0 +1,117 @@
+"""Whether sampler, pruner, objectives and budget of a search go together."""
+
+import math
+from typing import Final
+
+from scalebook.training.base.errors import Problem
+from scalebook.training.experiments import logged_metrics
+from scalebook.training.experiments.classes import named, suggestion
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.logged_metrics import unlogged_remedy
+from scalebook.training.experiments.search.space_body import ReadSpace
+from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
+from scalebook.training.tracking import directions, names
+
+MOST_POINTS: Final = 100_000
+"""Of a grid."""
+
+FEW_SEEDS: Final = 5
+"""Wilcoxon's signed-rank test of 3 pairs cannot fall below p = 0.125, so pruning begins with the fourth seed."""
+
+
+def settings_problems(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
+    """Errors, and warnings of what has no effect, in the order of the keys."""
+    return _objectives(spec, description) + _sampler(spec, space) + _pruner(spec) + _budget(spec)
+
+
+def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
+    problems: list[Problem] = []
+    metrics = [objective.name for objective in spec.objectives]
+    model = None if spec.has("model") else named(spec.config.get("model")).info("models", description)
+    unlogged = [
+        Problem("objective", f"is {name}, which nothing logs", unlogged_remedy(name, logged))
+        for name in metrics
+        if name not in names.AXES and (logged := _logged_instead(spec, name, description)) is not None
+    ]
+    if unlogged:
+        return unlogged
+    if model is not None and model.metrics:
+        known = [*model.metrics, *logged_metrics.seen([spec.config], description), names.TRAIN_LOSS]
+        for name in metrics:
+            if name not in AMOUNTS and name not in known:
+                what = f"names {name}, which {model.name} does not record"
+                problems.append(Problem("objective", what, suggestion(name, [*known, *AMOUNTS]), "warning"))
+    for objective in spec.objectives:
+        better = directions.of_runs(objective.name, None, (), [spec.config])
+        if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
+            remedy = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
+            problems.append(Problem("objective", f"is {objective.name}: {better.words}", remedy, "warning"))
+    if spec.target is not None and not any(name in AMOUNTS for name in metrics):
+        what = "has no effect: no objective measures what it takes to reach it"
+        remedy = f"Write objective: [{metrics[0]}, seconds], or remove it."
+        problems.append(Problem("target", what, remedy, "warning"))
+    if "seconds" in metrics and not spec.exclusive and not spec.is_simulated:
+        what = "is false, so trials slow each other down while you compare their times"
+        problems.append(Problem("exclusive", what, "Write exclusive: true.", "warning"))
+    return problems
+
+
+def _logged_instead(spec: SearchSpec, metric: str, description: Description) -> list[str] | None:
+    """What trials log, where it is known that none logs `metric`: each may have another model, or tell it what to
+    log."""
+    deciding = [one for one in spec.space if one.name.partition(".")[0] in ("model", "data") and not one.ordered]
+    return None if deciding else logged_metrics.unlogged([spec.config], metric, description)
+
+
+def _sampler(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
+    if spec.sampler == "grid":
+        return _grid(spec, space)
+    if spec.sampler == "qmc" and any(not dimension.ordered for dimension in spec.space):
+        drawn = ", ".join(dimension.name for dimension in spec.space if not dimension.ordered)
+        what = f"is qmc, which draws {drawn} at random"
+        return [Problem("sampler", what, "Write sampler: tpe to learn from categories too.", "warning")]
+    return []
+
+
+def _grid(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
+    problems = []
+    for dimension in spec.space:
+        if dimension.kind in ("uniform", "log_uniform") and dimension.points is None:
+            remedy = f"Write {dimension.kind}: [{dimension.low:g}, {dimension.high:g}] with points: 7, or grid: [...]."
+            problems.append(Problem(space.key(dimension.name), "has no points for the grid sampler to visit", remedy))
+    if problems:
+        return problems
+    size = math.prod(dimension.grid_size() or 1 for dimension in spec.space)
+    if size > MOST_POINTS:
+        widest = max(spec.space, key=lambda dimension: dimension.grid_size() or 1)
+        what = f"has {widest.grid_size():,} values, which makes a grid of {size:,} points"
+        return [Problem(space.key(widest.name), what, "Write points: 7 or a step, or sampler: tpe.")]
+    if spec.space and size > spec.trials:
+        what = f"are {spec.trials}, and the grid has {size} points"
+        return [Problem("trials", what, f"Write trials: {size} to visit all of them.", "warning")]
+    return []
+
+
+def _pruner(spec: SearchSpec) -> list[Problem]:
+    if spec.pruner == "none":
+        return []
+    if len(spec.objectives) > 1:
+        return [Problem("pruner", f"is {spec.pruner}, which compares one objective only", "Write pruner: none.")]
+    if spec.objectives[0].name in AMOUNTS:
+        what = f"is {spec.pruner}, which compares a metric while it changes, not {spec.objectives[0].name}"
+        return [Problem("pruner", what, "Write pruner: none.")]
+    if spec.pruner == "wilcoxon" and spec.seeds < 2:
+        return [
+            Problem("pruner", "is wilcoxon, which compares seeds, but there is only one", "Write seeds: 5, or median.")
+        ]
+    if spec.pruner == "wilcoxon" and spec.seeds < FEW_SEEDS:
+        what = f"is wilcoxon, which cannot decide from {spec.seeds} seeds"
+        return [Problem("pruner", what, f"Write seeds: {FEW_SEEDS} or more.", "warning")]
+    return []
+
+
+def _budget(spec: SearchSpec) -> list[Problem]:
+    if len(spec.points) > spec.trials:
+        what = f"are {len(spec.points)}, more than the {spec.trials} trials"
+        return [Problem("points", what, f"Write trials: {len(spec.points)} or more.", "warning")]
+    return []

@@ -1,0 +1,183 @@
+"""The `space:` of a search: from YAML to dimensions, with every mistake."""
+
+import difflib
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.lr_scaling import RULES
+from scalebook.training.experiments.paths import plain
+from scalebook.training.experiments.raw_body import MOST, number
+from scalebook.training.experiments.search.space import KINDS, RANGES, Dimension, Kind, power_of_two
+from scalebook.training.experiments.search.types import RateRule
+
+RATE_KEYS: Final = ("per", "rule", "warmup_epochs")
+MORE_KEYS: Final[dict[Kind, tuple[str, ...]]] = {
+    "uniform": ("points",),
+    "log_uniform": ("points",),
+    "int": ("log", "step", "points"),
+}
+"""What a dimension may say beside its kind; a learning rate also `RATE_KEYS`."""
+LARGEST_WHOLE: Final = 2**53
+"""Above it neighbours are one float, and samplers count in floats."""
+MOST_DIMENSIONS: Final = 200
+EXAMPLE: Final = "Write for example batch_size: {powers_of_two: [16, 256]}."
+
+
+@dataclass
+class ReadSpace:
+    """A space as it was read. `canonical` has the name of each dimension by the way it is written."""
+
+    dimensions: tuple[Dimension, ...] = ()
+    rate: RateRule | None = None
+    problems: list[Problem] = field(default_factory=list)
+    canonical: dict[str, str] = field(default_factory=dict)
+
+    def key(self, name: str) -> str:
+        """`space.` and `name` as it is written, for a message and for its line."""
+        return f"space.{next((written for written, same in self.canonical.items() if same == name), name)}"
+
+
+def read_space(raw: Any) -> ReadSpace:
+    """Every dimension that can be read; what is wrong with the others stands in `problems`."""
+    space = ReadSpace()
+    if not isinstance(raw, Mapping) or not raw:
+        what = "is missing" if raw is None else f"is {shown(raw)}"
+        space.problems.append(Problem("space", what, EXAMPLE))
+        return space
+    if len(raw) > MOST_DIMENSIONS:
+        what = f"has {len(raw):,} dimensions, more than {MOST_DIMENSIONS}"
+        space.problems.append(Problem("space", what, "Search over the few that matter."))
+        return space
+    dimensions: dict[str, Dimension] = {}
+    for written, value in raw.items():
+        name = plain(str(written))
+        if name in dimensions:
+            space.problems.append(Problem(f"space.{written}", f"is {name} again", "Remove one of them."))
+            continue
+        space.canonical[str(written)] = name
+        try:
+            dimension = read_dimension(name, value)
+            if name == "learning_rate" and isinstance(value, Mapping):
+                space.rate = _rate(value)
+        except ConfigError as error:
+            problem = error.problem
+            key = f"space.{written}" + problem.key.removeprefix(name)
+            space.problems.append(Problem(key, problem.message, problem.remedy))
+        else:
+            dimensions[name] = dimension
+    space.dimensions = tuple(dimensions.values())
+    return space
+
+
+def read_dimension(name: str, raw: Any) -> Dimension:
+    """The dimension that `raw` describes; ConfigError, its key `name` or one below it."""
+    kinds = [key for key in raw if key in KINDS] if isinstance(raw, Mapping) else []
+    if not isinstance(raw, Mapping) or len(kinds) != 1:
+        what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {shown(raw)}, without a kind of range"
+        raise ConfigError(name, what, _near_kind(raw) or f"Write one of {', '.join(KINDS)} with its values.")
+    kind: Kind = next(known for known in KINDS if known == kinds[0])
+    more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
+    for key in raw:
+        if key != kind and key not in more:
+            near = difflib.get_close_matches(str(key), more, 1)
+            remedy = f"Did you mean `{near[0]}`?" if near else f"Known beside it: {', '.join(more) or 'nothing'}."
+            raise ConfigError(f"{name}.{key}", f"has no effect with {kind}", remedy)
+    return _range(name, kind, raw) if kind in RANGES else _choices(name, kind, raw[kind])
+
+
+def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
+    ends = raw[kind]
+    whole = kind in ("int", "powers_of_two")
+    if not isinstance(ends, list) or len(ends) != 2 or not all(number(end) for end in ends):
+        what = "two whole numbers" if whole else "two numbers"
+        raise ConfigError(name, f"has {shown(ends)} for a range", f"Write {what}, {{{kind}: [LOWEST, HIGHEST]}}.")
+    low, high = ends
+    if low > high:
+        raise ConfigError(name, f"is an empty range: {low} is above {high}", f"Write {kind}: [{high}, {low}].")
+    if kind == "powers_of_two":
+        _require_powers(name, low, high)
+    if kind == "int" and not (low == int(low) and high == int(high)):
+        raise ConfigError(name, f"has the ends {low} and {high}", "Write whole numbers, or uniform.")
+    log = _flag(name, raw, "log")
+    if (kind == "log_uniform" or log) and low <= 0:
+        raise ConfigError(name, f"starts at {low}, which has no logarithm", "Start above 0, or write uniform.")
+    step = _count(name, raw, "step", 1)
+    if log and step != 1:
+        raise ConfigError(f"{name}.step", "does not work with log", "Remove one of them.")
+    points = _count(name, raw, "points", 2, MOST) if raw.get("points") is not None else None
+    if whole and max(-low, high) > LARGEST_WHOLE:
+        what = f"reaches {shown(max((low, high), key=abs))}"
+        raise ConfigError(name, what, f"Write whole numbers up to {LARGEST_WHOLE}, which a study keeps exactly.")
+    exact = int if whole else float
+    return Dimension(name, kind, exact(low), exact(high), log=log, step=step, points=points)
+
+
+def _require_powers(name: str, low: Any, high: Any) -> None:
+    for end in (low, high):
+        if not power_of_two(end):
+            near = [2 ** max(0, math.floor(math.log2(end))), 2 ** max(0, math.ceil(math.log2(end)))] if end > 0 else [1]
+            written = " or ".join(str(power) for power in dict.fromkeys(near))
+            raise ConfigError(name, f"{end} is no power of two", f"Write {written}, or int: [{low}, {high}].")
+
+
+def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
+    if not isinstance(raw, list) or not raw:
+        raise ConfigError(name, f"has {shown(raw)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.")
+    if kind == "grid":
+        if not all(number(value) for value in raw):
+            raise ConfigError(name, "has a grid with values that are not numbers", "Write numbers, or values: [...].")
+        raw = sorted(raw)
+    texts = [flow(value) for value in raw]
+    twice = [text for text, times in Counter(texts).items() if times > 1]
+    if twice or (kind == "grid" and len(set(raw)) < len(raw)):
+        raise ConfigError(name, f"has {(twice or texts)[0]} twice", "Write each value once.")
+    return Dimension(name, kind, choices=tuple(raw))
+
+
+def _rate(raw: Mapping[str, Any]) -> RateRule | None:
+    name = "learning_rate"
+    rule = raw.get("rule")
+    if rule is None:
+        for key in ("per", "warmup_epochs"):
+            if raw.get(key) is not None:
+                raise ConfigError(f"{name}.{key}", "has no effect without a rule", "Write rule: linear, sqrt or none.")
+        return None
+    known_rule = next((known for known in RULES if known == rule), None)
+    if known_rule is None:
+        raise ConfigError(f"{name}.rule", f"is {shown(rule)}", f"Write one of {', '.join(RULES)}.")
+    warmup = raw.get("warmup_epochs", 0.0)
+    if not number(warmup) or warmup < 0:
+        raise ConfigError(f"{name}.warmup_epochs", f"is {shown(warmup)}", "Write a number of epochs, 0 for none.")
+    return RateRule(known_rule, _count(name, raw, "per", 256), float(warmup))
+
+
+def _flag(name: str, raw: Mapping[str, Any], key: str) -> bool:
+    value = raw.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise ConfigError(f"{name}.{key}", f"is {shown(value)}", "Write true or false.")
+    return value is True
+
+
+def _count(name: str, raw: Mapping[str, Any], key: str, default: int, most: int = LARGEST_WHOLE) -> int:
+    value = raw.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        end = "of at least 1" if most == LARGEST_WHOLE else f"from 1 to {most}"
+        raise ConfigError(f"{name}.{key}", f"is {shown(value)}", f"Write a whole number {end}.")
+    return value
+
+
+def _near_kind(raw: Any) -> str | None:
+    """What to write for a list, a number, or a misspelled kind."""
+    if isinstance(raw, list):
+        return f"Write {{values: {flow(raw)}}}."
+    keys = list(raw) if isinstance(raw, Mapping) else []
+    close = [match for key in keys for match in difflib.get_close_matches(str(key), KINDS, 1)]
+    return f"Did you mean `{close[0]}`?" if len(close) == 1 else None

@@ -1,0 +1,71 @@
+"""When a run validates: in words, and what Lightning would refuse of it when the run starts."""
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from scalebook.training.base.errors import Problem
+from scalebook.training.experiments.classes import mapping
+from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.data_paths import most_samples
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.validation_interval import EVERY, INTERVAL, KEY, too_rare
+from scalebook.training.experiments.workload import Workload, workload
+
+
+def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
+    """Errors of `val_check_interval`, by itself, beside `check_val_every_n_epoch: null`, and for the size of the data
+    where that is known."""
+    trainer = mapping(config.get("trainer"))
+    interval = trainer.get(INTERVAL)
+    if isinstance(interval, int | float) and not (_is_share(interval) or _is_count(interval)):
+        remedy = "Write a part of an epoch such as 0.25, or a number of batches of each worker such as 100."
+        return [Problem(KEY, f"is {shown(interval)}, neither a part of an epoch nor a number of batches", remedy)]
+    if _across_epochs(trainer):
+        if interval is None or _is_share(interval):
+            said = "is missing" if interval is None else f"is {shown(interval)}, not a whole number"
+            why = f"{said}, and with {EVERY}: null batches are counted across epochs"
+            remedy = f"Write a number of batches of each worker, such as 100, or leave {EVERY} out."
+            return [Problem(KEY, why, remedy)]
+        return []
+    if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or trainer.get("fast_dev_run"):
+        return []
+    load = workload(config, description)
+    most = _most_batches(config, load, description)
+    return [] if most is None or interval <= most else [too_rare(interval, most, load.workers, "at most ").problem]
+
+
+def words(config: Mapping[str, Any], description: Description) -> str:
+    """`Validates after every 100 batches of each worker, which are 400 of all 4.`; "" where no number of batches is
+    asked for."""
+    trainer = mapping(config.get("trainer"))
+    interval = trainer.get(INTERVAL)
+    if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or problems(config, description):
+        return ""
+    workers = workload(config, description).workers
+    batches = "batch" if interval == 1 else f"{interval:,} batches"
+    of = f" of each worker, which are {interval * workers:,} of all {workers}" if workers > 1 else ""
+    return f"Validates after every {batches}{of}{', across epochs' if _across_epochs(trainer) else ''}."
+
+
+def _most_batches(config: Mapping[str, Any], load: Workload, description: Description) -> int | None:
+    """Not fewer than a worker has in an epoch; None where the size of the data is not known."""
+    done = complete(config, description)
+    samples, limit = most_samples(done, description), done["trainer"].get("limit_train_batches")
+    if samples is None or load.batch_per_worker is None:
+        return None
+    most = -(-samples // (load.batch_per_worker * load.workers))
+    return min(most, limit) if _is_count(limit) else most
+
+
+def _across_epochs(trainer: Mapping[str, Any]) -> bool:
+    return EVERY in trainer and trainer[EVERY] is None
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_share(value: Any) -> bool:
+    """As Lightning reads floats: a part of an epoch, or a whole number of batches."""
+    return isinstance(value, float) and (0 <= value <= 1 or value.is_integer())

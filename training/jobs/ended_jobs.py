@@ -1,0 +1,89 @@
+"""What has ended, in order: `.scalebook/endings.jsonl`, written by the supervisor, read by whoever tells people.
+
+Runs that had begun, and searches; not the trials of searches. The file is begun anew when it is long.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from scalebook.training.base.durations import duration
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files.safe_reading import opened
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.job_folder import JobFolder
+
+LARGEST: Final = 2**20
+
+
+@dataclass(frozen=True)
+class Ending:
+    """One run or search that has ended."""
+
+    kind: Literal["run", "search"]
+    id: str
+    name: str
+    state: str
+    """finished, failed or stopped."""
+    at: float
+    """Unix time, s."""
+    seconds: float | None = None
+    notebook: str | None = None
+    cause: str = ""
+    failed: int = 0
+    """Trials that failed, of a search that finished."""
+
+    @property
+    def text(self) -> str:
+        """`Scalebook: pixelcnn seed 1 finished after 2 min.`"""
+        took = "" if self.seconds is None else f" after {duration(self.seconds)}"
+        if self.failed and self.state == "finished":
+            return f"Scalebook: {self.name} {self.state}{took}; {self.failed:,} of its trials failed."
+        cause = f": {self.cause.rstrip('.')}" if self.cause and self.state == "failed" else ""
+        return f"Scalebook: {self.name} {self.state}{took}{cause}."
+
+
+def of_job(job: JobFolder) -> Ending | None:
+    """None of a trial, and of a job that has not begun or not ended."""
+    request, result, started = job.request(), job.result(), job.started()
+    if request.trial is not None or result is None or started is None:
+        return None
+    seconds = max(0.0, result.ended - started.started)
+    return Ending("run", job.id, request.title, result.status, result.ended, seconds, request.notebook, result.cause)
+
+
+def file_of(workspace: Workspace) -> Path:
+    return workspace.hidden / "endings.jsonl"
+
+
+def add(workspace: Workspace, ending: Ending) -> None:
+    path = file_of(workspace)
+    if path.exists() and path.stat().st_size > LARGEST:
+        path.unlink()
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(ending)) + "\n")
+
+
+def since(workspace: Workspace, offset: int | None) -> tuple[list[Ending], int]:
+    """Those after `offset` (None: none, only where the file ends now), and the next offset."""
+    path = file_of(workspace)
+    try:
+        size = path.stat().st_size
+        if offset is None or size == offset:
+            return [], size
+        with opened(path) as file:
+            file.seek(offset if offset < size else 0)  # a shorter one was begun anew
+            content = file.read(2 * LARGEST)
+            end = file.tell()
+    except OSError:
+        return [], 0
+    whole = content.rfind(b"\n") + 1
+    endings = []
+    for line in content[:whole].splitlines():
+        try:
+            endings.append(records.parse(path, line, Ending))
+        except BrokenRecord:
+            continue
+    return endings, end - (len(content) - whole)

@@ -1,0 +1,53 @@
+"""Which executors there are. What runs jobs on a cluster is loaded only where a job, or the workspace, names it."""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.trust import OPTION, trusted
+from scalebook.training.base.workspace import SETTINGS, Workspace
+from scalebook.training.jobs.begin_request import RayHandle
+from scalebook.training.jobs.executor import Executor
+from scalebook.training.jobs.local.local_executor import LocalExecutor, LocalHandle
+
+LOCAL: Final = LocalExecutor()
+
+
+RAY: Final = "scalebook.training.cluster.ray_executor"
+"""Of a room above this one, so it is named and not imported."""
+
+
+@cache
+def _of_any_cluster() -> Executor[RayHandle]:
+    made: Executor[RayHandle] = import_module(RAY).RayExecutor()
+    return made
+
+
+EXECUTORS: Final[dict[str, Callable[[], Executor[Any]]]] = {LOCAL.name: lambda: LOCAL, "ray": _of_any_cluster}
+"""By the name that is in their handles."""
+
+Handle = LocalHandle | RayHandle
+"""Of a job of any of them."""
+
+
+def executor_of(handle: Handle) -> Executor[Any]:
+    """Who runs the job; a record that names another one is broken, and so none."""
+    return EXECUTORS[handle.executor]()
+
+
+def chosen(workspace: Workspace) -> Executor[Any]:
+    """Who runs the jobs that are started now. ConfigError where that cannot be."""
+    try:
+        clustered = bool(workspace.settings.cluster)
+    except ConfigError:  # whoever uses the settings says what is wrong with them
+        clustered = False
+    if not clustered:
+        return LOCAL
+    key = f"{SETTINGS}: cluster.address"
+    executor: Executor[RayHandle] = import_module(RAY).of_workspace(workspace, key)
+    if not trusted(workspace):
+        remedy = f"Add {OPTION} to the command, once, if it is yours."
+        raise ConfigError(key, "sends jobs to other machines, from a folder that you do not trust", remedy)
+    return executor

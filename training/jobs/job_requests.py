@@ -1,0 +1,351 @@
+"""Putting jobs into the queue, finding them, asking for their end. Importing this loads neither torch nor MLflow."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+from zipfile import is_zipfile
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records, yaml
+from scalebook.training.base.files.machine_errors import refusals_told, understood
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.trust import JOB, may_run, sign, within
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.data_paths import staying
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.validate import require
+from scalebook.training.experiments.workload import Workload, workload
+from scalebook.training.jobs.begin_request import OF, PARTS
+from scalebook.training.jobs.devices import this_machine
+from scalebook.training.jobs.executors import chosen
+from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
+from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, JobRequest, JobStart, Result, TrialOf
+from scalebook.training.jobs.pending_submission import submission
+from scalebook.training.jobs.recorded_clock import read_recorded
+from scalebook.training.jobs.supervisor_handle import ensure
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, surroundings
+
+CHECKPOINT_WORDS: Final = ("best", "last", "hpc")
+"""What Lightning finds by itself."""
+
+COMMAND_LINE: Final = "command line"
+"""The MLflow experiment of runs that belong to no notebook."""
+
+
+def submit(
+    workspace: Workspace,
+    config: Mapping[str, Any],
+    *,
+    seeds: Sequence[int],
+    description: Description,
+    notebook: str | None = None,
+    cell: str | None = None,
+    priority: int = 0,
+    start: bool = True,
+    inline: bool = False,
+    resumed_from: JobFolder | None = None,
+    hashed: str = "",
+    trial: TrialOf | None = None,
+    recorded: Mapping[str, str] = MappingProxyType({}),
+) -> list[JobFolder]:
+    """One waiting job and one SCHEDULED MLflow run for each seed; ensures the supervisor, unless not `start`.
+
+    With `inline` the caller runs the jobs itself, in this process, and no supervisor will. Raises ConfigError before
+    anything is made. `notebook` is the file's name within the workspace; the MLflow experiment is called like it,
+    without `.md`. `hashed`: the hash of what the cell said, where `config` is that of a run that was made from it.
+    `recorded` are further tags of the runs.
+    """
+    require(config, description, typed=inline)
+    load, done = workload(config, description), _completed(workspace, config, description, inline)
+    executor = None if inline else chosen(workspace)
+    machines = [this_machine()] if executor is None else executor.machines()
+    for problem in gpu_problems(load, machines):
+        raise ConfigError(problem.key, problem.message, problem.remedy)
+    request = JobRequest(
+        id="",
+        created=0.0,
+        mlflow_experiment=Path(notebook).stem if notebook else COMMAND_LINE,
+        tracking_uri=workspace.tracking_uri(),
+        seed=0,
+        workers=load.processes,
+        nodes=load.nodes,
+        least=load.least_nodes,
+        spreads=load.strategy == "ddp" and load.nodes == 1 and load.workers > 1,
+        threads=load.threads,
+        accelerator="gpu" if computes_on_gpus(load, machines) else "cpu",
+        devices=load.devices,
+        gpu_share=load.gpu_share,
+        notebook=notebook,
+        cell=cell,
+        config_hash=hashed or config_hash(config, description),
+        priority=priority,
+        strategy=load.strategy,
+        resumed_from=resumed_from.id if resumed_from else None,
+        name=_name(cell or _short_name(done, load), trial),
+        trial=trial,
+        stays={one.key: one.path for one in staying(workspace.root, done)} if description.clustered else {},
+    )
+    made: list[JobFolder] = []
+    with refusals_told(), understood(workspace.hidden):
+        client = open_store(workspace)
+        experiment = trial.experiment if trial is not None and trial.experiment else ""
+        experiment = experiment or experiment_id(client, workspace, request.mlflow_experiment, notebook)
+    with refusals_told(), understood(workspace.hidden), submission(workspace) as tags:
+        tags |= {**surroundings(workspace.root), **_tags(request, load, done), **recorded}
+        for seed in seeds:
+            name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
+            run_id = create_run(
+                client, experiment, name, {**tags, names.TAG_SEED: str(seed)}, {**seeded, **load.params()}
+            )
+            seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
+            made.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
+    if executor is not None and request.stays:
+        executor.need(request.stays.values())
+    if start and not inline:
+        ensure(workspace)
+    return made
+
+
+def _completed(
+    workspace: Workspace, config: Mapping[str, Any], description: Description, inline: bool
+) -> dict[str, Any]:
+    """With all that a run needs, and the file of a checkpoint that is named in other ways."""
+    done = read_recorded(complete(config, description), partial(find, workspace))
+    if done.get("ckpt_path") is not None:
+        done["ckpt_path"] = checkpoint_file(done["ckpt_path"], Path.cwd() if inline else workspace.root)
+    return done
+
+
+def all_jobs(workspace: Workspace) -> list[JobFolder]:
+    """Every job of the workspace whose request can be read, the newest first."""
+    return _newest_first(_folders(workspace))
+
+
+def open_jobs(workspace: Workspace) -> list[JobFolder]:
+    """Those of `all_jobs` that have no result. Of the others, which may be thousands, nothing is read."""
+    result = JobFolder.FILES[Result]
+    return _newest_first(
+        JobFolder(workspace.jobs / name)
+        for name in _names(workspace)
+        if not os.path.exists(os.path.join(workspace.jobs, name, result))
+    )
+
+
+def _newest_first(jobs: Iterable[JobFolder]) -> list[JobFolder]:
+    dated = []
+    for job in jobs:
+        try:
+            dated.append((job.request().created, job.id, job))
+        except (FileNotFoundError, BrokenRecord):
+            continue  # deleted meanwhile; or `broken_jobs` has it
+    return [job for _, _, job in sorted(dated, key=lambda entry: entry[:2], reverse=True)]
+
+
+def broken_jobs(workspace: Workspace) -> list[BrokenRecord]:
+    """Every record of a job that cannot be read."""
+    return [error for job in _folders(workspace) for error in job.broken()]
+
+
+def _folders(workspace: Workspace) -> list[JobFolder]:
+    return [JobFolder(workspace.jobs / name) for name in _names(workspace)]
+
+
+def _names(workspace: Workspace) -> list[str]:
+    if not workspace.jobs.is_dir():
+        return []
+    with os.scandir(workspace.jobs) as entries:
+        return [
+            entry.name for entry in entries
+            if not entry.name.startswith(".") and (not entry.is_symlink() or within(workspace, Path(entry.path)))
+        ]  # fmt: skip
+
+
+def folder_of(workspace: Workspace, run_id: str) -> JobFolder | None:
+    """The job with this id, which may be from a stranger's store; None where there is none, and where it would lie
+    anywhere but in the folder of jobs."""
+    path = workspace.jobs / run_id
+    if path.name != run_id or run_id.startswith(".") or not path.is_dir():
+        return None
+    return JobFolder(path) if not path.is_symlink() or within(workspace, path) else None
+
+
+def find(workspace: Workspace, id_prefix: str) -> JobFolder:
+    """The one job whose id begins so; ConfigError where there is none, or more than one."""
+    names_found = sorted(name for name in _names(workspace) if name.startswith(id_prefix))
+    if len(names_found) == 1:
+        return JobFolder(workspace.jobs / names_found[0])
+    if names_found:
+        which = ", ".join(name[:12] for name in names_found[:3])
+        raise ConfigError(id_prefix, f"matches {len(names_found)} jobs ({which})", "Write more characters.")
+    raise ConfigError(id_prefix, f"is not a job of {workspace.root}", "`scalebook jobs list` shows them all.")
+
+
+def stop(job: JobFolder) -> None:
+    """Ask for its end: at its next update, before its start, or, when it does not react, by force. Ended ones stay."""
+    if job.state() in ENDED:
+        return
+    job.ask_to_stop(STOPPED)
+    ensure(Workspace(job.path.parent.parent.parent))
+
+
+def resume(workspace: Workspace, job: JobFolder, description: Description) -> JobFolder:
+    """A new job that goes on from the newest checkpoint of an ended one; ConfigError where that cannot be."""
+    if job.state() not in ENDED:
+        raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be resumed.")
+    checkpoint = newest_checkpoint(job)
+    if checkpoint is None:
+        raise ConfigError(job.id[:12], "left no checkpoint", "Run its experiment again instead.")
+    config = {**job.content(), "ckpt_path": str(checkpoint)}
+    return _once_more(workspace, job, config, description, resumed_from=job)
+
+
+def newest_checkpoint(job: JobFolder) -> Path | None:
+    """What a run can go on from: a whole file; None where it left none."""
+    return max(filter(is_zipfile, job.path.rglob("*.ckpt")), key=lambda path: path.stat().st_mtime, default=None)
+
+
+def again(workspace: Workspace, job: JobFolder, description: Description) -> JobFolder:
+    """A new job with the config and the seed of an ended one, from the beginning. ConfigError where it has not ended.
+
+    That of a resumed run begins where its experiment does.
+    """
+    if job.state() not in ENDED:
+        raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be run again.")
+    config = job.content()
+    if job.request().resumed_from is not None:
+        config.pop("ckpt_path", None)
+    return _once_more(workspace, job, config, description)
+
+
+def _once_more(
+    workspace: Workspace,
+    job: JobFolder,
+    config: Mapping[str, Any],
+    description: Description,
+    resumed_from: JobFolder | None = None,
+) -> JobFolder:
+    request = job.request()
+    return submit(
+        workspace,
+        config,
+        seeds=[request.seed],
+        description=description,
+        notebook=_notebook_now(workspace, job),
+        cell=request.cell,
+        priority=request.priority,
+        resumed_from=resumed_from,
+        hashed=request.config_hash,
+    )[0]
+
+
+def _notebook_now(workspace: Workspace, job: JobFolder) -> str | None:
+    """The file of its notebook by the name that it has now: a renamed one is followed in MLflow only."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        tags: dict[str, str] = open_store(workspace).get_run(job.id).data.tags
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return job.request().notebook
+    return tags.get(names.TAG_NOTEBOOK, job.request().notebook)
+
+
+def delete(workspace: Workspace, job: JobFolder) -> None:
+    """Remove an ended job's folder, and its MLflow run (which MLflow keeps among its deleted ones)."""
+    from mlflow.exceptions import MlflowException
+
+    started = job.started()
+    if (job.state() not in ENDED and not _held(workspace, job)) or (started is not None and started.alive()):
+        raise ConfigError(job.id[:12], f"is {job.state()}", "Stop it first.")
+    try:
+        open_store(workspace).delete_run(job.id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+    for part in workspace.hidden.glob(f"{PARTS}/{job.id}{OF}*"):
+        shutil.rmtree(part)
+    shutil.rmtree(job.path)
+
+
+def _held(workspace: Workspace, job: JobFolder) -> bool:
+    """Whether it waits for the folder to be trusted."""
+    return job.state() == "waiting" and not may_run(workspace, job.path, JOB)
+
+
+def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool) -> JobFolder:
+    """The folder is filled under another name, so that it appears whole."""
+    beside = JobFolder(workspace.jobs / f".{request.id}")
+    try:
+        beside.path.mkdir()
+        records.put(beside.config, config.encode(), durable=True)
+        beside.write(request)
+        sign(beside.path, request.id, JOB)
+        with _in_foreground(workspace, request) if inline else nullcontext() as started:
+            if started is not None:
+                beside.write(started)
+            made = JobFolder(beside.path.rename(workspace.jobs / request.id))
+    except BaseException:
+        shutil.rmtree(beside.path, ignore_errors=True)
+        raise
+    records.settle(workspace.jobs)
+    return made
+
+
+def _in_foreground(workspace: Workspace, request: JobRequest) -> AbstractContextManager[JobStart]:
+    """What other runs hold concerns a run that waits for nobody; whoever submits to the queue loads nothing of it."""
+    from scalebook.training.jobs.gpu_allocation import in_foreground
+
+    return in_foreground(workspace, request)
+
+
+def checkpoint_file(word: str, folder: Path) -> str:
+    """The file that `ckpt_path` names, in `folder` where it says no other; ConfigError where there is none."""
+    if word in CHECKPOINT_WORDS:
+        return word
+    path = folder / word
+    try:
+        there = path.is_file()
+    except OSError:  # a name too long for a file
+        there = False
+    if not there:
+        raise ConfigError("ckpt_path", f"is {shown(word)}, which does not exist", "Name a .ckpt file.")
+    return str(path)
+
+
+def _name(name: str, trial: TrialOf | None) -> str:
+    return name if trial is None else f"{name} trial {trial.number}"
+
+
+def _short_name(config: Mapping[str, Any], load: Workload) -> str:
+    return f"{str(named(config.get('model')).name).rpartition('.')[2]} {load.strategy} x {load.workers}"
+
+
+def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dict[str, str]:
+    """What is known of all runs before they start; what does not apply is left out."""
+    known: dict[str, Any] = {
+        names.TAG_NOTEBOOK: request.notebook,
+        names.TAG_CELL: request.cell,
+        names.TAG_CONFIG_HASH: request.config_hash,
+        **load.tags(),
+        names.TAG_MODEL: named(config.get("model")).name,
+        names.TAG_DATA: named(config.get("data")).name,
+        **(_trial_tags(request.trial) if request.trial else {}),
+    }
+    return {key: str(value) for key, value in known.items() if value is not None}
+
+
+def _trial_tags(trial: TrialOf) -> dict[str, Any]:
+    return {names.TAG_PARENT: trial.search, names.TAG_TRIAL: trial.number, names.TAG_POINT: trial.point}

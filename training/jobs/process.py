@@ -1,0 +1,273 @@
+"""Processes of ours: starting them, whether one is the one that was meant and still lives, what is left of its session.
+
+The last two by what the kernel counts from the machine's start: a wall clock that is set does not touch it.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType, MappingProxyType
+from typing import IO, Any, NamedTuple, NoReturn
+
+import psutil
+
+from scalebook.training.base.safe_path import HOME, environment, python
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+LARGEST_PID = 2**22  # linux/threads.h, PID_MAX_LIMIT
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+KEPT_S = 10.0
+"""How long it is kept how a child ended: much less than it takes until its pid is another process's."""
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """One process for ever: its pid, which may be reused, with when it started, in which start of the machine."""
+
+    pid: int
+    start: int
+    """Clock ticks from the machine's start to the process's (field 22 of `/proc/PID/stat`)."""
+    boot: str
+    """Of which start of the machine: the kernel's random id."""
+
+    @classmethod
+    def of(cls, pid: int | None = None) -> "ProcessId":
+        """This process, or the live process `pid`; raises psutil.NoSuchProcess."""
+        pid = os.getpid() if pid is None else pid
+        facts = _look(pid)
+        if facts is None:
+            raise psutil.NoSuchProcess(pid)
+        return cls(pid, facts.start, boot_id())
+
+
+class _Facts(NamedTuple):
+    state: str
+    parent: int
+    session: int
+    start: int
+
+
+def _look(pid: int) -> _Facts | None:
+    """What the kernel says of a process; None where there is none. Its name, in brackets, may hold anything."""
+    if not 0 < pid <= LARGEST_PID:
+        return None
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            content = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    words = content[content.rfind(b")") + 2 :].split()
+    return _Facts(words[0].decode(), int(words[1]), int(words[3]), int(words[19]))
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    return BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def alive(process: ProcessId) -> bool:
+    """Whether it runs; a zombie, which nobody has waited for yet, does not."""
+    facts = _look(process.pid)
+    return facts is not None and facts.state not in "ZX" and _same(process, facts)
+
+
+def stopped(process: ProcessId) -> bool:
+    """Whether it lives and does nothing: by SIGSTOP or Ctrl+Z (T), or in the hands of a debugger (t)."""
+    facts = _look(process.pid)
+    return facts is not None and facts.state in "Tt" and _same(process, facts)
+
+
+def writes_to(process: ProcessId, files: Iterable[Path]) -> bool:
+    """Whether it lives and has one of these files open to write.
+
+    What a record says of a process may be from a stranger, or have come with a copy of its folder; that the process
+    itself writes into the folder cannot. A link is not followed. False for a process that may not be looked at.
+    """
+    wanted = set()
+    for path in files:
+        with suppress(OSError, ValueError):
+            facts = path.lstat()
+            wanted.add((facts.st_dev, facts.st_ino))
+    try:
+        names = os.listdir(f"/proc/{process.pid}/fd") if wanted and alive(process) else []
+    except OSError:
+        return False
+    return any(_is_written(process.pid, name, wanted) for name in names) and alive(process)
+
+
+def _is_written(pid: int, descriptor: str, wanted: set[tuple[int, int]]) -> bool:
+    try:
+        facts = os.stat(f"/proc/{pid}/fd/{descriptor}")
+        if (facts.st_dev, facts.st_ino) not in wanted:
+            return False
+        lines = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text(encoding="ascii").splitlines()
+    except OSError:  # closed meanwhile
+        return False
+    flags = next((line.partition(":")[2] for line in lines if line.startswith("flags:")), "0")
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _same(process: ProcessId, facts: _Facts) -> bool:
+    return facts.start == process.start and process.boot == boot_id()
+
+
+def _everybody() -> dict[int, _Facts]:
+    """All processes that live, by pid."""
+    facts_ = {int(name): _look(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    return {pid: facts for pid, facts in facts_.items() if facts is not None and facts.state not in "ZX"}
+
+
+def session(leader: ProcessId) -> list[ProcessId]:
+    """The live processes of the session that `leader` made, itself included; also after the leader's death.
+
+    A session's number is its leader's pid. The kernel gives that pid to nobody while the session has members; when it
+    has none, a stranger may get it and even lead a session of its own.
+    """
+    if leader.boot != boot_id():
+        return []
+    facts = _look(leader.pid)
+    if facts is not None and facts.start != leader.start:
+        return []  # the pid is another process by now
+    members = ((pid, facts_) for pid, facts_ in _everybody().items() if facts_.session == leader.pid)
+    return [ProcessId(pid, facts_.start, leader.boot) for pid, facts_ in members if facts_.start >= leader.start]
+
+
+def descendants(process: ProcessId) -> list[ProcessId]:
+    """The live children of a live process, and theirs, in whatever session they are."""
+    if not alive(process):
+        return []
+    everybody = _everybody()
+    family = [process.pid]
+    for parent in family:
+        family += [pid for pid, facts in everybody.items() if facts.parent == parent]
+    return [ProcessId(pid, everybody[pid].start, process.boot) for pid in family[1:]]
+
+
+def send(process: ProcessId, number: signal.Signals) -> bool:
+    """Send a signal to exactly this process, never to a later one with its pid; False when it is gone."""
+    if not 0 < process.pid <= LARGEST_PID:
+        return False
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not alive(process):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def reap() -> dict[int, int]:
+    """Wait for every child that has ended, orphans that fell to this process included: pid -> exit code or -signal."""
+    exit_codes: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return exit_codes
+        if pid == 0:
+            return exit_codes
+        exit_codes[pid] = os.waitstatus_to_exitcode(status)
+
+
+class Children:
+    """How this process's children ended, kept for whoever started them and asks within KEPT_S."""
+
+    def __init__(self) -> None:
+        self._codes: dict[int, tuple[float, int]] = {}
+
+    def reap(self) -> None:
+        """Wait for every child that has ended, orphans that fell to this process included. Never blocks."""
+        now = time.monotonic()
+        self._codes = {pid: ended for pid, ended in self._codes.items() if now - ended[0] < KEPT_S}
+        self._codes |= {pid: (now, code) for pid, code in reap().items()}
+
+    def pop_exit_code(self, pid: int) -> int | None:
+        """Its exit code, or minus the number of the signal that ended it; None where it has not been seen to end."""
+        _, code = self._codes.pop(pid, (0.0, None))
+        return code
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent, which should be `parent`, dies; exits if it has already."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise SystemExit(0)
+
+
+def adopt_orphans() -> None:
+    """Have orphans among this process's descendants fall to it, so that it can wait for them: no zombies."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, argument: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def start(
+    module: str,
+    *arguments: str,
+    log: int | None = None,
+    socket: int | None = None,
+    leads: bool = False,
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> ProcessId:
+    """`python -m MODULE ARGUMENTS` as a child of this process, which must wait for it when it ends (`Children`).
+
+    `log`: the descriptor to which it prints, where that is not where this process does; it then has nothing to read.
+    `socket`: the one that it has as 3. `leads`: in a session of its own. `environ`: more of its environment.
+    """
+    actions: list[tuple[Any, ...]] = []
+    if log is not None:
+        actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, log, output) for output in (1, 2)]
+    if socket is not None:
+        actions.append((os.POSIX_SPAWN_DUP2, socket, 3))
+    words = python("-m", module, *arguments)
+    return ProcessId.of(os.posix_spawn(words[0], words, environment(**environ), file_actions=actions, setsid=leads))
+
+
+def start_detached(log: IO[bytes], module: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """The same in a session of its own, for one that outlives whoever starts it; what it prints goes to `log`."""
+    process = subprocess.Popen(
+        python("-m", module, *arguments),
+        cwd=HOME,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    # whoever started it must wait for it when it ends, or it would stay a zombie
+    threading.Thread(target=process.wait, name=f"wait-for-{module.rpartition('.')[2]}", daemon=True).start()
+    return process
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """While inside, SIGTERM raises KeyboardInterrupt: a command ends like by Ctrl+C, and leaves no run behind. In the
+    main thread."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

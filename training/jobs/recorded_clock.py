@@ -1,0 +1,92 @@
+"""What an earlier run has measured, put into the clock of a virtual one: `{kind: recorded, run: ID}`.
+
+A gradient is what a worker needs for itself from one push to the next (fetching, forward, backward, logging), the
+servers' time what a shard is busy with one push. Both become a hundred equally likely values with the mean and the tail
+that were measured, and stand in the run's own config from then on.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.engine.rules.clock_settings import CLOCK, RECORDED
+from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.jobs.job_folder import ENDED, JobFolder
+from scalebook.training.tracking import names
+
+if TYPE_CHECKING:  # loaded where a clock names a run: of the configs that are submitted few have one
+    from scalebook.training.engine.coordination.measures import Timings
+    from scalebook.training.engine.rules.duration_summary import DurationSummary
+
+FEWEST: Final = 50
+"""Gradients, or pushes, that say something of a distribution."""
+PARTS: Final = ("gradient_s", "server_s")
+DIGITS: Final = 6
+"""Of each value that is written down."""
+REMEDY: Final = "Name a finished run of AsyncPS with real workers, or write the distribution."
+
+
+def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -> dict[str, Any]:
+    """The config, with the values of all recorded parts of its clock that have none yet. `find`: the run that has this
+    id. ConfigError for one that is not there, or that has not measured this part."""
+    done = copy.deepcopy(dict(config))
+    strategy = named(mapping(done.get("trainer")).get("strategy"))
+    clock = mapping(mapping(strategy.args).get("clock"))
+    for name in PARTS:
+        part = clock.get(name)
+        if isinstance(part, dict) and part.get("kind") == RECORDED and not part.get("values"):
+            part |= _measured(part, name, find)
+    return done
+
+
+def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolder]) -> dict[str, Any]:
+    key = f"{CLOCK}.{name}"
+    try:
+        job = find(str(part.get("run")))
+    except ConfigError as error:
+        raise ConfigError(f"{key}.run", f"{error.problem.key} {error.problem.message}", REMEDY) from error
+    timings = _timings(job, f"{key}.run")
+    if name == "server_s":
+        if part.get("worker") is not None:
+            raise ConfigError(f"{key}.worker", "has no effect: servers serve all workers", "Remove it.")
+        took = timings.server
+    else:
+        took = _of_workers(timings, part.get("worker"), job, key)
+    if took is None or took.count < FEWEST:
+        what = "pushes" if name == "server_s" else "gradients in a row"
+        found = 0 if took is None else took.count
+        raise ConfigError(f"{key}.run", f"{job.id[:8]} has timed {found} {what}, fewer than {FEWEST}", REMEDY)
+    values = [_rounded(value) for value in took.values]
+    return {"run": job.id, "mean": _rounded(sum(values) / len(values)), "cv": _rounded(took.cv), "values": values}
+
+
+def _timings(job: JobFolder, key: str) -> "Timings":
+    from scalebook.training.engine.coordination.measures import Timings
+
+    if job.state() not in ENDED:
+        raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and records its timings at its end", REMEDY)
+    try:
+        timings = records.load(job.path / names.TIMINGS_JSON, Timings)
+    except BrokenRecord as error:
+        raise ConfigError(key, f"{error.problem.key} {error.problem.message}", REMEDY) from error
+    if timings is None:
+        raise ConfigError(key, f"{job.id[:8]} has no timings: it had no real workers that push and pull", REMEDY)
+    return timings
+
+
+def _of_workers(timings: "Timings", worker: Any, job: JobFolder, key: str) -> "DurationSummary | None":
+    from scalebook.training.engine.rules.duration_summary import together
+
+    if worker is None:
+        return together([took for took in timings.workers if took is not None])
+    if not isinstance(worker, int) or not 0 <= worker < len(timings.workers):
+        numbers = f"0 to {len(timings.workers) - 1}"
+        raise ConfigError(f"{key}.worker", f"{job.id[:8]} had no worker {worker}", f"Use {numbers}, or null for all.")
+    return timings.workers[worker]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

@@ -1,0 +1,177 @@
+"""Who starts next, on which devices, and why the others wait. Pure: no clock, no files, no processes.
+
+Jobs go by priority, then by age. A job of W workers with T threads holds min(W x T, all) cores of one machine. On GPUs
+it holds as many besides as it has devices, or all, and, where so many are free, their share of the cores, near them. A
+job that says `gpu_share` holds so much of the memory of one, and of the cores that go with it; others that say so may
+have the rest, but join nobody while one that came earlier waits for a GPU. A trial whose times are compared holds a
+whole machine. One that runs on N machines holds as much of each, all at once or nothing, so two of them never wait for
+each other; so does one that is spread, because no machine has devices for all its workers. One whose machines may join
+while it trains begins with as many as it needs, takes what else is free then, and later what is kept for nobody who
+waits. What the first job that cannot start yet needs is kept free for it (backfilling: Lifka, "The ANL/IBM SP
+scheduling system", 1995). One behind it passes
+
+- with devices that the first will not need, in whatever order the jobs that run end;
+- where all that is known by estimate: with devices that it will not need when it can start, or with any, when it will
+  have ended by then. A job lasts, by estimate, as long as the longest one of the same config has.
+
+Where an estimate is lacking only the first holds. Whether it is known when the first can start is told by those alone
+that went before it: once they have ended, nobody passes it by an estimate any more. So nobody starves, also where
+estimates are wrong.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from scalebook.training.jobs.devices import Allocation, NodeDevices
+from scalebook.training.jobs.gpu_problems import holds, placed, why_not
+from scalebook.training.jobs.job_folder import JobRequest
+from scalebook.training.jobs.leases import Lease, Lendable, place_of
+from scalebook.training.jobs.wait_reasons import WAITS_FOR, no_data_words, too_few_words
+
+STARTS = "starts now"
+
+
+class Join(NamedTuple):
+    """A machine that is to take part in a job that runs, and what the job gets of it."""
+
+    job: str
+    lent: Allocation
+
+
+def grown(running: Sequence[Lease], places: Sequence[Lendable]) -> tuple[list[Join], dict[str, str]]:
+    """Of what is kept for nobody who waits, in the order of the queue; and how many machines each such job has.
+
+    `places`: after all that wait have had their turn.
+    """
+    joins: list[Join] = []
+    words: dict[str, str] = {}
+    for lease in sorted(running, key=lambda one: one.place or ()):
+        if lease.grows is None:
+            continue
+        request = replace(lease.grows, least=1)  # it wants one more
+        has = {lease.machine, *(lent.machine for lent in lease.others)}
+        others = [place for place in places if place.machine.name not in has and _fits(place, request)]
+        allowed = [place for place in others if place.machine.name not in lease.barred]
+        lacks = sorted(((place.lacking(request, None), place) for place in allowed), key=lambda one: one[0])
+        free = [place for lacking, place in lacks if lacking == 0][: max(0, request.nodes - len(has))]
+        for place in free:
+            lent = place.lend(request, None)
+            joins.append(Join(lease.id, lent))
+            has.add(lent.machine)
+        words[lease.id] = f"{len(has)} of {request.nodes} machines"
+        if len(has) < request.nodes:
+            words[lease.id] += f"; {WAITS_FOR}more: {_what_for(request, others, [place for _, place in lacks], has)}"
+    return joins, words
+
+
+class Start(NamedTuple):
+    """A job that can start at once: `cores` to pin it to, UUIDs of the `gpus` it may see, on a machine."""
+
+    request: JobRequest
+    cores: list[int]
+    gpus: list[str]
+    machine: str = ""
+    lasts_s: float | None = None
+    """How long, by estimate."""
+    others: Sequence[Allocation] = ()
+    """What it gets of other machines."""
+
+    @property
+    def lease(self) -> Lease:
+        asked, others = self.request, list(self.others)
+        return Lease(
+            asked.id, asked.title, self.cores, self.gpus, self.lasts_s, self.machine, place_of(asked), others,
+            share=asked.gpu_share,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`reasons` has one entry for every waiting job, also for those that start, and for each that runs and may have
+    more machines."""
+
+    starts: list[Start]
+    reasons: dict[str, str]
+    joins: list[Join] = field(default_factory=list)
+
+
+def _holds_all(request: JobRequest) -> bool:
+    return request.trial is not None and request.trial.holds_all
+
+
+def in_order(waiting: Sequence[JobRequest]) -> list[JobRequest]:
+    return sorted(waiting, key=place_of)
+
+
+def plan(
+    waiting: Sequence[JobRequest],
+    running: Sequence[Lease],
+    machines: Sequence[NodeDevices],
+    lasts: Mapping[str, float] = MappingProxyType({}),
+) -> Plan:
+    """Devices for as many waiting jobs as can start now, and a reason in plain words for each of the others.
+
+    `lasts`: how long a waiting job will take by estimate, s, by id, where that is known.
+    """
+    places = [Lendable(machine, [part for lease in running if (part := lease.on(machine))]) for machine in machines]
+    starts: list[Start] = []
+    reasons: dict[str, str] = {}
+    blocked = 0
+    for asked in in_order(waiting):
+        request = placed(asked, machines)
+        fit = [place for place in places if request.accelerator != "gpu" or place.machine.gpus]
+        if request is not asked:
+            fit = [place for place in fit if holds(place.machine, request)]
+        with_data = [place for place in fit if not place.machine.lacks(request.stays)]
+        if len(with_data) < min(len(fit), request.fewest):
+            reasons[request.id] = no_data_words(request.stays, machines)
+            continue
+        fit = with_data
+        if not fit:
+            is_named = any(machine.name for machine in machines)
+            reasons[request.id] = f"waits for a GPU; {'no machine has one' if is_named else 'this machine has none'}"
+            continue
+        if len(fit) < request.fewest:
+            there = [place.machine for place in fit]
+            reasons[request.id] = too_few_words(request.fewest, there, request.accelerator == "gpu")
+            continue
+        lasts_s = lasts.get(request.id)
+        lacking = partial(Lendable.lacking, request=request, lasts_s=lasts_s)
+        by_lack = sorted(fit, key=lacking)
+        nearest = by_lack[: request.fewest]
+        nearest += [place for place in by_lack[request.fewest : request.nodes] if lacking(place) == 0]
+        beside = [place for place in places if place not in nearest] if _holds_all(request) else []
+        worst = max(*nearest, *beside, key=lacking) if len(nearest) + len(beside) > 1 else nearest[0]
+        if lacking(worst) == 0:
+            first, *others = [place.lend(request, lasts_s) for place in nearest]
+            others += [replace(place.lend(request, lasts_s), idle=True) for place in beside]
+            starts.append(Start(asked, first.cores, first.gpus, first.machine, lasts_s, others))
+            reasons[request.id] = STARTS
+        else:
+            why = why_not(request, machines)
+            reasons[request.id] = _behind(blocked) or f"{worst.why(request)}{f'; {why}' if why else ''}"
+            for place in (*nearest, *beside):
+                place.reserve(request)
+            blocked += 1
+    joins, words = grown(running, places)
+    return Plan(starts, {**reasons, **words}, joins)
+
+
+def _behind(runs: int) -> str:
+    return f"behind {runs} run{'s' if runs > 1 else ''}" if runs else ""
+
+
+def _fits(place: Lendable, request: JobRequest) -> bool:
+    return not place.machine.lacks(request.stays) and (request.accelerator != "gpu" or bool(place.machine.gpus))
+
+
+def _what_for(request: JobRequest, others: Sequence[Lendable], allowed: Sequence[Lendable], has: set[str]) -> str:
+    left = [place for place in allowed if place.machine.name not in has]
+    if left:
+        why = left[0].why(request)
+        return why.removeprefix(WAITS_FOR) if left[0].lacks(request) else "what is free is kept for a run that waits"
+    gone = ", ".join(place.machine.name for place in others if place.machine.name not in has)
+    return f"{gone} had a part in it that ended" if gone else "no other is there"

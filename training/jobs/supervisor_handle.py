@@ -1,0 +1,210 @@
+"""The supervisor (`scalebook.training.supervisor`) for those who need one: whether it lives, and starting it.
+
+There is one per workspace: a lock makes it so, beside which lies a note of who holds it.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import psutil
+
+from scalebook.training.base.files import locks, records
+from scalebook.training.base.workspace import HIDDEN, Workspace
+from scalebook.training.jobs.process import ProcessId, alive, start_detached, stopped
+
+LOCK: Final = "supervisor.lock"
+LOG: Final = "supervisor.log"
+LOCKS: Final = Path("/proc/locks")
+SILENT_S: Final = 7.0
+"""A supervisor that has gone through no turn for so long is named. One takes 0.1 s, and seconds on a slow disk."""
+START_DEADLINE_S = 15.0
+KEEP_EVERY_S = 1.0
+KEEP_AGAIN_S = 10.0
+"""After a supervisor that did not come up."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """`supervisor.json`: who the supervisor is, and how its warm process does."""
+
+    process: ProcessId
+    warm: str = "none"
+    """none, loading or ready."""
+    problem: str = ""
+    """Why no job can be started at present, for people."""
+
+
+class SupervisorLock:
+    """An flock on `.scalebook/supervisor.lock`; the kernel releases it when its holder dies."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        workspace.create()
+        self.workspace = workspace
+        self._file: int | None = None
+
+    def acquire(self, patience_s: float = 1.0) -> bool:
+        """Patience is for those who only look whether it is held, for a moment, and for a holder who is just dying."""
+        handle = locks.opened(self.workspace.hidden / LOCK)
+        if not locks.acquired(handle, patience_s):
+            os.close(handle)
+            return False
+        self._file = handle
+        self.beat()
+        return True
+
+    def beat(self) -> None:
+        """Say that its holder goes on: the lock's file is dated by the clock that counts from the machine's start,
+        which nobody sets, and which all processes share."""
+        now = time.monotonic_ns()
+        with suppress(OSError):
+            os.utime(self.workspace.hidden / LOCK, ns=(now, now))
+
+    def release(self) -> None:
+        assert self._file is not None, "the lock is not held"
+        with suppress(OSError):
+            _note(self.workspace).unlink()
+        os.close(self._file)
+        self._file = None
+
+    def write_status(self, status: Status) -> None:
+        """Write the supervisor's note beside the lock; only by the process that holds it."""
+        records.save(_note(self.workspace), status)
+
+
+def held(workspace: Workspace) -> bool:
+    """Whether some process holds the lock just now. Those who look share it, and so are not taken for its holder."""
+    workspace.create()
+    handle = locks.opened(workspace.hidden / LOCK)
+    try:
+        return locks.is_held(handle)
+    finally:
+        os.close(handle)
+
+
+def status(workspace: Workspace) -> Status | None:
+    """How the living supervisor does; None where there is none.
+
+    What it says of itself, or, where it could not write that (no room on the disk) or something else lies there, who
+    holds the lock.
+    """
+    status_ = records.peek(_note(workspace), Status)
+    if status_ is not None and alive(status_.process):
+        return status_
+    holder = _holder(workspace)
+    return None if holder is None else Status(holder)
+
+
+def silence(workspace: Workspace) -> str:
+    """Why nothing comes of the living supervisor, for people; "" where it goes on, and where there is none."""
+    now = status(workspace)
+    if now is None:
+        return ""
+    pid = now.process.pid
+    another = f"`kill -KILL {pid}` replaces it; active runs go on"
+    if stopped(now.process):
+        return f"the supervisor (process {pid}) is suspended: `kill -CONT {pid}` resumes it, {another}"
+    try:
+        since_s = time.monotonic() - (workspace.hidden / LOCK).stat().st_mtime
+    except OSError:
+        return ""
+    if since_s < SILENT_S:  # also where an earlier version's dates it by the calendar
+        return ""
+    return f"the supervisor (process {pid}) has not moved for {since_s:.0f} s: {another}; its log is `{HIDDEN}/{LOG}`"
+
+
+def noted(workspace: Workspace) -> Status | None:
+    """What lies in the supervisor's note, whoever wrote it."""
+    return records.peek(_note(workspace), Status)
+
+
+def _note(workspace: Workspace) -> Path:
+    return workspace.hidden / "supervisor.json"
+
+
+def _holder(workspace: Workspace) -> ProcessId | None:
+    """Who holds the lock, as the kernel says: `1: FLOCK  ADVISORY  WRITE 11363 fe:00:2147222 0 EOF`."""
+    try:
+        facts = (workspace.hidden / LOCK).stat()
+        lines = LOCKS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    place = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
+    for words in map(str.split, lines):
+        if words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5] == place:
+            with suppress(psutil.NoSuchProcess):
+                return ProcessId.of(int(words[4]))
+    return None
+
+
+def running(workspace: Workspace) -> ProcessId | None:
+    """The supervisor of the workspace, if one lives."""
+    known = status(workspace)
+    return None if known is None else known.process
+
+
+def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
+    """The supervisor of the workspace; starts one, detached from this process and its session, where none is.
+
+    `options` go to its command line. Raises RuntimeError with the end of its log when it does not come up.
+    """
+    workspace.create()
+    if held(workspace) and (supervisor := running(workspace)):
+        return supervisor
+    log = workspace.hidden / LOG
+    with _appending(log) as output:
+        process = start_detached(output, "scalebook.training.supervisor", str(workspace.root.resolve()), *options)
+    deadline = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < deadline:
+        if (supervisor := running(workspace)) and held(workspace):
+            return supervisor
+        if process.returncode not in (None, 0):
+            break
+        time.sleep(0.01)
+    last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]) if log.exists() else ""
+    raise RuntimeError(f"the supervisor of {workspace.root} did not start; the end of {log}:\n{last}")
+
+
+class SupervisorKeeper:
+    """Replaces a supervisor that died, for whoever waits for its work: call `has_changed` often, it looks once a
+    second.
+
+    One that cannot be started is tried again; `problem` says why meanwhile, for people. One that lives and does nothing
+    is left alone; `silence` says so, and `news`, once.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace, self.process, self.problem, self.silence = workspace, running(workspace), "", ""
+        self._next, self._told = time.monotonic(), False
+
+    def has_changed(self) -> bool:
+        """Whether another one is there than at the last look."""
+        if time.monotonic() < self._next:
+            return False
+        before = self.process
+        try:
+            self.process, self.problem, pause = ensure(self.workspace), "", KEEP_EVERY_S
+        except (RuntimeError, OSError) as error:
+            self.problem, pause = str(error), KEEP_AGAIN_S
+        self.silence = silence(self.workspace)
+        self._next = time.monotonic() + pause
+        return self.process != before
+
+    def news(self) -> str:
+        """That the supervisor has begun to do nothing, or goes on, since this was last asked; else ""."""
+        if bool(self.silence) == self._told:
+            return ""
+        self._told = not self._told
+        return self.silence or "the supervisor goes on"
+
+
+def _appending(log: Path) -> IO[bytes]:
+    """The end of the log, or nowhere, where a full disk takes no new file."""
+    try:
+        return log.open("ab")
+    except OSError:
+        return open(os.devnull, "ab")

@@ -1,0 +1,45 @@
+"""Those who want the supervisor to stay although no job is there: a file each in `.scalebook/owners/`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.process import ProcessId, alive
+
+
+def folder(workspace: Workspace) -> Path:
+    return workspace.hidden / "owners"
+
+
+@contextmanager
+def hold(workspace: Workspace) -> Iterator[None]:
+    """While inside, the supervisor of the workspace does not go home. A killed owner's file does no harm."""
+    folder(workspace).mkdir(parents=True, exist_ok=True)
+    me = ProcessId.of()
+    path = folder(workspace) / f"{me.pid}.json"
+    records.save(path, me)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def present(workspace: Workspace) -> bool:
+    """Whether any owner lives; files of dead ones are removed, and what is no file of an owner."""
+    any_lives = False
+    for path in folder(workspace).glob("[!.]*.json"):
+        try:
+            owner = records.load(path, ProcessId)
+        except BrokenRecord as error:
+            if error.newer:
+                continue
+            owner = None
+        if owner is not None and alive(owner):
+            any_lives = True
+        else:
+            with suppress(OSError):  # a folder, or another one was quicker
+                path.unlink()
+    return any_lives

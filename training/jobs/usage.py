@@ -1,0 +1,203 @@
+"""What a job takes of its machine while it runs: CPU, memory and GPUs, sampled by whoever watches it.
+
+`usage.jsonl` in the job's folder, a line for each sample, written by the supervisor, or by worker 0 of a run in the
+foreground. MLflow is told while the run goes on, and the rest when it ends.
+"""
+
+import json
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files.safe_reading import opened
+from scalebook.training.jobs.gpus import MIG, GpuReading, gpu_readings, nvml
+from scalebook.training.jobs.job_folder import JobFolder, JobStart
+from scalebook.training.tracking import names
+
+EVERY_S: Final = 2.0
+"""Between two samples at first; later a thousandth of the time that the job runs, so that a file stays small."""
+FIRST_S: Final = 0.25
+"""The stretch before the first sample, so that brief runs have one too."""
+ALL: Final = 120
+"""Samples of which MLflow gets each one; then every second up to twice as many, every fourth up to four times, ..."""
+LARGEST: Final = 2**24
+"""Bytes of a file that are read."""
+PER_MB: Final = 2**20
+
+
+@dataclass(frozen=True)
+class GpuWorker:
+    """One process of a job on one GPU; None of what NVML does not tell."""
+
+    uuid: str
+    process: str
+    """`worker 3`; "" where the run is one process, which plays all of its workers."""
+    busy: float | None
+    """Share of the time in which the GPU computed for it, 0 to 1, in NVML's samples since the last one here."""
+    memory_mb: float | None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One sample."""
+
+    seconds: float
+    """Since the job's process started."""
+    cores: float
+    """CPU cores busy with it, on average since the last sample."""
+    memory_mb: float
+    """Of all its processes; what several share is counted once."""
+    gpus: list[GpuReading] = field(default_factory=list)
+    """Of the GPUs that it was lent, whoever keeps them busy."""
+    workers: list[GpuWorker] = field(default_factory=list)
+    """What each of its processes takes of these; none where NVML does not know them."""
+
+
+class UsageMeter:
+    """Samples one job. Call `sample` often; it measures when that is due."""
+
+    def __init__(self, job: JobFolder, started: JobStart) -> None:
+        self.job, self.started = job, started
+        self._began = self._due = time.monotonic() - max(0.0, time.time() - started.started)
+        self._before: tuple[float, float] | None = None
+        """CPU seconds so far, and when."""
+
+    def sample(self, now: float) -> None:
+        """`now` is time.monotonic(), s. OSError where the file cannot be written."""
+        if now < self._due:
+            return
+        self._due = now + max(EVERY_S, (now - self._began) / 1000)
+        taken = self.started.executor.usage(self.started.handle)
+        if taken is None or not taken.memory_mb:  # it ends just now
+            return
+        before, self._before = self._before, (taken.cpu_s, now)
+        if before is not None and taken.cpu_s < before[0]:  # a worker has ended, and its time is nobody's yet
+            return
+        if before is None:
+            self._due = now + FIRST_S
+            return
+        span, gpus = max(now - before[1], 1e-3), self.started.gpus
+        cores = max(0.0, taken.cpu_s - before[0]) / span
+        pids = self.started.executor.processes(self.started.handle) if gpus else []
+        workers = gpu_workers(gpus, pids, time.time() - span)
+        sample = Usage(now - self._began, cores, taken.memory_mb, gpu_readings(gpus), workers)
+        with file_of(self.job).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(sample)) + "\n")
+
+
+def file_of(job: JobFolder) -> Path:
+    return job.path / "usage.jsonl"
+
+
+def read(job: JobFolder) -> Sequence[Usage]:
+    """All samples so far; lines that cannot be read are left out."""
+    return [sample for sample in _samples(job, _bytes(job)) if sample is not None]
+
+
+class SystemMetrics:
+    """A job's samples under the names of MLflow's own system metrics: of the run alone, CPU in parts of the cores that
+    it was lent. Which samples MLflow gets depends on their numbers alone, so it may be told of one twice."""
+
+    def __init__(self, job: JobFolder) -> None:
+        self.job = job
+        self._read = self._count = 0
+        self._gpus: dict[str, int] = {}
+
+    def news(self) -> Iterator[tuple[dict[str, float], int, int]]:
+        """What has come since the last call: metrics, the number of the sample, and when it was taken, unix ms."""
+        started = self.job.started()
+        if started is None:
+            return
+        lines = _bytes(self.job, self._read)
+        lines = lines[: lines.rfind(b"\n") + 1]
+        self._read += len(lines)
+        cores = len(started.cores) or os.cpu_count() or 1
+        for sample in _samples(self.job, lines):
+            number = self._count
+            self._count += 1
+            if sample is not None and number % (1 << (number // ALL).bit_length()) == 0:
+                yield self._named(sample, cores), number, int(1000 * (started.started + sample.seconds))
+
+    def _named(self, sample: Usage, cores: int) -> dict[str, float]:
+        told: dict[str, float | None] = {
+            "cpu_utilization_percentage": 100 * sample.cores / cores,
+            "system_memory_usage_megabytes": sample.memory_mb,
+        }
+        for gpu in sample.gpus:
+            name = f"gpu_{self._gpus.setdefault(gpu.uuid, len(self._gpus))}"
+            told[f"{name}_utilization_percentage"] = None if gpu.busy is None else 100 * gpu.busy
+            told[f"{name}_memory_usage_megabytes"] = gpu.memory_mb
+        return {f"{names.SYSTEM}{name}": value for name, value in told.items() if value is not None}
+
+
+def _bytes(job: JobFolder, first: int = 0) -> bytes:
+    try:
+        with opened(file_of(job)) as file:
+            file.seek(first)
+            return file.read(LARGEST)
+    except OSError:
+        return b""
+
+
+def _samples(job: JobFolder, lines: bytes) -> Iterator[Usage | None]:
+    """None for a line that cannot be read: half of one, of a machine that stopped."""
+    path = file_of(job)
+    for line in lines.splitlines():
+        try:
+            yield records.parse(path, line, Usage)
+        except BrokenRecord:
+            yield None
+
+
+def gpu_workers(uuids: Collection[str], pids: Iterable[int], since: float) -> list[GpuWorker]:
+    """Of those `pids` that NVML finds on these GPUs: none in a container whose processes have other numbers than NVML
+    knows them by. `since`: unix time of the last sample, s."""
+    library, mine = nvml() if uuids else None, set(pids)
+    if library is None:
+        return []
+    workers = []
+    for uuid in uuids:
+        with suppress(library.NVMLError):  # lost, or it does not tell
+            handle = library.nvmlDeviceGetHandleByUUID(uuid)
+            there = [one for one in library.nvmlDeviceGetComputeRunningProcesses(handle) if one.pid in mine]
+            busy = _busy(library, uuid, handle, since) if there else None
+            for one in there:
+                memory_mb = None if one.usedGpuMemory is None else one.usedGpuMemory / PER_MB
+                workers.append(
+                    GpuWorker(uuid, _name(one.pid), None if busy is None else busy.get(one.pid, 0.0), memory_mb)
+                )
+    return workers
+
+
+def _busy(library: Any, uuid: str, handle: Any, since: float) -> Mapping[int, float] | None:
+    """By pid, the mean over the samples that NVML has of it. None where the GPU does not tell, as an instance of one
+    (MIG)."""
+    if uuid.startswith(MIG):
+        return None
+    try:
+        samples = library.nvmlDeviceGetProcessUtilization(handle, int(since * 1e6))
+    except library.NVMLError_NotFound:  # nobody has computed since
+        return {}
+    except library.NVMLError:
+        return None
+    used: dict[int, list[float]] = {}
+    for sample in samples:
+        used.setdefault(sample.pid, []).append(sample.smUtil / 100)
+    return {pid: min(1.0, fmean(shares)) for pid, shares in used.items()}
+
+
+def _name(pid: int) -> str:
+    """What a worker has named itself (`lightning/processes/forked.py`)."""
+    try:
+        told = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:  # ended meanwhile
+        return ""
+    role, _, number = told.partition(" ")
+    return told if role == "worker" and number.isdigit() else ""

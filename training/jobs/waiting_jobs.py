@@ -1,0 +1,95 @@
+"""Jobs that wait: why, said at any time by anybody who can read the folders, and moving them in the queue."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.machine_errors import lacking
+from scalebook.training.base.trust import FOUND, JOB, may_run
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.executors import chosen
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, QueuePlace, State
+from scalebook.training.jobs.job_requests import all_jobs, open_jobs
+from scalebook.training.jobs.leases import DurationEstimates, Lease, left
+from scalebook.training.jobs.schedule import STARTS, in_order, plan
+from scalebook.training.jobs.supervisor_handle import silence, status
+
+NO_SUPERVISOR = "no supervisor is running"
+LOADING = "its devices are free; the starter process is loading (about 6 s, once)"
+Direction = Literal["first", "earlier", "later"]
+
+
+def waiting_reasons(workspace: Workspace) -> dict[str, str]:
+    """Job id -> reason in plain words, for every job that waits; and how many machines one that runs has, where others
+    may join it."""
+    states = [(job, job.state()) for job in open_jobs(workspace)]
+    jobs = [job for job, state in states if state == "waiting"]
+    reasons = {job.id: FOUND for job in jobs if not may_run(workspace, job.path, JOB)}
+    waiting = [job.queued() for job in jobs if job.id not in reasons]
+    if not waiting and not any(state == "running" and job.request().grows for job, state in states):
+        return reasons
+    return {**reasons, **_of_queued(workspace, waiting, states)}
+
+
+def _of_queued(
+    workspace: Workspace, waiting: Sequence[JobRequest], states: Sequence[tuple[JobFolder, State]]
+) -> dict[str, str]:
+    """`states`: of all open jobs."""
+
+    def all_wait(why: str) -> dict[str, str]:
+        return dict.fromkeys((request.id for request in waiting), why)
+
+    supervisor = status(workspace)
+    if supervisor is None:
+        return all_wait(NO_SUPERVISOR)
+    if silent := silence(workspace):
+        return all_wait(silent)
+    if full := lacking(workspace.hidden):
+        return all_wait(f"waits for disk space: {full}")
+    try:
+        executor = chosen(workspace)
+    except ConfigError as error:
+        return all_wait(str(error))
+    machines = executor.machines()
+    if not machines:
+        return all_wait(supervisor.problem or executor.without())
+    running = [Lease.of(job, started, left(job)) for job, state in states if state in ("running", "stopping")
+               and (started := job.started()) is not None]  # fmt: skip
+    planned = plan(waiting, running, machines, _expected(waiting, all_jobs(workspace))).reasons
+    starts = supervisor.problem or (STARTS if supervisor.warm == "ready" else LOADING)
+    return {name: starts if reason == STARTS else reason for name, reason in planned.items()}
+
+
+def _expected(waiting: Sequence[JobRequest], jobs: Sequence[JobFolder]) -> dict[str, float]:
+    """How long each will take, by id, where one of its kind has finished."""
+    asked, lasting = {request.config_hash for request in waiting}, DurationEstimates()
+    for job in jobs:
+        if job.request().config_hash in asked:
+            lasting.add(job)
+    return lasting.of(waiting)
+
+
+def move(workspace: Workspace, job: JobFolder, direction: Direction) -> bool:
+    """Move a waiting job in the queue: before all others, or past the next one; False where there is none to pass.
+
+    A run passes a run and a trial a trial: trials of a search that stand between two runs stay where they are.
+    ConfigError where it does not wait.
+    """
+    if job.state() != "waiting":
+        raise ConfigError(job.id[:12], f"is {job.state()}", "Only a waiting job can be moved.")
+    waiting = {job_.id: job_ for job_ in open_jobs(workspace) if job_.state() == "waiting"}
+    kind = job.request().trial is None
+    queued = in_order(
+        [waiting_job.queued() for waiting_job in waiting.values() if (waiting_job.request().trial is None) == kind]
+    )
+    at = next(index for index, request in enumerate(queued) if request.id == job.id)
+    to = {"first": 0, "earlier": at - 1, "later": at + 1}[direction]
+    if to == at or not 0 <= to < len(queued):
+        return False
+    mine, other = queued[at], queued[to]
+    if direction == "first":
+        job.write(QueuePlace(other.priority, other.created - 1.0))
+    else:
+        waiting[other.id].write(QueuePlace(mine.priority, mine.created))
+        job.write(QueuePlace(other.priority, other.created))
+    return True

@@ -1,0 +1,19 @@
+"""How several workers train one model under a Lightning Trainer: the strategies `AsyncPS` and `DDP`.
+
+Begin with `async_ps/` or `ddp/`; `processes/` starts and watches their workers, `data/` shares the batches,
+`callbacks/` measures every run. `package.py` is the one place that imports what Lightning keeps private.
+"""
+
+from scalebook.training.lightning.async_ps.async_ps import AsyncPS
+from scalebook.training.lightning.ddp.ddp import DDP
+from scalebook.training.lightning.package import StrategyRegistry
+
+__all__ = ["DDP", "AsyncPS", "register"]
+
+
+def register() -> None:
+    """Make `strategy: async_ps` and `strategy: ddp` mean ours, in this process; calling it again changes nothing."""
+    StrategyRegistry.register(
+        "async_ps", AsyncPS, description="Asynchronous SGD with a parameter server", override=True
+    )
+    StrategyRegistry.register("ddp", DDP, description="Lightning's DDP with forked workers", override=True)

@@ -1,0 +1,141 @@
+"""The arguments of our strategies: read as a config writes them, checked, and what the engine is told of them.
+
+A mapping becomes the object that the same lines of a config would, or is refused in the same words, by key and remedy:
+`AsyncPS(clock={"gradient_s": 0.05}, host="virtual")`.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.engine.rules.bounds import CountOrNone, check
+from scalebook.training.engine.rules.clock_settings import ClockSettings, made_clock
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.run_limits import Limits, WorkerRange, read_range
+from scalebook.training.engine.rules.settings import Clip, Settings
+from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.lightning.buffers import BufferPolicy
+from scalebook.training.lightning.package import GradClipAlgorithmType, Trainer, is_overridden, rank_zero_warn
+
+T = TypeVar("T")
+
+
+def read_workers(written: T) -> T:
+    """A number, or nothing, as it is; `{min, max}` as a WorkerRange. ValueError for anything else."""
+    value: Any = written if isinstance(written, int | WorkerRange | None) else read_range(written)
+    return value  # type: ignore[no-any-return]  # T, as the caller annotates its argument
+
+
+def read_clock_settings(written: ClockSettings | None) -> ClockSettings | None:
+    """A mapping, with mappings within it, as ClockSettings. ValueError for anything else."""
+    return written if isinstance(written, ClockSettings | None) else made_clock(_plain(written))
+
+
+def read_object(written: T, annotation: Any, key: str) -> T:
+    """`{class_path, init_args}` as the object of one of the classes that the `annotation` allows; anything else as it
+    is. A class of the caller's own goes by its whole path."""
+    if not isinstance(written, Mapping):
+        return written
+    # What a strategy that is given objects does without: it needs torch and Lightning alone.
+    from scalebook.training.experiments.classes import chosen, named
+    from scalebook.training.experiments.fields import check_value
+    from scalebook.training.experiments.introspect import argument
+
+    value = _plain(written)
+    package = _imported(named(value).name, key)
+    parser, field = argument(annotation, packages=[package] if package else [])
+    if (problem := check_value(key, value, field)) is not None:
+        raise ConfigError(problem.key, problem.message, problem.remedy)
+    choice = chosen(value, field)
+    assert choice is not None, "check_value has found it"
+    parsed = parser.parse_object({field.name: {"class_path": choice.info.class_path, "init_args": dict(choice.args)}})
+    made: T = parser.instantiate_classes(parsed)[field.name]
+    return made
+
+
+def _imported(name: str | None, key: str) -> str:
+    """The module of the class that is called `name`, imported; "" for a short name."""
+    module = (name or "").rpartition(".")[0]
+    try:
+        if module:
+            importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            key, f"names {name!r}, whose module cannot be imported ({error})", "Check the path."
+        ) from error
+    return module
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences of whatever kind (hydra has its own) as dicts and lists."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(item) for item in value]
+    return value
+
+
+RecordName = Literal["nothing", "drift", "updates"]
+
+
+@dataclass(frozen=True)
+class AsyncArguments:
+    """As `AsyncPS` documents them. ValueError that names the argument and the remedy."""
+
+    server: Settings
+    """Those that are the engine's, without what it is told of the Trainer's."""
+    workers: CountOrNone | WorkerRange
+    buffers: BufferPolicy | None
+    limits: Limits
+    record: RecordName
+    tls: bool
+
+    def __post_init__(self) -> None:
+        for arguments in (self, self.server):
+            check(type(arguments), vars(arguments), ARGUMENTS)
+        for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
+            value, known = getattr(self, name), get_args(kind)
+            if value not in known and not (name == "buffers" and value is None):
+                raise ValueError(f"{ARGUMENTS}.{name}: {value!r} is unknown. Use one of {', '.join(known)}.")
+
+    @property
+    def elastic(self) -> WorkerRange | None:
+        """How many workers may be there, where machines may join and leave."""
+        return self.workers if isinstance(self.workers, WorkerRange) else None
+
+    def on_each(self, devices: int) -> int:
+        """Workers of each machine."""
+        return self.workers if isinstance(self.workers, int) else devices
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether one process plays all workers."""
+        return self.server.host == "virtual"
+
+    def settings(self, trainer: Trainer) -> Settings:
+        """What the engine is told, of the Trainer's `max_steps` and, for gathering rules, of its clipping too."""
+        return replace(
+            self.server,
+            max_updates=None if trainer.max_steps == -1 else trainer.max_steps,
+            clip=None if self.server.local.steps else shared_clip(trainer, self.server.rule),
+            trace=Path(trainer.default_root_dir) / "trace" if self.record == "updates" else None,
+        )
+
+
+def shared_clip(trainer: Trainer, rule: Rule) -> Clip | None:
+    """The Trainer's clipping, where it is for the engine: a gathering rule clips the average, as DDP does.
+
+    Under an immediate rule each worker clips its gradient before the push, by Lightning. A model's own
+    `configure_gradient_clipping` stays the worker's affair too, and what Lightning refuses it refuses still.
+    """
+    limit, model = trainer.gradient_clip_val, trainer.lightning_module
+    if not rule.gathers or not limit or not model.automatic_optimization:
+        return None
+    if is_overridden("configure_gradient_clipping", model):
+        rank_zero_warn(f"The model's configure_gradient_clipping clips before the average that rule {rule.name} takes.")
+        return None
+    by_value = trainer.gradient_clip_algorithm == GradClipAlgorithmType.VALUE
+    return Clip("value" if by_value else "norm", float(limit))

@@ -1,0 +1,195 @@
+"""reduce, all_gather, broadcast and barrier of workers that do not wait for each other, except here."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path, PosixPath
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from scalebook.training.engine.worker.worker_end import IN_BATCH, MessageExchange
+from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, Stage, number_of_metric
+from scalebook.training.lightning.package import Trainer
+
+LISTENER: Final = -1
+"""The number of a process that is no worker, and hears what the workers say before training."""
+OPERATIONS: Final = ("sum", "mean", "avg", "max", "min", "product")
+
+
+class _Letter(NamedTuple):
+    call: str
+    value: Any
+    roll: list[int]
+
+
+class Collectives:
+    """One process's way into the run's meetings; in a server, only before training, and without a voice.
+
+    The answer is that of all workers on the roll, the same for each: before training, and at the start and end of an
+    epoch, of all that train; inside a batch, of all that still have batches. `meanwhile` is called while it waits.
+    """
+
+    def __init__(
+        self,
+        meetings: MessageExchange,
+        places: CollectiveOrder,
+        worker: int,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._meetings, self.places, self.worker, self.meanwhile = meetings, places, worker, meanwhile
+        self.has_waited = False
+        """Whether it has met others between two batches since somebody has set this."""
+
+    def barrier(self, name: str | None) -> None:
+        """Return when the others have come too."""
+        self._exchange(f"barrier {name!r}", None)
+
+    def broadcast(self, value: Any, source: int) -> Any:
+        """Worker `source`'s value; that of the first on the roll when `source` takes no part any more."""
+        call = f"broadcast from {source}"
+        try:
+            _seal(_Letter(call, value, []))
+        except _Unsendable as error:
+            if source == self.worker:
+                raise TypeError(
+                    f"broadcast: {error}. Send tensors, numbers, text, paths, and lists, tuples and dicts of them."
+                ) from None
+            value = None
+        values = self._exchange(call, value)
+        chosen = values[source] if source in values else values[min(values)]
+        return value if source == self.worker else chosen
+
+    def reduce(self, tensor: Tensor, operation: str) -> Tensor:
+        """Sum, mean, ... over the roll. A mean of integers is a floating point number."""
+        parts = self._tensors(f"reduce {operation}", tensor)
+        stacked = torch.stack(list(parts.values()))
+        if operation in ("mean", "avg"):
+            mean = stacked.to(torch.get_default_dtype()) if not stacked.is_floating_point() else stacked
+            return mean.mean(0)
+        by_name: dict[str, Callable[..., Tensor]] = {
+            "sum": torch.sum, "max": torch.amax, "min": torch.amin, "product": torch.prod,
+        }  # fmt: skip
+        return by_name[operation](stacked, dim=0).to(tensor.dtype)
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Each one's tensor, of whatever shape, in the order of the workers; this worker's own has its graph."""
+        values = self._exchange("gather", tensor.detach())
+        return [tensor if w == self.worker else value.to(tensor.device) for w, value in values.items()]
+
+    def all_gather(self, tensor: Tensor, sync_grads: bool) -> Tensor:
+        """[workers on the roll, *tensor.shape]. With `sync_grads` its gradient reaches the others' graphs, as in DDP:
+        all of them must call `backward`.
+        """
+        if sync_grads and torch.is_grad_enabled() and self.worker != LISTENER:
+            gathered: Tensor = _AllGather.apply(tensor, self)  # type: ignore[no-untyped-call]
+            return gathered
+        return torch.stack(list(self._tensors("all_gather", tensor.detach()).values()))
+
+    def decide(self, decision: bool, all_of_them: bool) -> bool:
+        """Whether all, or any, decide so."""
+        decisions = self._exchange(f"decision of {'all' if all_of_them else 'any'}", bool(decision)).values()
+        return all(decisions) if all_of_them else any(decisions)
+
+    def sum_up_epoch(self, trainer: Trainer) -> None:
+        """Compute what the epoch's steps have logged of all workers, each metric over those that have logged it.
+
+        In every worker when its last batch is over, before any hook: whoever reads it there, in whichever worker, finds
+        it computed.
+        """
+        assert trainer._results is not None
+        for name, metric in sorted(
+            trainer._results.valid_items(), key=lambda item: (number_of_metric(item[0]), item[0])
+        ):
+            is_of_all = metric.meta.sync.should if metric.is_tensor else True
+            if is_of_all and metric.meta.on_epoch and metric._computed is None:
+                with self.places.at_metric(name):
+                    metric.compute()
+        self._meetings.pass_by(self.places.past_metrics())
+
+    def tensors_of_roll(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
+        """By worker, tensors that must have one shape."""
+        return self._tensors(call, tensor)
+
+    def letters(self, call: str, value: Any, roll: list[int]) -> dict[int, _Letter]:
+        """By worker, what it sends, and the roll that it speaks of."""
+        return self._meet(_Letter(call, value, roll))
+
+    def _tensors(self, call: str, tensor: Tensor) -> dict[int, Tensor]:
+        values = self._exchange(f"{call} of shape {list(tensor.shape)}", tensor.detach())
+        return {worker: value.to(tensor.device) for worker, value in values.items()}
+
+    def _exchange(self, call: str, value: Any) -> dict[int, Any]:
+        return {worker: letter.value for worker, letter in self._meet(_Letter(call, value, [])).items()}
+
+    def _meet(self, letter: _Letter) -> dict[int, _Letter]:
+        sealed = _seal(letter)
+        if self.places.stage is Stage.BEFORE:
+            received = self._meetings.gather_before_training(sealed, letter.call)
+        else:
+            place = self.places.next()
+            self.has_waited |= place < IN_BATCH
+            received = self._meetings.all_gather(place, sealed, letter.call, self.meanwhile)
+        letters = {worker: _open(text) for worker, text in received.items()}
+        calls = {worker: other.call for worker, other in letters.items() if other.call != letter.call}
+        if calls:
+            raise RuntimeError(
+                f"collectives: worker {self.worker} called {letter.call} where others called {calls}. "
+                "Call the same collectives, on tensors of the same shape, in the same order in every worker."
+            )
+        return letters
+
+
+class _Unsendable(Exception):  # becomes a TypeError that names the call
+    pass
+
+
+def _seal(letter: _Letter) -> bytes:
+    buffer = io.BytesIO()
+    value = letter.value.detach().cpu().clone() if isinstance(letter.value, Tensor) else letter.value
+    try:
+        torch.save((letter.call, value, letter.roll), buffer)
+    except Exception as error:
+        raise _Unsendable(f"{type(value).__name__} cannot be sent ({error})") from error
+    sealed = buffer.getvalue()
+    if not isinstance(value, Tensor):
+        _open(sealed)  # what the others could not open is said by whoever sent it
+    return sealed
+
+
+def _open(sealed: bytes) -> _Letter:
+    with torch.serialization.safe_globals([PosixPath, Path]):
+        try:
+            return _Letter(*torch.load(io.BytesIO(sealed), map_location="cpu", weights_only=True))
+        except Exception as error:
+            raise _Unsendable(f"it is of a class that is not plain data ({str(error).splitlines()[0]})") from error
+
+
+class _AllGather(Function):
+    """Gathers forward; backward each worker gets the sum of the gradients that all have of its part."""
+
+    @staticmethod
+    def forward(context: Any, tensor: Tensor, collectives: Collectives) -> Tensor:
+        parts = collectives.tensors_of_roll("all_gather", tensor)
+        context.collectives, context.roll = collectives, list(parts)
+        return torch.stack(list(parts.values()))
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        collectives: Collectives = context.collectives
+        mine, worker = gradients[0], collectives.worker
+        letters = collectives.letters("backward of all_gather", mine, context.roll)
+        total = torch.zeros_like(mine[0])
+        for letter in letters.values():
+            if worker in letter.roll:
+                total += letter.value[letter.roll.index(worker)].to(mine.device)
+        return total, None
+
+
+def operation_name(operation: Any) -> str:
+    """As Lightning's strategies take it: a name or a ReduceOp; None is a sum. ValueError for what cannot be done."""
+    name = "sum" if operation is None else str(operation).rsplit(".", 1)[-1].lower()
+    if name not in OPERATIONS:
+        raise ValueError(f"reduce: the parameter server cannot reduce by {name!r}. Use one of {', '.join(OPERATIONS)}.")
+    return name

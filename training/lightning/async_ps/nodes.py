@@ -1,0 +1,152 @@
+"""The machines of a run over several, each made by its own monitor before the fork."""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from typing_extensions import override
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.node_rank import NodeRank
+from scalebook.training.engine.launch import Launch
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.served_run import Run, ServerConnection, ServerEndpoint, WorkerProxyEnd, settings_digest
+from scalebook.training.engine.worker.worker_end import WorkerEnd
+from scalebook.training.lightning.arguments import AsyncArguments
+from scalebook.training.lightning.async_ps.node import NodePart, TrainingNode
+from scalebook.training.lightning.processes.addresses import listening_at, resolved
+from scalebook.training.lightning.processes.elastic_monitor import ElasticMonitor
+from scalebook.training.lightning.processes.forked import GRACE_S
+from scalebook.training.lightning.processes.key_file import key_file, read_key
+from scalebook.training.lightning.processes.node_monitors import next_run
+from scalebook.training.lightning.processes.peer_monitor import hello
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction
+from scalebook.training.lightning.processes.server_monitors import (
+    ServerDeaths,
+    ServerMonitor,
+    WorkersDeaths,
+    WorkersMonitor,
+)
+from scalebook.training.lightning.processes.strategy_launcher import Processes
+from scalebook.training.lightning.processes.threads import shared_out
+
+
+class FirstNode(TrainingNode):
+    """The machine with the shards: processes here stand in for the workers of the others."""
+
+    several = True
+
+    def __init__(
+        self, launch: Launch, forks: Processes, deadline_s: float, deaths: ServerDeaths, port: ServerEndpoint, here: int
+    ) -> None:
+        super().__init__(launch, forks, deadline_s, deaths)
+        self._port, self._here = port, here
+
+    @override
+    def stand_in(self, worker: int) -> WorkerProxyEnd:
+        return self._port.stand_in(worker, self.deadline_s)
+
+    @override
+    def arrivals(self) -> Sequence[int] | None:
+        """Nobody's while workers of another machine are behind those here, who cannot do anything meanwhile."""
+        arrivals = super().arrivals()
+        if arrivals is None:
+            return None
+        others = [arrivals[worker] for worker in self.launch.living() if worker >= self._here]
+        return None if min(others, default=0) < min(arrivals[: self._here]) else arrivals
+
+
+class OtherNode(NodePart):
+    """A machine whose workers reach the shards on the first one."""
+
+    several = True
+    has_shards = False
+    is_training = True
+
+    def __init__(
+        self,
+        place: NodeRank,
+        workers: int,
+        forks: Processes,
+        deadline_s: float,
+        deaths: WorkersDeaths,
+        way: ServerConnection,
+    ) -> None:
+        super().__init__(workers, forks, deadline_s)
+        self.node, self._deaths, self._way = place.node, deaths, way
+        self._end: WorkerEnd  # in a worker
+
+    @override
+    def worker(self, number: int) -> WorkerEnd:
+        self._end = self._way.worker(number, self.deadline_s)
+        return self._end
+
+    @override
+    def returns(self, worker: int) -> bool:
+        """The first of those here that live."""
+        return worker == min(one for one in self._end.living() if one >= self.first)
+
+    @override
+    def react(self, lost: LostProcess) -> Reaction:
+        return self._deaths.react(lost)
+
+    @override
+    def note_updates(self, worker: int, updates: int) -> None:
+        self._way.note_updates(worker, updates)
+
+
+def goes_out(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether what is sent there leaves this machine."""
+    return not address.is_loopback
+
+
+def machine_of_several(
+    place: NodeRank,
+    settings: Settings,
+    environment: Mapping[str, str],
+    arguments: AsyncArguments,
+    *,
+    workers: int,
+    on_each: int,
+    seed: int,
+    started_with: Mapping[str, str],
+) -> FirstNode | OtherNode:
+    """`workers`: of all machines; `on_each`: of one, which several processes may have been started on. `started_with`:
+    digests of the config, by key.
+
+    ConfigError where address, port or key are none; ValueError for settings that do not go between machines.
+    """
+    launch = Launch(workers, settings, seed=seed) if place.index == 0 else None
+    here, threads = on_each // place.tasks, shared_out(on_each)
+    deadline_s = arguments.limits.deadline_s + GRACE_S  # who is missing of another machine the monitors say before
+    address = resolved(place)
+    port, first = place.port + place.hosted, place.index * here
+    secret = read_key(key_file(environment), makes=place.index == 0)
+    encrypted = arguments.tls and goes_out(address)
+    run = Run(
+        next_run(environment), secret, encrypted, str(address), port, place.count - 1, here * place.count, settings
+    )
+    me = hello(on_each, started_with, settings_digest(settings))
+    if launch is None:
+        way = ServerConnection(run, place.index, first, here)
+        monitor = WorkersMonitor(place, way, me, arguments.limits.deadline_s)
+        forks = Processes(here, 0, threads, first, monitor)
+        return OtherNode(place, workers, forks, deadline_s, WorkersDeaths(monitor, arguments.limits.restarts), way)
+    with ExitStack() as undo:
+        listener = undo.enter_context(listening_at(place, port))
+        try:
+            one = ServerEndpoint(launch, run, listener, here, arguments.elastic is not None)
+        except ModuleNotFoundError as error:
+            why = f"needs the package {error.name}, which is not installed here"
+            remedy = "Install it, or write false where the network is your own."
+            raise ConfigError(f"{ARGUMENTS}.tls", why, remedy) from error
+        undo.pop_all()
+    server = (
+        ServerMonitor(place, one, me, arguments.limits.deadline_s, launch)
+        if arguments.elastic is None
+        else ElasticMonitor(place, one, me, arguments.limits.deadline_s, launch, here, arguments.elastic)
+    )
+    deaths = ServerDeaths(launch, arguments.limits.restarts, server, here)
+    forks = Processes(workers, launch.servers, threads, 0, server, range(here, workers))
+    return FirstNode(launch, forks, deadline_s, deaths, one, here)

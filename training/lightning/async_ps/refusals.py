@@ -1,0 +1,151 @@
+"""What AsyncPS cannot do, refused by name: settings of the Trainer before the fork, optimizers before the start."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch.nn import Embedding, EmbeddingBag
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from scalebook.training.base.memory_limit import available_bytes
+from scalebook.training.engine.rules.run_limits import WorkerRange, misfit
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables, writes_by_norm
+from scalebook.training.engine.worker.worker_end import MemoryNeed
+from scalebook.training.lightning.package import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    BitsandbytesPrecision,
+    Callback,
+    LearningRateFinder,
+    LightningModule,
+    ModelPruning,
+    StochasticWeightAveraging,
+    Trainer,
+    TransformerEnginePrecision,
+    WeightAveraging,
+    _MockOptimizer,
+    rank_zero_info,
+)
+from scalebook.training.lightning.tuners import is_finder
+
+WORTH_SAYING: Final = 100_000_000  # bytes
+WRITING: Final[tuple[type[Callback], ...]] = (
+    StochasticWeightAveraging, WeightAveraging, ModelPruning, BaseFinetuning,
+)  # fmt: skip
+SEARCHING: Final[tuple[type[Callback], ...]] = (LearningRateFinder, BatchSizeFinder)
+
+
+def refuse_settings(trainer: Trainer, workers: int) -> None:
+    """ValueError for settings of the Trainer; in the monitor, before anything is started."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
+        name = type(callback).__name__
+        if isinstance(callback, WRITING):
+            raise _refused(
+                f"trainer.callbacks: {name} changes parameters, or param groups, that all workers share. Remove it"
+            )
+        if isinstance(callback, SEARCHING) and not is_finder(callback):
+            raise _searches(name, "not Lightning's own: it may search while workers train")
+    if trainer._accelerator_connector._layer_sync is not None and workers > 1:
+        raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see buffers)")
+    plugin = trainer.precision_plugin
+    if isinstance(plugin, BitsandbytesPrecision | TransformerEnginePrecision):
+        raise _refused(f"trainer.precision: {type(plugin).__name__} uses parameters of its own kind. Use bf16-mixed")
+
+
+def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
+    """ValueError for searches before a run over several machines, each of which would find something else."""
+    for callback in trainer.callbacks if is_spread else ():  # type: ignore[attr-defined]  # as above
+        if is_finder(callback):
+            raise _searches(type(callback).__name__, "would search on each machine by itself")
+
+
+def _searches(name: str, why: str) -> ValueError:
+    return _refused(f"trainer.callbacks: {name} is a finder and {why}. Remove it, and write what it finds")
+
+
+def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Settings) -> None:
+    """ValueError, naming key and remedy, where the number of workers cannot change while a run trains."""
+    rule = settings.rule
+    if contradiction := misfit(elastic, on_each, nodes, rule.facts(), rule.settings()):
+        raise contradiction.error()
+
+
+def refuse_model(module: LightningModule, settings: Settings) -> None:
+    """ValueError for layers that write into their weights in every forward pass: each worker into its own copy; and
+    for settings that do not go with sparse tables."""
+    if any(isinstance(layer, Embedding | EmbeddingBag) and layer.sparse for layer in module.modules()):
+        refuse_beside_tables(settings)
+    for name, layer in module.named_modules():
+        if isinstance(layer, Embedding | EmbeddingBag) and layer.max_norm and layer.weight.requires_grad:
+            raise writes_by_norm(name)
+
+
+def refuse_playing(trainer: Trainer) -> None:
+    """ValueError for what a process that plays all workers cannot do."""
+    if not trainer.lightning_module.automatic_optimization:
+        raise _pushes_once("model", "optimizes manually", "a model with automatic optimization")
+    if trainer.accumulate_grad_batches != 1:
+        why = f"is {trainer.accumulate_grad_batches}"
+        raise _pushes_once("trainer.accumulate_grad_batches", why, "1, and a larger batch or local: downpour")
+
+
+def _pushes_once(key: str, why: str, instead: str) -> ValueError:
+    return ValueError(f"{key}: {why}, and virtual workers push once a batch. Write {instead}, or host: inline.")
+
+
+def announce_memory(need: MemoryNeed, device: torch.device) -> None:
+    """Say in a line what a run of some size will take; MemoryError where the machine, or the GPU, clearly does not
+    have it."""
+    free = torch.cuda.mem_get_info(device)[0] if need.on_gpu else 0
+    copies = f"copies of the parameters on {device} take {need.on_gpu / 1e9:.2f} GB"
+    if need.on_gpu > free:
+        raise MemoryError(
+            f"The workers' {copies}, and {free / 1e9:.2f} GB are free there. Use fewer workers or a smaller model."
+        )
+    available = available_bytes()
+    parts = f"{need.shared / 1e9:.2f} GB for versions and optimizer state, {need.gradients / 1e9:.2f} GB for gradients"
+    if need.snapshot:
+        parts += f", {need.snapshot / 1e9:.2f} GB for a snapshot of the state"
+    if need.replicas:
+        parts += f", {need.replicas / 1e9:.2f} GB for what workers keep of their own"
+    if need.on_gpu:
+        parts += f"; {copies}"
+    needs = (
+        f"The parameter server takes {need.total / 1e9:.2f} GB of memory"
+        f" for parameters of {need.parameters / 1e9:.2f} GB: {parts}"
+    )
+    if available is not None and need.total > available:
+        raise MemoryError(
+            f"{needs}; {available / 1e9:.2f} GB are available. Use fewer workers, an optimizer that keeps less, or "
+            "a smaller model."
+        )
+    if need.total >= WORTH_SAYING:
+        rank_zero_info(f"{needs}.")
+
+
+def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
+    """ValueError for what `configure_optimizers` returned; in every worker, before training. `join` refuses more."""
+    owner: dict[int, int] = {}
+    for number, optimizer in enumerate(optimizers):
+        if isinstance(optimizer, _MockOptimizer):
+            raise _returned("nothing")
+        if not isinstance(optimizer, Optimizer):
+            raise _returned(f"a {type(optimizer).__name__}")
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if is_lazy(parameter):
+                raise _refused(
+                    "model: a parameter has no shape before the first forward pass, and workers lay out shared memory "
+                    "before that. Make such a pass in configure_model, as DDP requires too"
+                )
+            if owner.setdefault(id(parameter), number) != number:
+                raise _refused("model: two optimizers share a parameter. Give each parameter to one optimizer")
+
+
+def _returned(what: str) -> ValueError:
+    return _refused(f"model: configure_optimizers returned {what}. Return a torch.optim.Optimizer")
+
+
+def _refused(problem: str) -> ValueError:
+    return ValueError(f"{problem}, or use another strategy than AsyncPS.")

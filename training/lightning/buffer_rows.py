@@ -1,0 +1,289 @@
+"""The memory in which workers show each other their buffers: a row for each of them, with two places for values."""
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import UninitializedBuffer
+
+from scalebook.training.engine.worker.worker_end import Rows
+
+STATISTICS = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One of a model's, by its place there: a forward pass may put another tensor in it."""
+
+    name: str
+    module: Module
+    key: str
+    shape: torch.Size
+    dtype: torch.dtype
+
+    @property
+    def now(self) -> Tensor | None:
+        """The tensor that is there now."""
+        return self.module._buffers.get(self.key)
+
+    @property
+    def is_statistic(self) -> bool:
+        """Whether it is a running mean or variance, which nothing reads while it trains."""
+        return isinstance(self.module, _NormBase) and self.key in STATISTICS
+
+    @property
+    def nbytes(self) -> int:
+        return self.shape.numel() * self.dtype.itemsize
+
+    @property
+    def is_cache(self) -> bool:
+        """Whether no checkpoint has it."""
+        return self.key in self.module._non_persistent_buffers_set
+
+    @property
+    def has_its_layout(self) -> bool:
+        now = self.now
+        return now is not None and now.layout == torch.strided and (now.shape, now.dtype) == (self.shape, self.dtype)
+
+    @property
+    def first(self) -> str:
+        """What it was when it was found, in words."""
+        return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
+
+    def __str__(self) -> str:
+        now = self.now
+        return "None" if now is None else f"{str(now.dtype).removeprefix('torch.')} {list(now.shape)}"
+
+
+def buffers_of(model: Module) -> list[Buffer]:
+    """Those that have values; of several names of one tensor the first. Running statistics come first, then by type,
+    so that what is alike lies together."""
+    seen: set[int] = set()
+    found: list[Buffer] = []
+    for prefix, module in model.named_modules():
+        for key, buffer in module._buffers.items():
+            if buffer is None or id(buffer) in seen or isinstance(buffer, UninitializedBuffer):
+                continue
+            seen.add(id(buffer))
+            if buffer.layout == torch.strided:
+                name = f"{prefix}.{key}" if prefix else key
+                found.append(Buffer(name, module, key, buffer.shape, buffer.dtype))
+    return sorted(found, key=lambda one: (not one.is_statistic, str(one.dtype)))  # stable
+
+
+class Changes:
+    """Watches buffers for changes that training makes.
+
+    Each look asks which tensor is there and how often torch has written into it, which costs a microsecond a buffer.
+    What is written through `.data` only the values show: they are compared after 1, 2, 4, 8, ... looks.
+    """
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        self._unchanged = dict(enumerate(buffers))
+        self._marks: dict[int, tuple[Tensor | None, int]] = {}
+        self._digests: dict[int, int] = {}
+        self._looks = 0
+
+    def begin_watching(self) -> None:
+        """What changes from now on counts: at the start, and after a validation, which may have buffers of its own."""
+        for number, buffer in self._unchanged.items():
+            mark = _mark(buffer.now)
+            if not self._same(number, mark):
+                self._marks[number], self._digests[number] = mark, digest(buffer.now)
+
+    def pop_changed(self) -> list[int]:
+        """The numbers of those that have changed since, each said once."""
+        self._looks += 1
+        thorough = self._looks & (self._looks - 1) == 0
+        found = [
+            number
+            for number, buffer in self._unchanged.items()
+            if not self._same(number, _mark(buffer.now))
+            or (thorough and digest(buffer.now) != self._digests.get(number))
+        ]
+        for number in found:
+            self.know(number)
+        return found
+
+    def know(self, number: int) -> None:
+        """This one need not be watched any more."""
+        for kept in (self._unchanged, self._marks, self._digests):
+            kept.pop(number, None)
+
+    def _same(self, number: int, mark: tuple[Tensor | None, int]) -> bool:
+        known = self._marks.get(number)
+        return known is not None and known[0] is mark[0] and known[1] == mark[1]
+
+
+def digest(buffer: Tensor | None) -> int:
+    """Of the values, to a bit."""
+    if buffer is None or not buffer.numel() or buffer.layout != torch.strided:
+        return 0
+    values = buffer.detach().resolve_conj()
+    flat = torch.view_as_real(values) if values.is_complex() else values
+    return zlib.crc32(flat.reshape(-1).cpu().view(torch.uint8).numpy().data)
+
+
+def _mark(buffer: Tensor | None) -> tuple[Tensor | None, int]:
+    return buffer, -1 if buffer is None or buffer.is_inference() else buffer._version
+
+
+_LINE: Final = 64
+
+
+class BufferFate(Enum):
+    """What becomes of a buffer that training changes; the value is how it is said."""
+
+    VALIDATED = "are validated and saved as the mean of the workers'"
+    MEAN = "become the mean of the workers' with each push"
+    FIRST = "become worker 0's with each pull"
+    OWN = "are each worker's own, and worker 0's are validated and saved"
+
+
+@dataclass
+class BufferRange:
+    """Buffers that lie side by side in a place, of one type, of which one thing becomes: bytes [start, stop)."""
+
+    fate: BufferFate
+    dtype: torch.dtype
+    numbers: list[int]
+    sizes: list[int]
+    start: int
+    stop: int
+
+
+class BufferRows:
+    """Every worker's row: a head, and two places that have room for all buffers each. Calls are by one process, which
+    writes the rows of its own workers alone. Another may write while this one reads: each number is whole.
+
+    A head has a label for each place, 0 while it is empty, and two numbers for each buffer: the label from which on
+    the worker's value counts (`since`; -1: it has changed, and does not count yet), and whether worker 0 has given it
+    to the others before training (`given`).
+    """
+
+    def __init__(self, buffers: Sequence[Buffer], workers: int, memory: Rows) -> None:
+        self._buffers, self._workers, self._memory = buffers, workers, memory
+        self._starts, self._place_bytes = _layout(buffers)
+        self._head_bytes = _up(8 * (2 + 2 * len(buffers)))
+        self._rows = torch.empty(0, dtype=torch.uint8)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self._head_bytes + 2 * self._place_bytes
+
+    def allocate(self) -> None:
+        """By worker 0, before anybody maps them. Memory is taken for what is shown, when it is."""
+        self._memory.allocate(self._row_bytes)
+
+    def map(self) -> None:
+        """Before anything else here."""
+        self._rows = self._memory.map(self._row_bytes)
+        heads, count = self._rows[:, : self._head_bytes].view(torch.int64).numpy(), len(self._buffers)
+        self.labels, self.since, self.given = heads[:, :2], heads[:, 2 : 2 + count], heads[:, 2 + count : 2 + 2 * count]
+
+    def runs(self, numbers: Sequence[int], fate: Callable[[int], BufferFate]) -> list[BufferRange]:
+        """As long as can be, of these buffers, in the order in which they lie."""
+        runs: list[BufferRange] = []
+        for number in numbers:
+            buffer, start = self._buffers[number], self._starts[number]
+            run = BufferRange(
+                fate(number), buffer.dtype, [number], [buffer.shape.numel()], start, start + buffer.nbytes
+            )
+            last = runs[-1] if runs else None
+            if last and (last.fate, last.dtype, last.stop) == (run.fate, run.dtype, start):
+                last.numbers.append(number)
+                last.sizes += run.sizes
+                last.stop = run.stop
+            else:
+                runs.append(run)
+        return runs
+
+    def values(self, worker: int, place: int, run: BufferRange) -> Tensor:
+        """What the worker shows there, flat."""
+        start, stop = self._span(place, run)
+        return self._rows[worker, start:stop].view(run.dtype)
+
+    def next_place(self, worker: int, label: int) -> int:
+        """Where the worker's next values go: in the place of its oldest, or of those with the same label."""
+        newest = int(self.labels[worker, 1] > self.labels[worker, 0])
+        return newest if self.labels[worker, newest] == label else 1 - newest
+
+    def newest(self, worker: int, most: int | None = None) -> int | None:
+        """Where the worker's newest are; those with a label of at most `most`, if there are some."""
+        labels = self.labels[worker].tolist()
+        there = [place for place in range(2) if labels[place]]
+        if most is not None:
+            there = [place for place in there if labels[place] <= most] or there
+        return max(there, key=labels.__getitem__, default=None)
+
+    def counts(self, worker: int, place: int, run: BufferRange) -> bool:
+        """Whether all values of the run there do."""
+        since = self.since[worker, run.numbers]
+        return bool(since.min() > 0) and bool(since.max() <= self.labels[worker, place])
+
+    def publish_head(self, place: int, runs: Sequence[BufferRange]) -> None:
+        """Let the workers of other machines see the head of this worker's row, and these of its values."""
+        self._memory.publish([*(self._span(place, run) for run in runs), (0, self._head_bytes)])
+
+    def fetch_heads(self) -> None:
+        """See all heads as they are now."""
+        self._memory.fetch([(worker, 0, self._head_bytes) for worker in range(self._workers)])
+
+    def readable_places(self, run: BufferRange, shown: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Of these workers' places those where the run's values count, which can be read now."""
+        there = [(worker, place) for worker, place in shown if self.counts(worker, place, run)]
+        if there:
+            self._memory.fetch([(worker, *self._span(place, run)) for worker, place in there])
+        return there
+
+    def fetch(self, run: BufferRange, worker: int, place: int) -> Tensor:
+        """The values there, whether they count or not."""
+        self._memory.fetch([(worker, *self._span(place, run))])
+        return self.values(worker, place, run)
+
+    def _span(self, place: int, run: BufferRange) -> tuple[int, int]:
+        first = self._head_bytes + place * self._place_bytes
+        return first + run.start, first + run.stop
+
+
+def mean(values: Sequence[Tensor]) -> Tensor:
+    """In single precision or better; in the order of `values`, so that it has the same bits for all who ask."""
+    if len(values) == 1:
+        return values[0]
+    dtype = values[0].dtype
+    wide = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
+    total = values[0].to(wide, copy=True)
+    for one in values[1:]:
+        total += one.to(wide)
+    return total / len(values)
+
+
+def distance(values: Sequence[Tensor]) -> float:
+    """The largest of these from their mean, in parts of its norm."""
+    exact = [one.to(torch.complex128 if one.is_complex() else torch.float64) for one in values]
+    middle = mean(exact)
+    norm = float(torch.linalg.vector_norm(middle))
+    far = max(float(torch.linalg.vector_norm(one - middle)) for one in exact)
+    return far / norm if norm else far
+
+
+def _layout(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
+    """Where each begins, those of one type side by side; and bytes of all."""
+    starts: list[int] = []
+    end, before = 0, None
+    for buffer in buffers:
+        if buffer.dtype != before:
+            end, before = _up(end), buffer.dtype
+        starts.append(end)
+        end += buffer.nbytes
+    return starts, _up(end)
+
+
+def _up(size: int) -> int:
+    return -(-size // _LINE) * _LINE

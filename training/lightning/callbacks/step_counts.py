@@ -1,0 +1,106 @@
+"""Updates, samples and times of a run whose strategy does not count by itself: one process, and DDP."""
+
+import math
+from typing import Any, Literal
+
+from lightning.pytorch import Trainer
+from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
+
+from scalebook.training.engine.coordination.measures import Counts, MovedBytes, WorkerTimes
+from scalebook.training.lightning import DDP
+from scalebook.training.lightning.run_figures import RunFigures
+
+NANOSECOND = 1e-9
+
+
+class LocalFigures(RunFigures):
+    """Of this worker alone: under DDP all workers do the same in step.
+
+    Updates are the Trainer's; samples are this worker's times the number of workers. What a step spends in exchanging
+    gradients after its own are ready is DDP's own measurement, which it takes on some steps and this class extends to
+    all; waiting for slower workers is part of it. A step that waited long, such as the first, is extended by its share
+    of that step's time at most.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.workers = trainer.world_size
+        self.samples = 0
+        self.compute = 0.0
+        self.data = 0.0
+        self.memory_bytes = 0
+        self._exposed_per_step = 0.0
+        self._computed_per_step = 0.0
+        self._sampled_steps = 0
+        self._last_iteration = -1
+
+    @override
+    def counts(self) -> Counts:
+        return Counts(self.trainer.global_step, self.samples * self.workers)
+
+    @override
+    def living(self) -> list[int]:
+        """Nobody leaves."""
+        return list(range(len(self.worker_times())))
+
+    @override
+    def worker_times(self) -> list[WorkerTimes]:
+        exposed, computed = self._exposed_per_step, self._computed_per_step
+        share = exposed / (exposed + computed) if exposed else 0.0
+        communicate = min(exposed * self.trainer.global_step, share * self.compute)
+        mine = WorkerTimes(
+            compute=self.compute - communicate,
+            wait=0.0,
+            communicate=communicate,
+            data=self.data,
+            updates=self.trainer.global_step,
+            samples=self.samples,
+            memory_bytes=self.memory_bytes,
+        )
+        return [mine]
+
+    @override
+    def moved_bytes(self) -> MovedBytes:
+        """What all workers have handed to an exchange of gradients, and taken out: as much as this one, each.
+
+        NaN where nobody counts: under strategies of others, or a communication hook of the user's own.
+        """
+        if self.workers == 1:
+            return MovedBytes(0.0, 0.0)
+        strategy = self.trainer.strategy
+        if not isinstance(strategy, DDP) or (exchange := strategy.exchange) is None:
+            return MovedBytes(math.nan, math.nan)
+        return MovedBytes(float(self.workers * exchange.pushed_bytes), float(self.workers * exchange.pulled_bytes))
+
+    @override
+    def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:
+        if part == "compute":
+            self.compute += seconds
+            self._ask_ddp()
+        else:
+            self.data += seconds
+
+    @override
+    def add_samples(self, samples: int) -> None:
+        self.samples += samples
+
+    @override
+    def note_memory(self, size: int) -> None:
+        self.memory_bytes = size
+
+    def _ask_ddp(self) -> None:
+        """Take DDP's latest measurement, if there is a new one, into the mean of all."""
+        model = self.trainer.strategy.model
+        if not isinstance(model, DistributedDataParallel):
+            return
+        measured: dict[str, Any] = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        iteration = measured.get("iteration", 0)
+        if iteration == self._last_iteration or "backward_comm_time" not in measured:
+            return
+        self._last_iteration = iteration
+        exposed = measured["backward_comm_time"] - measured.get("backward_compute_comm_overlap_time", 0)
+        computed = measured.get("forward_compute_time", 0) + measured.get("backward_compute_time", 0)
+        self._sampled_steps += 1
+        self._computed_per_step += (computed * NANOSECOND - self._computed_per_step) / self._sampled_steps
+        self._exposed_per_step += (max(0, exposed) * NANOSECOND - self._exposed_per_step) / self._sampled_steps

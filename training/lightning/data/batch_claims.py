@@ -1,0 +1,232 @@
+"""Which batches a worker's loader has claimed, delivered and done."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from scalebook.training.engine.worker.worker_end import Claim, DataCursor
+from scalebook.training.lightning.data.epoch_order import EpochOrder, Indices
+
+
+class Claims:
+    """The index sampler of the loader inside: one epoch's claims, as they are made."""
+
+    def __init__(self, cursor: DataCursor, worker: int, turns: bool, order: EpochOrder) -> None:
+        self._cursor, self._worker, self._turns, self._order = cursor, worker, turns, order
+        self.plans: dict[int, list[Claim]] = {}  # of epochs that a checkpoint has found begun: what was left
+        self._held: Claim | None = None
+        self._given: deque[Claim] = deque()  # to the loader inside, which has not delivered them
+        self._claimed = self._delivered = self._finished = 0  # batches so far, one after the other
+        self._epoch = -1
+
+    def enter(self, epoch: int, batches: int) -> bool:
+        """Begin an epoch. What was claimed in the one before and never used counts as done. False: not yet, since
+        nothing of it is this worker's, and those that have something are not there."""
+        self.finish_all()
+        self._held, self._epoch = None, epoch
+        self._given.clear()
+        return self._cursor.enter_epoch(self._worker, epoch, batches, self._turns)
+
+    def succeed(self, before: "Claims") -> None:
+        """Take the place of those of an earlier loader."""
+        self.plans = before.plans
+
+    def finish(self) -> None:
+        """Every batch delivered so far is done."""
+        if self._delivered > self._finished:
+            self._cursor.mark_done(self._worker, self._delivered - self._finished)
+            self._finished = self._delivered
+
+    def finish_all(self) -> None:
+        """Every batch claimed so far is done, or its epoch was left."""
+        self._delivered = self._claimed
+        self.finish()
+
+    def peek(self) -> bool:
+        """Whether there is a next batch; if so it is claimed."""
+        if self._held is None:
+            self._held = self._cursor.claim_batch(self._worker)
+            self._claimed += self._held is not None
+        return self._held is not None
+
+    def __iter__(self) -> Iterator[Indices]:
+        while self.peek():
+            assert self._held is not None
+            claim, self._held = self._held, None
+            self._given.append(claim)
+            origin = self.plans[claim.epoch][claim.batch] if claim.epoch in self.plans else claim
+            yield self._order(origin.epoch)[origin.batch]
+
+    def deliver(self) -> tuple[int, bool]:
+        """Note that the inner loader has made a batch. Its number (-1 if of an earlier epoch), and whether it is this
+        worker's last."""
+        claim = self._given.popleft()
+        self._delivered += 1
+        return claim.batch if claim.epoch == self._epoch else -1, not self._given and not self.peek()
+
+    def unfinished(self) -> dict[int, list[list[int]]]:
+        """The batches of each epoch that are not done, as ranges [epoch, start, stop) of the epochs that the data set
+        counts."""
+        return origins_left(self._cursor.state(), self.plans)
+
+
+def origins_left(
+    state: Mapping[int, Sequence[tuple[int, int]]], plans: Mapping[int, Sequence[Claim]]
+) -> dict[int, list[list[int]]]:
+    """What the cursor says is not done, in terms of the data's own epochs: by epoch, [epoch, start, stop]."""
+
+    def origins(epoch: int, start: int, stop: int) -> list[list[int]]:
+        if epoch not in plans:
+            return [[epoch, start, stop]]
+        return [[origin.epoch, origin.batch, origin.batch + 1] for origin in plans[epoch][start:stop]]
+
+    return {epoch: [part for r in ranges for part in origins(epoch, *r)] for epoch, ranges in state.items()}
+
+
+NO_LIMIT: Final = -1
+
+
+class SimulatedWork:
+    """The `Work` of all workers: that of the loader that there is, which may be another one in every epoch."""
+
+    claims: "SimulatedClaims | None" = None
+
+    def claim_batch(self, worker: int) -> bool:
+        return self.claims is not None and self.claims.claim_batch(worker)
+
+    def mark_pushed(self, worker: int) -> None:
+        if self.claims is not None:
+            self.claims.mark_pushed(worker)
+
+    def may_come_back(self, worker: int) -> bool:
+        return self.claims is not None and self.claims.may_come_back(worker)
+
+    def lost(self, worker: int) -> None:
+        if self.claims is not None:
+            self.claims.lost(worker)
+
+    def returns(self, worker: int) -> None:
+        if self.claims is not None:
+            self.claims.returns(worker)
+
+
+class SimulatedClaims:
+    """Stands where `Claims` does, and answers as their `Work`.
+
+    A worker claims when it begins a gradient, and goes on into its own next epoch when nothing is left of this one, as
+    real ones do; its batch is loaded when the gradient is due. So the loop's epoch is over when as many gradients have
+    been computed as an epoch has batches, some of which may be of the next.
+
+    Args:
+        meets: Nobody begins an epoch before the others have ended the one before.
+        turn: Whose gradient is due next; None when nobody will compute any more.
+        batches_in: Batches of an epoch, what a checkpoint has left of it where there is one.
+        epochs: How many epochs the run has; NO_LIMIT: as many as it takes.
+        is_over: Whether nobody is to take another batch.
+    """
+
+    def __init__(
+        self,
+        cursor: DataCursor,
+        turns: bool,
+        meets: bool,
+        order: EpochOrder,
+        turn: Callable[[], int | None],
+        batches_in: Callable[[int], int],
+        epochs: Callable[[], int],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._cursor, self._turns, self._meets, self._order, self._turn = cursor, turns, meets, order, turn
+        self._batches_in, self._epochs, self._is_over = batches_in, epochs, is_over
+        self.plans: dict[int, list[Claim]] = {}
+        self._taken: dict[int, Claim] = {}  # by worker, what it computes on
+        self._epoch_of: dict[int, int] = {}  # by worker, its own
+        self._in_vain: set[int] = set()  # who found nothing left of its epoch: only a death brings something back
+        self._epoch, self._batches, self._delivered = 0, 0, 0  # of the loop
+        self._has_ended = False
+
+    def succeed(self, before: "SimulatedClaims") -> None:
+        """Take the place of those of an earlier loader: workers go on where they are."""
+        self.plans, self._taken, self._epoch_of = before.plans, before._taken, before._epoch_of
+
+    # --- what the workers ask --------------------------------------------------------------------------------------
+
+    def claim_batch(self, worker: int) -> bool:
+        """See `Work`."""
+        while not self._is_over():
+            if worker in self._epoch_of and worker not in self._in_vain:
+                claim = self._cursor.claim_batch(worker)
+                if claim is not None:
+                    self._taken[worker] = claim
+                    return True
+                self._in_vain.add(worker)
+            following = self._epoch_of.get(worker, self._epoch - 1) + 1
+            if following >= self._epochs() != NO_LIMIT or not (batches := self._batches_in(following)):
+                return False
+            is_first = following > max(self._epoch_of.values(), default=-1)
+            if self._meets and is_first and (self._taken or self._cursor.outstanding()):
+                return False
+            if not self._cursor.enter_epoch(worker, following, batches, self._turns):
+                return False
+            self._epoch_of[worker] = following
+            self._in_vain.discard(worker)
+        return False
+
+    def mark_pushed(self, worker: int) -> None:
+        """See `Work`."""
+        self._cursor.mark_done(worker)
+        self._taken.pop(worker, None)
+
+    def may_come_back(self, worker: int) -> bool:
+        """See `Work`."""
+        if self._is_over():
+            return False
+        return any(other != worker for other in self._taken) or self._cursor.outstanding({worker}) > 0
+
+    def lost(self, worker: int) -> None:
+        """See `Work`."""
+        self._taken.pop(worker, None)
+        self._in_vain.clear()
+        self._cursor.mark_dead(worker)
+
+    def returns(self, worker: int) -> None:
+        """See `Work`. It begins where the loop is."""
+        self._epoch_of.pop(worker, None)
+        self._in_vain.clear()
+        self._cursor.rejoin(worker)
+
+    # --- what the loader asks --------------------------------------------------------------------------------------
+
+    def enter(self, epoch: int, batches: int) -> bool:
+        """The loop begins an epoch of so many batches. True: it has all of them."""
+        self._epoch, self._batches, self._delivered = epoch, batches, 0
+        return True
+
+    def peek(self) -> bool:
+        """Whether the loop's epoch has another batch."""
+        return self._delivered < self._batches and not self._has_ended
+
+    def __iter__(self) -> Iterator[Indices]:
+        while self.peek():
+            worker = self._turn()
+            if worker is None:
+                self._has_ended = True
+                return
+            claim = self._taken[worker]
+            origin = self.plans[claim.epoch][claim.batch] if claim.epoch in self.plans else claim
+            yield self._order(origin.epoch)[origin.batch]
+
+    def deliver(self) -> tuple[int, bool]:
+        """A batch is there: its number in the loop's epoch, and whether it is the last of it."""
+        self._delivered += 1
+        return self._delivered - 1, not self.peek()
+
+    def finish(self) -> None:
+        """Nothing: a batch is done when its gradient has been pushed."""
+
+    def finish_all(self) -> None:
+        """Nothing, as above."""
+
+    def unfinished(self) -> dict[int, list[list[int]]]:
+        """By epoch, what is not done in it now: [epoch, start, stop], in terms of the data's own epochs."""
+        return origins_left(self._cursor.state(), self.plans)

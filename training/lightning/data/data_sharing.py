@@ -1,0 +1,335 @@
+"""The training data of workers that do not wait for each other: each takes the next batch that nobody has taken yet.
+
+How a strategy uses `SharedData` (one for each fit):
+
+- `__init__` in a worker, or in a server process; there `join` does not follow
+- `join` in the worker; `process` in `process_dataloader` while training; `start` in `on_train_start`
+- `expose_loaders` before the hooks of callbacks and models in `on_train_start` and `on_train_epoch_start`
+- `pushed` after each push; `mark` when parameters are copied for a checkpoint, which is given the `position`
+- `stop_claiming` in `on_train_end`, `restore_loaders` in `teardown`
+- `is_distributed` must be False: Lightning would put a sampler of its own into the loader
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from time import monotonic, sleep
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_unflatten
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from typing_extensions import override
+
+from scalebook.training.engine.memory.uncopied import Uncopied
+from scalebook.training.engine.worker.worker_end import DataCursor, MessageExchange
+from scalebook.training.experiments.validation_interval import too_rare
+from scalebook.training.lightning.data.batch_claims import SimulatedWork
+from scalebook.training.lightning.data.shared_loader import POLL_S, SharedLoader
+from scalebook.training.lightning.package import (
+    Callback,
+    LightningModule,
+    Trainer,
+    _DataLoaderIterDataFetcher,
+    _worker_check,
+    has_iterable_dataset,
+    rank_zero_info,
+    sized_len,
+)
+
+_NOTHING: Final = object()
+
+
+class Stream:
+    """One worker's part of a loader without a known length.
+
+    The workers compare the first batch that each has drawn. If it is the same, the stream is divided by turns: worker i
+    takes batches i, i + k, ... and draws the others in vain; so shuffle it by a seed, not by the process's random
+    numbers. If it differs, the data set divides itself, as DDP wants it to (by the trainer's `global_rank`, by RANK and
+    WORLD_SIZE in the environment), and each worker takes all that it is given. `meetings` is None where nobody compares
+    (a server process, `use_distributed_sampler: false`). Nobody else can take the share of a worker that dies: it is
+    lost for the run.
+    """
+
+    def __init__(self, loader: Iterable[Any], worker: int, workers: int, meetings: MessageExchange | None) -> None:
+        self.loader, self._worker, self._workers, self._meetings = loader, worker, workers, meetings
+        self._divides_itself = False
+        self._begun: Iterator[Any] | None = None  # from its first batch on, which has been looked at
+
+    def __iter__(self) -> Iterator[Any]:
+        self._look()
+        batches = iter(self.loader) if self._begun is None else self._begun  # a loader's iterator may have no truth
+        self._begun = None
+        return batches if self._divides_itself else islice(batches, self._worker, None, self._workers)
+
+    def __len__(self) -> int:
+        """This worker's batches; TypeError when unknown, or when only others have any: Lightning ends at 0."""
+        self._look()
+        length = sized_len(self.loader)
+        if length is None:
+            raise TypeError("a stream without a length")
+        if length == 0 and not self._divides_itself:  # nobody has any
+            return 0
+        mine = length if self._divides_itself else -(-(length - self._worker) // self._workers)
+        if mine <= 0:
+            raise TypeError("a stream without a length")
+        return mine
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # while being copied
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def _look(self) -> None:
+        """Draw the first batch, once, and ask whether the other workers' first batch is the same."""
+        meetings, self._meetings = self._meetings, None
+        if meetings is None:
+            return
+        batches = iter(self.loader)
+        first = next(batches, _NOTHING)
+        self._begun = batches if first is _NOTHING else chain([first], batches)
+        self._divides_itself = meetings.streams_differ(digest(first))
+        if self._divides_itself:
+            rank_zero_info(
+                "The workers' training streams differ from the first batch on: the data set divides itself, and each "
+                "worker takes all of its own. If it only shuffles, let it shuffle by the same seed in every worker."
+            )
+
+
+def digest(batch: Any) -> int:
+    """A positive int64 hash of all tensors, arrays, numbers and texts in a batch, in order."""
+    content = hashlib.blake2b(digest_size=7)
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, Tensor):
+            content.update(f"{leaf.dtype}{list(leaf.shape)}".encode())
+            content.update(leaf.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        elif isinstance(leaf, np.ndarray):
+            content.update(leaf.tobytes())
+        elif isinstance(leaf, str | bytes | int | float | bool | None):
+            content.update(repr(leaf).encode())
+        else:
+            content.update(type(leaf).__qualname__.encode())
+    return int.from_bytes(content.digest(), "big") + 1
+
+
+MOST_POLL_S: Final = 0.05
+"""Between two looks at whether a death has brought batches back; longer and longer, up to this."""
+
+
+class SharedData(Uncopied):
+    """One worker's access to the data of the run.
+
+    Sized loaders are shared batch by batch (`SharedLoader`), streams by turns (`Stream`). What the user has divided
+    (`use_distributed_sampler: false`, a DistributedSampler, streams that differ between workers) stays as it is.
+
+    Args:
+        cursor: Which batches are whose; of all workers of the run.
+        turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else to who comes first.
+        turn: In a process that plays all workers, whose gradient is due next; `work` is then theirs.
+        is_elastic: Workers may come and go, so that nothing may be divided by their number.
+        meets: In a process that plays all workers, nobody begins an epoch before the others have ended theirs.
+    """
+
+    def __init__(
+        self,
+        cursor: DataCursor,
+        turns: bool,
+        meetings: MessageExchange | None = None,
+        turn: Callable[[], int | None] | None = None,
+        is_elastic: bool = False,
+        meets: bool = False,
+    ) -> None:
+        self.cursor, self.turns, self._turn, self._is_elastic = cursor, turns, turn, is_elastic
+        self._meets = meets
+        self.workers = cursor.workers if turn is None else 1
+        self.work = SimulatedWork()
+        self._meetings = meetings
+        self.worker, self._joined = 0, False  # not, in a server process
+        self.deadline_s = 600.0
+        self.idle: Callable[[bool], None] = lambda idle: None
+        """`idle(True)` takes this worker out of the rule's clocks while it waits for what a death may bring back,
+        `idle(False)` in again if something came."""
+        self._stopped: Callable[[], bool] = lambda: False
+        self._loader: SharedLoader | None = None
+
+    def join(
+        self,
+        worker: int,
+        deadline_s: float,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Become a worker's. `stopped` says that the run ends, so that nothing need be waited for."""
+        self.worker, self.deadline_s, self._stopped = worker, deadline_s, stopped
+        self._joined = True
+
+    def process(self, trainer: Trainer, dataloader: Any) -> Any:
+        """The loader that takes the place of a training loader of the user's."""
+        divided = isinstance(getattr(dataloader, "sampler", None), DistributedSampler)
+        divided |= not trainer._accelerator_connector.use_distributed_sampler
+        stream = not isinstance(dataloader, DataLoader) or has_iterable_dataset(dataloader)
+        stream |= sized_len(dataloader) is None
+        if divided or stream:
+            if self._turn is not None:
+                raise _cannot_be_dealt("virtual workers take the batches of one loader in turn", "host: inline")
+            if self._is_elastic:
+                raise _cannot_be_dealt("machines that join or leave take over batches", "a number of workers")
+        if divided:
+            return dataloader
+        if stream:
+            if self.workers == 1:
+                return dataloader
+            _worker_check(trainer, dataloader, "train_dataloader")  # Lightning's, which looks at DataLoaders alone
+            compare = self._joined and self._meetings is not None
+            return Stream(dataloader, self.worker, self.workers, self._meetings if compare else None)
+        _worker_check(trainer, dataloader, "train_dataloader")  # as above
+        before, self._loader = (
+            self._loader,
+            SharedLoader(
+                dataloader,
+                trainer,
+                self.cursor,
+                self.worker,
+                self.turns,
+                self._turn,
+                self._meets,
+                self._stopped,
+                self.idle,
+            ),
+        )
+        self._refuse_rare_validation(trainer, self._loader.for_each_worker())
+        self.work.claims = self._loader.played
+        if before is not None:  # trainer.reload_dataloaders_every_n_epochs
+            self._loader.succeed(before)
+        return self._loader
+
+    def _refuse_rare_validation(self, trainer: Trainer, batches: int) -> None:
+        """ConfigError where an epoch is over before a validation is due, as Lightning has it; before training."""
+        interval = getattr(trainer, "val_check_interval", None)  # absent where it is a time
+        asked = trainer.check_val_every_n_epoch is not None and trainer.limit_val_batches != 0
+        if asked and isinstance(interval, int) and interval > batches > 0:
+            raise too_rare(interval, batches, self.cursor.workers)
+
+    def start(self, trainer: Trainer, position: Mapping[str, Any] | None = None) -> None:
+        """Refuse what cannot be shared; go on where the checkpoint was. ValueError with the remedy.
+
+        `position`: what `position` was when the checkpoint was written.
+        """
+        fit, shared = trainer.fit_loop, self._loader
+        loaders = [] if fit._combined_loader is None else fit._combined_loader.flattened
+        own_fetching = isinstance(fit._data_fetcher, _DataLoaderIterDataFetcher)
+        if shared is None or not (len(loaders) > 1 or own_fetching):
+            if shared is not None:
+                shared.resume(position)
+                if not trainer.lightning_module.automatic_optimization:
+                    trainer.callbacks.append(_AfterEachBatch(self))  # type: ignore[attr-defined]  # made by a connector
+            return
+        if self.workers > 1 or self._turn is not None:
+            what = "several training loaders" if len(loaders) > 1 else "a training_step that takes `dataloader_iter`"
+            remedy = "one loader over a data set that returns all of them" if len(loaders) > 1 else "`batch` instead"
+            workers = self.cursor.workers
+            raise ValueError(f"data: {what} cannot be shared by {workers} workers. Use {remedy}, or one worker.")
+        assert fit._combined_loader is not None
+        assert fit._data_fetcher is not None
+        originals = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in loaders]
+        fit._combined_loader.flattened, self._loader = originals, None
+        iter(fit._data_fetcher)
+
+    def expose_loaders(self, trainer: Trainer) -> None:
+        """`trainer.train_dataloader` is the user's own where one worker has all of it: it trains as without us."""
+        combined = trainer.fit_loop._combined_loader
+        if self.workers == 1 and self._loader is not None and combined is not None:
+            own = [loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened]
+            combined._iterables = tree_unflatten(own, combined._spec)
+
+    def restore_loaders(self, trainer: Trainer) -> None:
+        """After training: give Lightning the user's own loaders back."""
+        fit, combined = trainer.fit_loop, trainer.fit_loop._combined_loader
+        if self._loader is not None and combined is not None:
+            if fit._data_fetcher is not None:
+                fit._data_fetcher.teardown()  # ends loader processes
+                fit._data_fetcher = None
+            combined.flattened = [
+                loader.loader if isinstance(loader, SharedLoader) else loader for loader in combined.flattened
+            ]
+
+    def pushed(self, trainer: Trainer) -> None:
+        """All batches fetched so far are in the parameters.
+
+        At the end of the last epoch it returns when the other workers have come there too (worker 0 excepted, whose
+        death ends the run), and Lightning then hears whether there is more to do. `TimeoutError` when they neither
+        claim nor push for `deadline_s`. Under manual optimization all this happens after the batch, not here.
+        """
+        if trainer.lightning_module.automatic_optimization:
+            self.finish_batch(trainer)
+
+    def finish_batch(self, trainer: Trainer) -> None:
+        """See `pushed`."""
+        loader = self._loader
+        if loader is None:
+            return
+        loader.mark_pushed()
+        last_epoch = trainer.fit_loop.epoch_progress.current.ready == trainer.max_epochs
+        if loader.is_last and last_epoch and self.workers > 1 and not self._stopped():
+            self.idle(True)
+            if self._wait_for_more(loader):
+                self.idle(False)
+                loader.reopen()
+
+    def finish_claims(self) -> None:
+        """All batches fetched so far are in the parameters, and this worker takes no more."""
+        if self._loader is not None:
+            self._loader.mark_pushed()
+
+    def mark(self) -> None:
+        """Remember the data position of this moment, at which parameters were copied, for a checkpoint before the next
+        push."""
+        if self._loader is not None:
+            self._loader.mark()
+
+    def position(self) -> dict[str, Any] | None:
+        """What is left of the epochs begun, for a checkpoint; None where no loader is shared."""
+        return None if self._loader is None else self._loader.position()
+
+    def stop_claiming(self) -> None:
+        """Claim no more batches. What this worker holds, and its share of what was never begun, go to the others."""
+        self.finish_claims()
+        if self._turn is None:
+            self.cursor.mark_dead(self.worker)
+
+    def _wait_for_more(self, loader: "SharedLoader") -> bool:
+        besides = {0, self.worker}
+        seen, until, pause = self.cursor.progress(), monotonic() + self.deadline_s, POLL_S
+        while not loader.peek():
+            if self._stopped() or not self.cursor.outstanding(besides):
+                return loader.peek()  # asked before the last death was known
+            if (progress := self.cursor.progress()) != seen:
+                seen, until = progress, monotonic() + self.deadline_s
+            if monotonic() > until:
+                raise TimeoutError(
+                    f"worker {self.worker} waited {self.deadline_s:g} s at the end of the data, and other workers "
+                    "neither took a batch nor pushed one"
+                )
+            sleep(pause)
+            pause = min(1.1 * pause, MOST_POLL_S)
+        return True
+
+
+class _AfterEachBatch(Callback):
+    """Under manual optimization a batch has as many pushes as its training_step likes; it is done when that is over."""
+
+    def __init__(self, data: SharedData) -> None:
+        self._data = data
+
+    @override
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        self._data.finish_batch(trainer)
+
+
+def _cannot_be_dealt(who: str, otherwise: str) -> ValueError:
+    return ValueError(
+        f"data: {who}, and these data have no length or are already divided. Use a DataLoader over a data set with a "
+        f"length and use_distributed_sampler: true, or {otherwise}."
+    )

@@ -1,0 +1,346 @@
+"""A training loader whose batches go to whichever worker comes first, and what Lightning is told about it.
+
+Lightning asks a loader for its length once and then counts. Here the length of an epoch is known at its end only, so
+with each batch the loader says anew how many this worker will have: `ceil(batches / workers)` at first, one more than
+so far when that is passed, and exactly as many as so far once nothing is left. These figures are `fit_loop.max_batches`
+and the `length` of its fetcher, where Lightning keeps the copies that it counts against.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from time import sleep
+from typing import Any, Final
+
+from torch.utils.data import DataLoader
+
+from scalebook.training.engine.memory.uncopied import UncopiedIterator
+from scalebook.training.engine.worker.worker_end import Claim, DataCursor
+from scalebook.training.lightning.data.batch_claims import NO_LIMIT, Claims, SimulatedClaims
+from scalebook.training.lightning.data.epoch_order import EpochOrder, index_sampler
+from scalebook.training.lightning.package import Trainer, _auto_add_worker_init_fn, rank_zero_warn
+from scalebook.training.lightning.portable_checkpoint import of_one_process
+from scalebook.training.lightning.steps import Interval
+from scalebook.training.lightning.worker_role import end_now
+
+
+class LoaderPosition:
+    """The part of a `SharedLoader` that a checkpoint hears of, and that goes on from one."""
+
+    loader: DataLoader[Any]
+    _trainer: Trainer
+    _claims: Claims | SimulatedClaims
+    _order: EpochOrder
+    _workers: int
+    _processes: int
+    _epoch: int
+    _batches: int
+    _due: bool
+    _marked: dict[str, Any] | None = None
+
+    def mark(self) -> None:
+        """Remember the present position for the checkpoints written before the next push."""
+        self._marked = self._position()
+
+    def position(self) -> dict[str, Any]:
+        """The batches that are left of the epochs begun, to be kept in a checkpoint."""
+        return self._marked or self._position()
+
+    def _position(self) -> dict[str, Any]:
+        left = self._claims.unfinished()
+        return {
+            "left": left,
+            "done": self._batches - sum(stop - start for _, start, stop in left.get(self._epoch, [])),
+            "whole": self._batches,
+            "batches": len(index_sampler(self.loader)),
+            "validation_due": self._due,
+            "known": self._order.is_known,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing, for the `position` has a place of its own. Lightning would warn of a loader that cannot resume."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """What a loader of another kind has left is of no use here."""
+
+    def resume(self, position: Mapping[str, Any] | None) -> None:
+        """Go on where the checkpoint was, if there is one. What is left of earlier epochs joins the first one.
+
+        `position`: of the loader that wrote it, if that was one of ours.
+        """
+        fit, batches = self._trainer.fit_loop, len(index_sampler(self.loader))
+        if position is None and fit.restarting:
+            whole = self._limit(len(self._order(fit.epoch_progress.current.processed)))  # type: ignore[attr-defined]
+            position = of_one_process(self._trainer, whole, batches, self._order.is_the_same_everywhere)
+        if position is None:
+            return
+        if position["batches"] != batches:
+            rank_zero_warn(
+                f"data: the checkpoint was written in an epoch of {position['batches']} batches; now it has "
+                f"{batches}. The epoch starts over, so some of its samples are seen twice."
+            )
+            return
+        if position["left"] and not position["known"]:
+            rank_zero_warn(
+                "data: one worker draws this loader's samples from its own random numbers, so their order before the "
+                "checkpoint is not known: some samples of its epoch may be seen twice, others not at all. Use "
+                "scalebook.training.zoo.shuffle.EpochShuffle as its sampler to resume exactly."
+            )
+        first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
+        ready = fit.epoch_loop.batch_progress.current.processed if fit.restarting else 0  # type: ignore[attr-defined]
+        ended = ready > 0 and fit.epoch_loop.batch_progress.is_last_batch  # the epoch, but for worker 0's validation
+        passed = fit.epoch_loop.restarted_on_train_batch_end and fit.restarted_mid_epoch  # it is counted already
+        over = ended and not passed
+        self._plan(first + over, position)
+        if ready:
+            left = len(self._claims.plans[first + over])
+            fit.max_batches = ready if ended else ready + self._per_worker(left)
+            self._say_validation(ready, position["validation_due"])
+
+    def _plan(self, first: int, position: Mapping[str, Any]) -> None:
+        """The batches of the epochs that the checkpoint found begun; the run goes on with epoch `first`."""
+        left = {int(epoch): [[*part] for part in parts] for epoch, parts in position["left"].items()}
+        if first not in left:
+            left[first] = [[first, 0, self._limit(len(self._order(first)))]]
+        if position["known"]:
+            self._order.seeded |= {origin for parts in left.values() for origin, _, _ in parts}
+        self._claims.plans[first - 1] = []  # a worker that does not validate would begin anew what is over
+        for epoch in sorted(left):
+            claims = [Claim(origin, batch) for origin, start, stop in left[epoch] for batch in range(start, stop)]
+            self._claims.plans.setdefault(max(epoch, first), []).extend(claims)
+
+    @property
+    def played(self) -> SimulatedClaims | None:
+        """The claims of virtual workers."""
+        return self._claims if isinstance(self._claims, SimulatedClaims) else None
+
+    def _batches_in(self, epoch: int) -> int:
+        """All batches of an epoch; of one that a checkpoint has found begun, what was left of it."""
+        plan = self._claims.plans.get(epoch)
+        return self._limit(len(self._order(epoch))) if plan is None else len(plan)
+
+    def _limit(self, batches: int) -> int:
+        limit = self._trainer.limit_train_batches
+        assert limit is not None
+        return int(batches * limit) if isinstance(limit, float) else min(batches, limit * self._workers)
+
+    def _per_worker(self, batches: int) -> int:
+        """Of so many batches, those that this process will have."""
+        return -(-batches // self._processes)
+
+    def _say_validation(self, ready: int, due: bool) -> None:
+        """Set `val_check_batch` so that Lightning validates after batch `ready` if `due`, and not otherwise.
+
+        Lightning does so after a batch whose number in the epoch is a multiple of `val_check_batch`.
+        """
+        trainer = self._trainer
+        if trainer.check_val_every_n_epoch is not None and trainer._val_check_time_interval is None:  # type: ignore[attr-defined]  # set by its constructor
+            assert trainer.val_check_batch is not None
+            trainer.val_check_batch = Interval(int(trainer.val_check_batch), ready if due else ready + 1)
+
+    def _count_across_epochs(self) -> None:
+        """Where validation counts batches across epochs, Lightning counts all of this process: those of all virtual
+        workers."""
+        trainer = self._trainer
+        interval = getattr(trainer, "val_check_interval", None)  # absent where it is a time
+        if self.played is not None and trainer.check_val_every_n_epoch is None and isinstance(interval, int):
+            trainer.val_check_batch = interval * self._workers
+
+
+POLL_S: Final = 0.002
+
+
+class SharedLoader(LoaderPosition):
+    """A DataLoader over a data set with a length whose batches go to whichever worker comes first.
+
+    Batch i of epoch e is the same whatever the number of workers (`EpochOrder`), so k workers with batch b see together
+    what one worker sees with b. `len` is what a worker has when all are equally fast. `limit_train_batches` as a number
+    is per worker, as a fraction of the epoch. `val_check_interval` counts the batches of all workers, divided by their
+    number, so that worker 0 validates where it would if all were equally fast, and at the end of the epoch. Across
+    epochs (`check_val_every_n_epoch` is None) it counts those of worker 0, and where one process plays all workers
+    those of all, divided in the same way.
+
+    The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
+
+    `turn`: of a process that plays all workers, whose gradient is due next; `meets`: they end each epoch together;
+    `is_over`: nobody is to take another batch. It has all batches (`SimulatedClaims`) and loads each when its gradient
+    is due. `idle`: see `SharedData.join`.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        trainer: Trainer,
+        cursor: DataCursor,
+        worker: int,
+        turns: bool,
+        turn: Callable[[], int | None] | None = None,
+        meets: bool = False,
+        is_over: Callable[[], bool] = lambda: False,
+        idle: Callable[[bool], None] = lambda idle: None,
+    ) -> None:
+        self.loader, self._trainer, self._workers, self._is_over = loader, trainer, cursor.workers, is_over
+        self._idle, self._is_idle = idle, False
+        self._order = EpochOrder(loader, alone=cursor.workers == 1)
+        self._claims: Claims | SimulatedClaims
+        self._inner = copy.copy(loader)
+        inside: list[tuple[str, Any]] = [("_iterator", None)]
+        if turn is None:
+            self._claims = Claims(cursor, worker, turns, self._order)
+            self._processes = cursor.workers
+        else:
+            ahead = self._batches_in, self._epochs
+            self._claims = SimulatedClaims(cursor, turns, meets, self._order, turn, *ahead, is_over)
+            self._processes = 1
+            inside += [("num_workers", 0), ("prefetch_factor", None), ("persistent_workers", False), ("timeout", 0)]
+        inside.append(("sampler" if loader.batch_sampler is None else "batch_sampler", self._claims))
+        for name, value in inside:
+            object.__setattr__(self._inner, name, value)  # a DataLoader guards its samplers against mistakes
+        _auto_add_worker_init_fn(self._inner, worker)
+        self.is_last = False  # the batch delivered last is the worker's last of this epoch
+        self._epoch = 0
+        self._expected = 0  # batches of this worker in this epoch
+        self._before = self._batches = 0  # batches of this epoch: done before the checkpoint, all
+        self._validations = 0  # intervals of this epoch that are over
+        self._due = False
+
+    def __len__(self) -> int:
+        return self._per_worker(len(index_sampler(self.loader)))
+
+    def for_each_worker(self) -> int:
+        """Batches of an epoch that each worker has if all are equally fast."""
+        return -(-self._limit(len(index_sampler(self.loader))) // self._workers)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # while being copied
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    @property
+    def _iterator(self) -> Any:
+        """Persistent loader processes, which Lightning ends by this name."""
+        return self._inner._iterator
+
+    @_iterator.setter
+    def _iterator(self, value: Any) -> None:
+        self._inner._iterator = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copy.copy, (self.loader,)  # a copy of the Trainer has the user's own
+
+    def __iter__(self) -> Iterator[Any]:
+        return UncopiedIterator(self._batches_of_epoch())
+
+    def _batches_of_epoch(self) -> Iterator[Any]:
+        """The worker's batches of the epoch. Claims nothing before the first one is asked for."""
+        has_entered, empty = self._enter(), True
+        # again when the loader inside had come to its end and a dead worker left something
+        while has_entered and self._claims.peek():
+            if self._is_idle:
+                self._is_idle = False
+                self._idle(False)
+            for batch in iter(self._inner):
+                empty = False
+                number, self.is_last = self._claims.deliver()
+                self._tell_length()
+                self._tell_validation(number)
+                yield batch
+        if empty:
+            self._pass_by()
+
+    # --- what the strategy says --------------------------------------------------------------------------------------
+
+    def peek(self) -> bool:
+        """Whether there is another batch for this worker; if so it is claimed."""
+        return self._claims.peek()
+
+    def mark_pushed(self) -> None:
+        """Note that the gradients of all batches delivered so far have been pushed."""
+        self._claims.finish()
+        self._marked = None
+
+    def reopen(self) -> None:
+        """Go on with an epoch that was announced as over: a dead worker's batch has come back."""
+        self.is_last = False
+        fit = self._trainer.fit_loop
+        fit.epoch_loop.batch_progress.is_last_batch = False
+        self._say(fit.epoch_loop.batch_progress.current.ready, 0, last=False)
+        self._validations -= self._due
+        self._say_validation(fit.epoch_loop.batch_progress.current.ready, due=False)
+
+    def succeed(self, before: "SharedLoader") -> None:
+        """Take over from `before`, the loader that this worker has used until now."""
+        before._claims.finish_all()
+        self._claims.succeed(before._claims)  # type: ignore[arg-type]  # of one run, so of one kind
+
+    # --- what Lightning is told --------------------------------------------------------------------------------------
+
+    def _enter(self) -> bool:
+        """Begin the epoch. False: the run was over before anybody came there who has a batch of it."""
+        self._epoch = self._trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]  # as in `resume`
+        self._order.enter(self._epoch)
+        whole = self._limit(len(self._order(self._epoch)))
+        batches = self._batches_in(self._epoch)
+        while not self._claims.enter(self._epoch, batches):
+            if self._is_over():
+                return False
+            if not self._is_idle:
+                self._is_idle = True
+                self._idle(True)
+            sleep(POLL_S)
+        self._batches = max(whole, batches)
+        self._before = self._batches - batches
+        self._validations = self._before // self._interval()
+        self._count_across_epochs()
+        self._expected = self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + self._per_worker(batches)
+        self.is_last = False
+        return True
+
+    def _tell_length(self) -> None:
+        self._say(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, 1, self.is_last)
+
+    def _say(self, ready: int, fetching: int, last: bool) -> None:
+        """Tell Lightning how many batches this worker will have in this epoch.
+
+        `ready`: this worker's batches up to the present one. `fetching`: 1 while Lightning is fetching that one, else
+        0. `last`: it is the last.
+        """
+        fit = self._trainer.fit_loop
+        assert fit._data_fetcher is not None
+        batches = ready if last else max(ready + 1, self._expected)
+        fit.max_batches = batches
+        fit._data_fetcher.length = fit._data_fetcher.fetched + fetching + batches - ready
+        fit._data_fetcher.done = last
+
+    def _interval(self) -> int:
+        """Batches of all workers between two validations; where validation goes by time, those of the whole epoch."""
+        interval = getattr(self._trainer, "val_check_interval", None)  # absent where it is a time
+        share = -(-self._batches // self._workers)
+        if isinstance(interval, float):
+            interval = max(1, int(share * interval))  # as Lightning has it: no part of an epoch is less than a batch
+        mine = interval if isinstance(interval, int) else share
+        return max(1, min(mine * self._workers, self._batches))
+
+    def _tell_validation(self, number: int) -> None:
+        """Tell Lightning whether to validate after batch `number`: when an interval is over, and at the end of the
+        epoch."""
+        whole_rounds = -(-(self._before + number + 1) // self._processes) * self._processes
+        at = self._batches if self.is_last else min(whole_rounds, self._batches - 1)
+        over = max(self._validations, at // self._interval())
+        self._due, self._validations = over > self._validations, over
+        self._say_validation(self._trainer.fit_loop.epoch_loop.batch_progress.current.ready + 1, self._due)
+
+    def _pass_by(self) -> None:
+        """Advance the schedulers by an epoch of which this worker got no batch, unless a checkpoint has them so
+        already. No push tells it of the run's end."""
+        if self._is_over():
+            end_now(self._trainer)
+        if self._trainer.fit_loop.restarting:
+            return
+        for optimizer in self._trainer.optimizers:
+            optimizer._opt_called = True  # type: ignore[attr-defined]  # else a scheduler warns that it comes too early
+        self._trainer.fit_loop.epoch_loop.update_lr_schedulers("epoch", update_plateau_schedulers=False)
+
+    def _epochs(self) -> int:
+        most = self._trainer.max_epochs
+        return NO_LIMIT if most is None else most

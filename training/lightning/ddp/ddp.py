@@ -1,0 +1,479 @@
+"""Distributed data parallel as Lightning has it, with workers forked instead of started anew.
+
+A forked worker needs 0.15 s to its first batch where a started one imports everything again for 4 s, and its death
+is noticed at once instead of by the others' timeout.
+"""
+
+import mmap
+import os
+import signal
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import FrameType
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket, PrefixStore, Store, TCPStore
+from torch.futures import Future
+from torch.nn import Embedding, EmbeddingBag, Module, Parameter
+from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
+
+from scalebook.training.base.node_rank import NodeRank, node_rank
+from scalebook.training.engine.codecs.coder import Coder, Spec
+from scalebook.training.engine.rules.bounds import PositiveFloat, check
+from scalebook.training.engine.rules.codecs import Bf16, Codec, CodecName, Fp16, in_halves, make_codec
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.lightning.arguments import read_object
+from scalebook.training.lightning.ddp.ddp_nodes import agents_store, node_monitor
+from scalebook.training.lightning.ddp.evaluation import WorkersMetrics, exchange, share_of
+from scalebook.training.lightning.package import ClusterEnvironment, DDPStrategy, Trainer, rank_zero_warn, reset_seed
+from scalebook.training.lightning.processes.addresses import interface_to, listening_at
+from scalebook.training.lightning.processes.cuda_fork import count_gpus_apart
+from scalebook.training.lightning.processes.forked import GRACE_S
+from scalebook.training.lightning.processes.node_monitors import BEGUN, NodeMonitor, next_run
+from scalebook.training.lightning.processes.strategy_launcher import (
+    AroundFork,
+    ForkLauncher,
+    Processes,
+    StartedEnvironment,
+    forks,
+    ours,
+    repr_for_trainers,
+    take_rank,
+)
+from scalebook.training.lightning.processes.threads import shared_out
+
+KEY: Final = f"{ARGUMENTS}.codec"
+LENGTH_BYTES: Final = 8
+"""Of the number that says how long a frame is, which is exchanged before frames are."""
+_HALVES: Final[dict[type[Codec], torch.dtype]] = {Bf16: torch.bfloat16, Fp16: torch.float16}
+
+
+class Exchange:
+    """Averages each bucket of gradients over the workers, as they are, in place."""
+
+    def __init__(self) -> None:
+        self.pushed_bytes = self.pulled_bytes = 0  # by this worker, in this process
+
+    def average(self, bucket: GradBucket) -> Future[Tensor]:
+        """DDP's communication hook. To the bit what DDP does without one."""
+        gradients = bucket.buffer()
+        gradients.mul_(1 / dist.get_world_size())  # as DDP: a division would round otherwise for three workers
+        return self.reduced(gradients).then(lambda done: done.value()[0])
+
+    def reduced(self, gradients: Tensor) -> Future[list[Tensor]]:
+        """Their sum over all workers, in place."""
+        self.pushed_bytes += nbytes(gradients)
+        work: Any = dist.all_reduce(gradients, async_op=True)
+        if not gradients.is_sparse:
+            self.pulled_bytes += nbytes(gradients)
+            return work.get_future()  # type: ignore[no-any-return]  # torch does not annotate it
+        return work.get_future().then(self._count_rows)  # type: ignore[no-any-return]
+
+    def _count_rows(self, done: Future[list[Tensor]]) -> list[Tensor]:
+        """Rows of all workers come back, and how many is not known before."""
+        self.pulled_bytes += nbytes(done.value()[0])
+        return done.value()
+
+    def state(self) -> dict[str, Any]:
+        """What this worker keeps from one step to the next; for a checkpoint. Empty where nothing is."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Before the first step: go on with this `state`."""
+
+
+class HalfExchange(Exchange):
+    """Bf16 or fp16 in an all-reduce: sums are rounded on their way, too, as in torch's own hooks."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def average(self, bucket: GradBucket) -> Future[Tensor]:
+        gradients = bucket.buffer()
+        if gradients.dtype in (torch.bfloat16, torch.float16):
+            return super().average(bucket)
+        gradients.mul_(1 / dist.get_world_size())
+        future = self.reduced(gradients.to(self._dtype))
+        if self._dtype is torch.bfloat16:
+            return future.then(lambda done: gradients.copy_(done.value()[0]))
+        average = future.wait()[0]
+        if bool(torch.isfinite(average.sum(dtype=torch.float32))):
+            return _done(gradients.copy_(average))
+        return self.reduced(gradients).then(lambda done: done.value()[0])  # beyond fp16, in all workers alike: as it is
+
+
+class FrameExchange(Exchange):
+    """Any other codec: each worker's frame goes to all, and all average what they decode, in the same order.
+
+    A worker keeps what its own frames leave out, by parameter, in the order of `parameters`.
+    """
+
+    def __init__(self, codec: Codec, parameters: Sequence[Parameter]) -> None:
+        super().__init__()
+        self._codec = codec
+        self._places: dict[Tensor, int] = {parameter: place for place, parameter in enumerate(parameters)}
+        self._coders: dict[tuple[int, ...], Coder] = {}
+        self._kept: dict[tuple[int, ...], Tensor] = {}
+        self._exchanges = 0
+
+    def average(self, bucket: GradBucket) -> Future[Tensor]:
+        buffer = bucket.buffer()
+        if buffer.is_sparse:
+            raise ValueError(_sparse(self._codec, "a gradient is"))
+        of_bucket = zip(bucket.parameters(), bucket.gradients(), strict=True)
+        found = {self._places[parameter]: gradient for parameter, gradient in of_bucket}
+        places = tuple(sorted(found))
+        gradients = [found[place] for place in places]
+        coder = self._coder(places, gradients)
+        frames = self._gathered(self._encoded(coder, places, gradients))
+        buffer.zero_()
+        for frame in frames:
+            for gradient, decoded in zip(gradients, coder.decode(frame), strict=True):
+                if decoded is not None:
+                    gradient.add_(decoded)
+        return _done(buffer.mul_(1 / len(frames)))
+
+    def _coder(self, places: tuple[int, ...], gradients: Sequence[Tensor]) -> Coder:
+        if places not in self._coders:
+            specs = [Spec(tuple(gradient.shape), gradient.dtype) for gradient in gradients]
+            self._coders[places] = Coder(self._codec, specs, KEY)
+        return self._coders[places]
+
+    def _encoded(self, coder: Coder, places: tuple[int, ...], gradients: Sequence[Tensor]) -> Tensor:
+        self._exchanges += 1
+        before = None
+        if coder.kept:
+            before = self._kept.setdefault(places, torch.zeros(coder.kept))
+        frame, after = coder.encode(gradients, before, self._exchanges << 16 | dist.get_rank())
+        if after is not None:
+            self._kept[places] = after
+        return frame
+
+    def _gathered(self, frame: Tensor) -> list[Tensor]:
+        """The frames of all workers. They are of one length but by zstd, or where values are not finite."""
+        others = dist.get_world_size() - 1
+        lengths = [torch.empty(1, dtype=torch.int64) for _ in range(others + 1)]
+        dist.all_gather(lengths, torch.tensor([frame.numel()]))
+        sizes = [int(length) for length in lengths]
+        longest = max(sizes)
+        if frame.numel() < longest:
+            frame = torch.cat([frame, frame.new_zeros(longest - frame.numel())])
+        frames = list(torch.empty(others + 1, longest, dtype=torch.uint8).unbind())
+        dist.all_gather(frames, frame)
+        self.pushed_bytes += LENGTH_BYTES + longest
+        self.pulled_bytes += others * (LENGTH_BYTES + longest)
+        return [whole[:size] for whole, size in zip(frames, sizes, strict=True)]
+
+    def state(self) -> dict[str, Any]:
+        kept = [(list(places), tensor) for places, tensor in self._kept.items()]
+        return {"exchanges": self._exchanges, "residuals": kept}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._exchanges = state["exchanges"]
+        self._kept = {tuple(places): tensor.clone() for places, tensor in state["residuals"]}
+
+
+def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
+    """How the gradients of this model travel. ValueError, naming key and remedy, where it makes no sense."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not codec.codes:
+        return Exchange()
+    for name, module in model.named_modules():
+        if isinstance(module, Embedding | EmbeddingBag) and module.sparse:
+            raise ValueError(_sparse(codec, f"that of {name or type(module).__name__} is"))
+    codec.check([tuple(parameter.shape) for parameter in parameters], KEY)
+    if in_halves(codec):  # added up as such
+        return HalfExchange(_HALVES[type(codec)])
+    if on_gpu:
+        raise ValueError(f"{KEY}: {codec.name} works on a CPU only. Write bf16, fp16 or fp32, or accelerator: cpu.")
+    return FrameExchange(codec, parameters)
+
+
+def nbytes(gradients: Tensor) -> int:
+    """Of a dense tensor, or of the rows and places of a sparse one."""
+    if not gradients.is_sparse:
+        return gradients.nbytes
+    return gradients._indices().nbytes + gradients._values().nbytes
+
+
+def _sparse(codec: Codec, which: str) -> str:
+    return f"{KEY}: {codec.name} carries dense gradients alone, and {which} sparse. Write fp32, or sparse: false."
+
+
+def _done(gradients: Tensor) -> Future[Tensor]:
+    future: Future[Tensor] = Future()
+    future.set_result(gradients)
+    return future
+
+
+LOOPBACK = "127.0.0.1"
+STATE: Final = "scalebook_ddp"
+"""Key in a checkpoint: what each worker's codec keeps, by rank."""
+DEADLINE_S: Final = 300.0
+ONE_BUCKET_MB: Final = 1 << 20
+"""So large that all gradients of a type travel in one frame."""
+
+
+class DDP(AroundFork, DDPStrategy):
+    """Synchronous: each update averages the gradients of all workers, so all wait for the slowest.
+
+    `strategy: ddp`. Arguments are those of Lightning's DDPStrategy, `start_method` excepted. On one machine the workers
+    meet on a loopback port that is bound before they are forked, so none can be taken meanwhile. On several
+    (`trainer.num_nodes`) each process that torchrun, srun or a person has started there forks its share of them, and
+    they meet at MASTER_ADDR and MASTER_PORT. Under MPI and LSF workers are started as Lightning's DDPStrategy does it.
+
+    Args:
+        codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes, by all-reduce. The others go by
+            all-gather, so a worker receives more bytes the more workers there are. `int8`: a quarter; `sign`: 1/32;
+            `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices.
+        deadline_s: Seconds for which machines of one run wait for each other before it begins.
+    """
+
+    def __init__(
+        self, codec: CodecName | Codec = "fp32", deadline_s: PositiveFloat = DEADLINE_S, **kwargs: Any
+    ) -> None:
+        check(DDP, {"deadline_s": deadline_s}, ARGUMENTS)
+        count_gpus_apart()
+        self.deadline_s = deadline_s
+        self.codec = make_codec(read_object(codec, CodecName | Codec, KEY), KEY)
+        if self.codec.codes and kwargs.get("ddp_comm_hook") is not None:
+            raise ValueError(
+                f"{KEY}: {self.codec.name} cannot be combined with a ddp_comm_hook. Write fp32, or remove it."
+            )
+        if self.codec.codes and not in_halves(self.codec):
+            kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)
+        super().__init__(start_method="popen", **kwargs)
+        self.started_with: dict[str, str] = {}
+        """Digests of what must be the same on all machines, by key."""
+        self.own_metrics: set[str] = set()
+        """Names of metrics that are not of all workers, as the model asks or because each computes its own."""
+        self.exchange: Exchange | None = None  # from the set-up of a fit on, in a worker that is not alone
+        self._meeting: socket.socket | None = None  # worker 0's, where all find each other
+        self._arrivals: memoryview | None = None  # shared: each worker's barriers before training, and who has begun
+        self._place: NodeRank | None = None  # of this process among those that were started; None: it is alone
+        self._monitor: NodeMonitor | None = None  # of the others, if it is not alone
+        self._run = ""  # its name, the same on all machines
+        self._first = 0  # of the workers here, the first one's number
+
+    @override
+    def __repr__(self) -> str:
+        return repr_for_trainers(self)
+
+    @override
+    def _configure_launcher(self) -> None:
+        assert self.cluster_environment is not None
+        if not forks(self.cluster_environment):
+            super()._configure_launcher()
+            return
+        self._place = node_rank(os.environ, self.num_nodes, self.num_processes)
+        if self._place is not None:
+            self.cluster_environment = StartedEnvironment()
+            self.set_world_ranks()
+        self._launcher = ForkLauncher(self)
+
+    @property
+    def cluster_environment(self) -> ClusterEnvironment | None:
+        return self._environment
+
+    @cluster_environment.setter
+    def cluster_environment(self, environment: ClusterEnvironment | None) -> None:
+        self._environment = ours(environment)
+
+    @override
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        """Plain values alone, unless told otherwise: Lightning would run what a checkpoint from an address holds."""
+        return super().load_checkpoint(checkpoint_path, weights_only=True if weights_only is None else weights_only)
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
+        """With what each worker's codec keeps; all workers come here."""
+        state = {} if self.exchange is None else self.exchange.state()
+        if state:
+            states: list[Any] | None = [None] * self.world_size if self.is_global_zero else None
+            dist.gather_object(state, states)
+            checkpoint = {**checkpoint, STATE: {"codec": repr(self.codec), "workers": states}}
+        super().save_checkpoint(checkpoint, filepath, storage_options)
+
+    @override
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Each worker has what it kept. It is lost where the codec is another, or workers are more or fewer."""
+        super().load_optimizer_state_dict(checkpoint)
+        found = checkpoint.get(STATE)
+        if found and self.exchange is not None and self.exchange.state():
+            if found["codec"] == repr(self.codec) and len(found["workers"]) == self.world_size:
+                self.exchange.restore(found["workers"][self.global_rank])
+            else:
+                rank_zero_warn(
+                    f"ckpt_path: the residuals of {len(found['workers'])} workers' codec ({found['codec']}) are lost: "
+                    f"this run has {self.world_size} workers with {self.codec!r}."
+                )
+
+    @override
+    def _register_ddp_hooks(self) -> None:
+        assert isinstance(self.model, DistributedDataParallel)
+        if self._ddp_comm_hook is not None or self.world_size == 1:
+            super()._register_ddp_hooks()
+            return
+        self.exchange = make_exchange(self.codec, self.model.module, self.root_device.type != "cpu")
+        self.model.register_comm_hook(self.exchange, _average)
+
+    @property
+    @override
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """None of Lightning's that repeats samples to validate and test: `process_dataloader` divides by batches."""
+        if self._evaluates():
+            return {"num_replicas": 1, "rank": 0}
+        kwargs: dict[str, Any] = super().distributed_sampler_kwargs
+        return kwargs
+
+    @override
+    def process_dataloader(self, dataloader: object) -> object:
+        assert self.lightning_module is not None
+        if self._evaluates():
+            return share_of(self.lightning_module.trainer, dataloader, self.global_rank, self.world_size)
+        return super().process_dataloader(dataloader)
+
+    def _evaluates(self) -> bool:
+        """Whether several workers validate or test."""
+        if self.world_size == 1 or self.lightning_module is None:
+            return False
+        trainer = self.lightning_module.trainer
+        return bool(trainer.evaluating or trainer.sanity_checking)
+
+    @override
+    def setup(self, trainer: Trainer) -> None:
+        super().setup(trainer)
+        if self.world_size > 1:
+            WorkersMetrics(trainer, self, self.own_metrics).install()
+
+    @override
+    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
+        """ValueError while validating or testing if workers come with other shapes, where gloo waits or mixes up."""
+        if group in (None, dist.group.WORLD) and self._evaluates():
+            shapes = exchange(list(tensor.shape), self.root_device)
+            if any(shape != shapes[0] for shape in shapes):
+                raise ValueError(
+                    f"all_gather: workers have shapes {shapes}: each validates or tests its own part of the set, and "
+                    "no sample is repeated to make the parts equal. Gather with a torchmetric (CatMetric), or write "
+                    "trainer.use_distributed_sampler: false and a DistributedSampler of your own."
+                )
+        return super().all_gather(tensor, group, sync_grads)
+
+    @override
+    def before_fork(self, trainer: Trainer) -> Processes:
+        """Bind the port where the workers will meet."""
+        if self.world_size > 1 and getattr(trainer, "_val_check_time_interval", None) is not None:
+            raise ValueError(
+                "trainer.val_check_interval: each worker measures a time by its own clock, and under ddp a worker that "
+                "validates would wait for one that trains. Write a number of batches, or use AsyncPS: its worker 0 "
+                "validates alone."
+            )
+        here = self.num_processes // (1 if self._place is None else self._place.tasks)
+        self._arrivals = memoryview(mmap.mmap(-1, 8 * (here + 1))).cast("q")
+        if self._place is None:
+            self._meeting = socket.create_server((LOOPBACK, 0))
+            return Processes(here)
+        self._first = self._place.node * self.num_processes + self._place.task * here
+        self._run, meets_at = next_run(os.environ), self._place.port
+        if self._place.index == 0 and not self._place.hosted:
+            self._meeting = listening_at(self._place, 0)
+            meets_at = self._meeting.getsockname()[1]
+        own = (self.num_processes, self.deadline_s, self.started_with, meets_at)
+        self._monitor = node_monitor(self._place, self._run, *own)
+        return Processes(here, threads=shared_out(self.num_processes), first=self._first, others=self._monitor)
+
+    @override
+    def after_fork(self, worker: int, trainer: Trainer) -> None:
+        """Take the rank; on one machine gloo stays on the loopback interface."""
+        take_rank(worker, self.num_nodes * self.num_processes, self.num_processes)
+        if (interface := interface_to(self._place)) is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        self.set_world_ranks()
+
+    @override
+    def after_workers(self) -> None:
+        """Close the monitor's end of the meeting port."""
+        if self._meeting is not None:
+            self._meeting.close()
+        self._meeting = self._monitor = self._arrivals = None
+
+    @override
+    def arrivals(self) -> Sequence[int] | None:
+        if self._arrivals is None:
+            return None
+        own = None if self._arrivals[-1] else self._arrivals[:-1].tolist()
+        if self._monitor is not None and not self._monitor.arrived(BEGUN if own is None else min(own)):
+            return None
+        return own
+
+    def _come(self) -> None:
+        if self._arrivals is not None:
+            self._arrivals[self.global_rank - self._first] += 1
+
+    @override
+    def barrier(self, name: str | None = None) -> None:
+        self._come()
+        super().barrier(name)
+        if name == "run-stage" and self._arrivals is not None:
+            self._arrivals[-1] = 1
+        if name == "run-stage" and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._note_sigterm)
+
+    def _note_sigterm(self, _number: int, _frame: FrameType | None) -> None:
+        """Lightning's own handler broadcasts, in whatever collective the rank happens to be, and the ranks deadlock.
+
+        A note is enough: rank 0 ends after its present batch, and the launcher ends the others. On another machine the
+        monitor tells rank 0's.
+        """
+        assert self.lightning_module is not None
+        if self.is_global_zero:
+            self.lightning_module.trainer._signal_connector.received_sigterm = True
+
+    @override
+    def setup_distributed(self) -> None:
+        if self._meeting is None and self._monitor is None:
+            super().setup_distributed()
+            return
+        self._come()
+        reset_seed()
+        self.set_world_ranks()
+        self._process_group_backend = self._get_process_group_backend()
+        assert self._timeout is not None
+        dist.init_process_group(
+            self._process_group_backend,
+            store=self._store(self._timeout),
+            rank=self.global_rank,
+            world_size=self.world_size,
+            timeout=self._timeout,
+            device_id=None if self.root_device.type == "cpu" else self.root_device,
+        )
+
+    def _store(self, timeout: timedelta) -> Store:
+        """Where the workers find each other: worker 0 has it, or torchrun's agent. Beyond one machine their monitors
+        say which is missing, by a deadline."""
+        host, is_host = LOOPBACK, self.global_rank == 0
+        port = 0 if self._meeting is None else self._meeting.getsockname()[1]
+        if self._place is not None and self._monitor is not None:
+            host, port = self._place.address, self._monitor.await_met(self.deadline_s + GRACE_S)
+            if self._place.hosted:
+                return PrefixStore(f"scalebook {self._run} workers", agents_store(self._place, timeout))
+        return TCPStore(
+            host,
+            port,
+            self.world_size,
+            is_master=is_host,
+            timeout=timeout,
+            master_listen_fd=self._meeting.detach() if is_host and self._meeting is not None else None,
+        )
+
+
+def _average(exchange: Exchange, bucket: GradBucket) -> Future[Tensor]:
+    """Torch reads the annotations of a hook, so a method of ours is called by a function."""
+    return exchange.average(bucket)

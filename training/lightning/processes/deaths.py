@@ -1,0 +1,67 @@
+"""What follows when a process of a run dies. Decided in the monitor, at once."""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.base.failures import ProcessLost
+from scalebook.training.engine.launch import Launch
+from scalebook.training.lightning.package import Callback
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction
+
+SERVER_RESTARTS: Final = 3
+"""In one run; a server that keeps dying has a reason that a restart does not mend."""
+
+log = logging.getLogger(__name__)
+
+
+class Deaths:
+    """What happens when a process dies, for one run.
+
+    Worker 0 has the run's record (loggers, checkpoints, the decision to stop): its death ends the run. Any other worker
+    is started again and joins at the present version while `restarts` are left (all workers together); afterwards the
+    rest go on without it, and take over its share of the data. A server is started again, and goes on with what lies in
+    shared memory.
+    """
+
+    def __init__(self, launch: Launch, restarts: int) -> None:
+        self._launch = launch
+        self._restarts, self._server_restarts = restarts, SERVER_RESTARTS
+
+    def react(self, lost: LostProcess) -> Reaction:
+        """Decide about a death. A worker that is not started again is marked dead in shared memory, so that nobody
+        waits for it."""
+        if lost.role == "server":
+            return self._server(lost)
+        if lost.number == 0:
+            return Reaction.END
+        if self._restarts == 0:
+            return self.give_up(lost)
+        self._restarts -= 1
+        log.warning("worker %d died: %s. It is started again.", lost.number, lost.cause)
+        self._launch.rejoin(lost.number)
+        return Reaction.RESTART
+
+    def give_up(self, lost: LostProcess) -> Reaction:
+        """The rest goes on without this worker."""
+        self._launch.mark_dead(lost.number)
+        left = len(self._launch.living())
+        log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, left)
+        return Reaction.GO_ON
+
+    def _server(self, lost: LostProcess) -> Reaction:
+        if self._server_restarts == 0:
+            return Reaction.END
+        self._server_restarts -= 1
+        log.warning("server %d died: %s. It is started again.", lost.number, lost.cause)
+        return Reaction.RESTART
+
+
+def resume_hint(error: ProcessLost, noted: Path | None, callbacks: list[Callback]) -> ProcessLost:
+    """`error` with the newest checkpoint in its message: `noted` by the strategy, or one that a callback keeps."""
+    kept = [getattr(callback, "path", None) for callback in callbacks]
+    checkpoints = [path for path in (noted, *kept) if isinstance(path, Path) and path.is_file()]
+    if not checkpoints:
+        return error
+    newest = max(checkpoints, key=lambda path: path.stat().st_mtime)
+    return type(error)(error.number, f"{error.cause}. Resume from {newest}")

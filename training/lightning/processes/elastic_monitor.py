@@ -1,0 +1,111 @@
+"""The machine with the shards of a run whose other machines may join and leave while it trains."""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+from typing_extensions import override
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.failures import TimedOut
+from scalebook.training.base.node_rank import NodeRank
+from scalebook.training.engine.launch import Launch
+from scalebook.training.engine.rules.run_limits import WORKERS, WorkerRange
+from scalebook.training.engine.served_run import COME_AGAIN_S, ServerEndpoint
+from scalebook.training.lightning.processes.peer_monitor import ExitReason, NodeEnd, NodeHello
+from scalebook.training.lightning.processes.processes import LostProcess
+from scalebook.training.lightning.processes.server_monitors import ServerMonitor
+
+log = logging.getLogger(__name__)
+
+
+class ElasticMonitor(ServerMonitor):
+    """A place that nobody has taken is that of a worker that has died, and may come back at any time.
+
+    Who comes knocks at the port, and is told to come again; a process then stands in for it. Until `elastic.min`
+    workers are there the others wait for all places, as without it; then those that are free are given up. An exception
+    on another machine costs that machine.
+    """
+
+    def __init__(
+        self,
+        place: NodeRank,
+        port: ServerEndpoint,
+        me: NodeHello,
+        deadline_s: float,
+        launch: Launch,
+        here: int,
+        elastic: WorkerRange,
+    ) -> None:
+        super().__init__(place, port, me, deadline_s, launch, ends_all=())
+        self._here, self._elastic = here, elastic
+        self._knocking: set[int] = set()
+        self._taken = set(range(here))
+        self._has_begun = False
+        self._short: tuple[float, LostProcess] | None = None  # since when too few are left, and who was the last
+
+    @override
+    def is_there(self, worker: int) -> bool:
+        return worker < self._here
+
+    @override
+    def may_begin(self) -> bool:
+        if len(self._taken) < self._elastic.min:
+            return False
+        self._has_begun = True
+        for worker in set(range(self._elastic.max)) - self._taken:
+            self._launch.mark_dead(worker)
+        return True
+
+    @override
+    def miss(self) -> NoReturn:
+        raise TimedOut(
+            f"{WORKERS}.min: is {self._elastic.min}, and {len(self._taken)} have come, for {self._deadline_s:g} s, to "
+            f"{self._place.where}. Start it on more machines, each with its own NODE_RANK, or raise "
+            f"{self.DEADLINE_KEY}."
+        )
+
+    @override
+    def check(self, stopping: bool) -> None:
+        super().check(stopping)
+        if self._short is not None and not stopping:
+            since, lost = self._short
+            left = len(self._launch.living())
+            if left >= self._elastic.min:
+                self._short = None
+            elif time.monotonic() > since + COME_AGAIN_S:
+                why = f"{lost.cause}; {WORKERS}.min is {self._elastic.min}, and {left} left for {COME_AGAIN_S:g} s"
+                raise lost._replace(cause=why).error()
+
+    @override
+    def hear_knock(self, worker: int) -> None:
+        machine = worker // self._here
+        if machine in self._hellos and not self.has_left(machine):
+            self._knocking.add(worker)
+
+    @override
+    def hear_loss(self, lost: LostProcess) -> None:
+        self._taken.discard(lost.number)
+        if self._has_begun and self._short is None and len(self._launch.living()) < self._elastic.min:
+            self._short = time.monotonic(), lost
+
+    @override
+    def refuse(self, machine: int, why: ConfigError) -> None:
+        """It is told, and takes no part; the others train on."""
+        log.warning("%s takes no part: %s", self.name(machine), why)
+        self.tell_refusal(why, machine)
+        self._ends[machine] = NodeEnd(ExitReason.RAISED, str(why))
+
+    @override
+    def joining(self) -> Sequence[int]:
+        expected = self._launch.living()
+        knocking = sorted(self._knocking - self._taken)
+        come = [worker for worker in knocking if worker in expected or self._launch.take_in(worker)]
+        self._knocking.clear()
+        for worker in come:
+            self.port.mark_served(worker)
+            self._taken.add(worker)
+            machine, most = self.name(worker // self._here), self._elastic.max
+            log.warning("worker %d of %s takes part: %d of %d.", worker, machine, len(self._taken), most)
+        return come

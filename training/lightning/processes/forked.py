@@ -1,0 +1,251 @@
+"""One forked process of a run: how it is started, how it tells its end from a death, what its monitor keeps of it."""
+
+import ctypes
+import faulthandler
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkContext
+from multiprocessing.process import BaseProcess
+from time import monotonic, sleep
+from typing import Any, Final, Literal, NamedTuple
+
+import torch
+
+from scalebook.training.engine.launch import anonymous_file
+from scalebook.training.lightning.processes.threads import end_pools
+
+_ANSWER_S: Final = 2.0
+MOST_LINES: Final = 40
+
+
+def _ask() -> int:
+    """The signal that asks for a stack. Looked up when called: the module is also imported where `require_linux` then
+    refuses."""
+    return signal.SIGRTMAX - 5
+
+
+def stack_file() -> int:
+    """The descriptor of an anonymous file for one process's stack."""
+    return anonymous_file("stack")
+
+
+@contextmanager
+def answering(file: int) -> Iterator[None]:
+    """Processes forked in this block write their stack to `file` when asked, from their first instruction on."""
+    faulthandler.register(_ask(), file=file, all_threads=True)
+    try:
+        yield
+    finally:
+        faulthandler.unregister(_ask())
+
+
+def stack_of(pid: int, file: int) -> str:
+    """Ask a process that was forked in `answering(file)`: its threads' Python frames, the latest call first."""
+    os.ftruncate(file, 0)
+    os.kill(pid, _ask())
+    size, until = 0, monotonic() + _ANSWER_S
+    while monotonic() < until:
+        sleep(0.1)
+        before, size = size, os.fstat(file).st_size
+        if 0 < before == size:
+            break
+    lines = os.pread(file, size, 0).decode(errors="replace").splitlines()
+    more = [f"  ... {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else []
+    return "\n".join(lines[:MOST_LINES] + more) or "  (it does not answer: stopped, or in the kernel)"
+
+
+Role = Literal["worker", "server"]
+Body = Callable[[int], Any]
+GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # linux/prctl.h
+_M_TRIM_THRESHOLD: Final = -1  # malloc.h
+_M_MMAP_THRESHOLD: Final = -3
+_LARGEST_IN_HEAP: Final = 32 << 20  # the most that malloc allows, and what it comes to by itself
+_KEPT: Final = 1 << 30
+_PIDFD_OPEN: Final = 434  # on every processor that torch is built for
+
+
+class WorkerTraceback(Exception):  # the cause of an error, not an error
+    """Where in which process an exception was raised; the cause of the exception that the monitor raises again."""
+
+    def __init__(self, role: Role, number: int, text: str) -> None:
+        super().__init__(f"in {role} {number}:\n{text}")
+
+
+class ProcessEnd(NamedTuple):
+    """A process's last message: what its body returned, or the exception that ended it."""
+
+    result: Any
+    error: BaseException | None
+    text: str
+
+
+class Forked(NamedTuple):
+    """One process as the monitor sees it."""
+
+    role: Role
+    number: int
+    process: BaseProcess
+    messages: Connection
+    death: int  # a file descriptor that becomes readable when the process ends
+    stack_file: int  # a file descriptor
+
+    def stack(self) -> str:
+        """The Python frames that the process stands in, newest call first; also of a process that hangs in C."""
+        assert self.process.pid is not None
+        return stack_of(self.process.pid, self.stack_file)
+
+    def last_message(self) -> ProcessEnd | None:
+        """The process's result or exception, once `messages` or `death` can be read; None if it died without one."""
+        try:
+            if not self.messages.poll():  # it died, and something that it had started holds the pipe open
+                return None
+            ended: ProcessEnd = pickle.loads(self.messages.recv_bytes())  # noqa: S301  # from our own fork, its pipe alone
+        except (EOFError, OSError):  # an OSError: it died in the middle of the message
+            return None
+        return ended
+
+    def exit_code(self) -> int | None:
+        """Exit code, or minus the signal, of a process that sent no last message; it is killed if it lives after
+        GRACE_S seconds."""
+        if not wait([self.death], GRACE_S):
+            self.process.kill()
+            wait([self.death], GRACE_S)
+        return self.process.exitcode  # not join(timeout): that waits for what the process has started as well
+
+    def cause(self) -> str:
+        """How a process that sent no last message died, as a sentence for people; kills it as `exit_code` does."""
+        code, pid = self.exit_code(), self.process.pid
+        if code is not None and code < 0:
+            return f"process {pid} was killed by signal {signal.Signals(-code).name}"
+        return f"process {pid} ended with exit code {code} and without a result"
+
+    def terminate(self, within_s: float) -> None:
+        """Wait `within_s` seconds for its end, then kill it; and close what connects it with this process."""
+        wait([self.death], max(0.0, within_s))
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.forget()
+        self.process.close()
+
+    def forget(self) -> None:
+        """Close this process's ends of the pipe and the descriptors that belong to the process."""
+        self.messages.close()
+        os.close(self.death)
+        os.close(self.stack_file)
+
+
+@contextmanager
+def holding_back_sigterm() -> Iterator[set[int | signal.Signals]]:
+    """SIGTERM waits until the end of the block; gives the signal mask from before it, for `fork`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def fork(
+    role: Role, number: int, body: Body, threads: int, others: Sequence[Forked], mask: set[int | signal.Signals]
+) -> Forked:
+    """Start `body(number)` with so many threads for torch; what the monitor holds of `others` is closed there.
+
+    Call it inside `holding_back_sigterm`, whose `mask` the new process gets once SIGTERM has its default there.
+    """
+    context: ForkContext = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+
+    def main() -> None:
+        receiving.close()
+        for other in others:
+            other.forget()
+        _call_itself(f"{role} {number}")
+        _main(role, number, body, sending)
+
+    arguments = (main, os.getpid(), threads, mask)
+    process = context.Process(target=_prepared, args=arguments, name=f"{role}-{number}")
+    stacks = stack_file()
+    end_pools()
+    with answering(stacks):
+        process.start()
+    sending.close()
+    # Not process.sentinel: what a worker has started keeps that open.
+    assert process.pid is not None
+    return Forked(role, number, process, receiving, _pidfd(process.pid), stacks)
+
+
+def _call_itself(name: str) -> None:
+    """What `top` calls this process, and the usage of GPUs by worker; the kernel takes 15 bytes."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def _pidfd(pid: int) -> int:
+    """A descriptor that can be read when the process has ended (pidfd_open(2), Linux 5.3).
+
+    By the call's number, as a Python that was built for an older glibc has no `os.pidfd_open`.
+    """
+    descriptor = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_OPEN, pid, 0))
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return descriptor
+
+
+def _prepared(main: Callable[[], None], monitor: int, threads: int, mask: set[int | signal.Signals]) -> None:
+    _die_with(monitor)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    torch.set_num_threads(threads)
+    keep_what_is_freed()
+    main()
+
+
+def keep_what_is_freed() -> None:
+    """A training step frees the blocks that the next one asks for. GNU's malloc would give them back to the system when
+    they lie at the end of its heap, and fetch them again, page by page: up to a thousand page faults a step."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT)
+
+
+def _main(role: Role, number: int, body: Body, messages: Connection) -> None:
+    """A process's life. Ends by message, so that the monitor can tell an end from a death.
+
+    Ctrl-C in a terminal reaches every process: workers end in order, servers serve them until then.
+    """
+    os.register_at_fork(after_in_child=messages.close)  # the pipe ends with this process, whatever it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler if role == "worker" else signal.SIG_IGN)
+    try:
+        message = pickle.dumps(ProcessEnd(body(number), None, ""))  # not Connection.send: torch would share the tensors
+    except BaseException as error:  # noqa: BLE001  # everything, SystemExit too, is reported and raised by the monitor
+        message = pickle.dumps(ProcessEnd(None, _portable(error), traceback.format_exc()))
+    messages.send_bytes(message)
+    messages.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The exception itself if it survives pickling, else a RuntimeError that says what it was."""
+    try:
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301  # made two lines above
+        if type(again) is type(error):
+            return error
+    except Exception:  # noqa: BLE001  # any failure to pickle means the same: use the replacement below
+        pass
+    return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the call
+        os._exit(1)

@@ -1,0 +1,67 @@
+"""The file with the key that machines of a run show each other: one for each person, of mode 600."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.node_rank import KEY_FILE
+from scalebook.training.engine.served_run import Secret
+
+MAKING_S: Final = 5.0
+"""How long a machine that shares its files with the first waits for it to make one."""
+log = logging.getLogger(__name__)
+
+
+def key_file(environment: Mapping[str, str]) -> Path:
+    """Where it is, or will be: not at `key`, with which this person signs (`training/base/trust.py`)."""
+    if named := environment.get(KEY_FILE):
+        return Path(named).expanduser()
+    state = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "scalebook" / "machines-key"
+
+
+def key_of_run(environment: Mapping[str, str], name: str, makes: bool) -> Secret:
+    """Of a run that needs no key file, since its workers meet without one all the same (gloo, NCCL). Where a file is
+    named it is that one's. Else it follows from the run's `name`: no secret, it keeps runs apart and strangers out who
+    do not know Scalebook."""
+    if environment.get(KEY_FILE):
+        return read_key(key_file(environment), makes)
+    return Secret(hashlib.sha256(f"scalebook {name}".encode()).digest())
+
+
+def read_key(path: Path, makes: bool) -> Secret:
+    """The first machine `makes` it where there is none. ConfigError that never says what is in it."""
+    until = time.monotonic() + MAKING_S
+    while True:
+        try:
+            return Secret.read(path)
+        except FileNotFoundError:
+            if makes:
+                _make(path)
+            elif time.monotonic() > until:
+                why = f"names no key: {path} is not on this machine"
+                raise ConfigError(
+                    KEY_FILE, why, f"Copy it from the first machine: scp -p FIRST:{path} {path}"
+                ) from None
+            else:
+                time.sleep(0.1)
+        except ValueError as error:
+            key, _, remedy = str(error).removeprefix("key: ").partition(". ")
+            raise ConfigError(KEY_FILE, key, remedy) from error
+        except OSError as error:
+            raise ConfigError(KEY_FILE, f"{path} cannot be read ({error.strerror})", "Name another file.") from error
+
+
+def _make(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        Secret.made(path)
+    except FileExistsError:
+        return  # by another process, at this moment
+    except OSError as error:
+        raise ConfigError(KEY_FILE, f"{path} cannot be created ({error.strerror})", "Name another file.") from error
+    log.warning("A key was made for the machines of your runs: %s. Copy it to the same place on each of them.", path)

@@ -1,0 +1,459 @@
+"""The monitors of a run's machines: who has come, whether they were started alike, who lives, how it ends.
+
+One protocol for every strategy, of short texts over the authenticated channel, `[what, told]`. The first machine hears
+all others; what it says is for all of them.
+
+| from another | from the first |
+|---|---|
+| `config`, `came`: its hello | `here`: its own; `met`, `refused`: who was started alike, or not; `all` have come |
+| `arrived`: at so many meetings before training | `least`: where the last one is |
+| `stop`: a SIGTERM has come | |
+| `stop_monitoring`: how it ended there | `stop_monitoring`: how it ended on this machine, which ends it on all |
+| `silent`: it does not show itself | `silent`: the first does not; both say the process at the port |
+
+What an end on one machine means for the others is the strategy's to say: `ends_all`.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Collection, Iterator, Mapping
+from itertools import count
+from typing import Any, ClassVar, Final, NoReturn
+
+from typing_extensions import override
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.failures import NodeLost, TimedOut, WorkerLost
+from scalebook.training.base.node_rank import NODES, NodeRank
+from scalebook.training.engine.served_run import (
+    DEAD_S,
+    LEAVE_S,
+    PULSE_S,
+    ChannelLost,
+    MonitorMailbox,
+    Refused,
+    RemoteMailbox,
+    StartSignal,
+    run_name,
+)
+from scalebook.training.lightning.processes.forked import fork, holding_back_sigterm
+from scalebook.training.lightning.processes.peer_monitor import (
+    ALIKE,
+    ExitReason,
+    NodeEnd,
+    NodeHello,
+    PeerMonitor,
+    end_of,
+    refuse_unlike,
+)
+
+MEETS_S: Final = 0.05
+"""Between two looks at the others until they have met, which workers elsewhere wait for."""
+FIND_S: Final = 0.5
+"""How long one look for the first machine may take."""
+CAUSE_S: Final = DEAD_S + 4 * PULSE_S
+"""How long who ends because somebody else is gone waits for the reason: until silence tells it."""
+BEGUN: Final = 1 << 30
+"""Meetings before training, of a worker that trains."""
+KEYS: Final = 12
+"""Of a config, in one text."""
+KEY_CHARACTERS: Final = 250
+"""Of a key; there are no longer ones but in what a person's own classes take."""
+_CAUSES: Final = (ExitReason.DIED, ExitReason.SILENT, ExitReason.RAISED, ExitReason.STOPPED)
+EVERY_END: Final = frozenset(ExitReason)
+"""Of a strategy that cannot do without any machine."""
+_launches: Iterator[int] = count()  # the same in all processes of a run, which launch the same Trainers in turn
+
+
+def next_run(environment: Mapping[str, str]) -> str:
+    """A name for the launch that begins, the same on all machines."""
+    return run_name(environment, next(_launches))
+
+
+class NodeMonitor(PeerMonitor):
+    """For one machine: what both sides have. `ends_all`: which ends on another than the first are everybody's."""
+
+    DEADLINE_KEY: ClassVar[str] = "trainer.strategy.init_args.deadline_s"
+    """Where a config has the deadline."""
+
+    def __init__(
+        self, place: NodeRank, met: StartSignal, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]
+    ) -> None:
+        self.await_met = met.wait
+        """In a worker, by a deadline in seconds: until all machines have come. The number that the first says then."""
+        self._place, self._met, self._me, self._deadline_s, self._ends_all = place, met, me, deadline_s, ends_all
+        self._hellos: dict[int, NodeHello] = {place.index: me}
+        self._ends: dict[int, NodeEnd] = {}  # elsewhere
+        self._raised: BaseException | None = None  # because of one of these
+        self._arrived = self._least = 0
+        self._until = 0.0
+        self._is_met = self._have_begun = self._has_told = False
+
+    @override
+    def start_monitoring(self) -> None:
+        self._until = time.monotonic() + self._deadline_s
+
+    @override
+    def look_s(self) -> float:
+        return PULSE_S if self._is_met else MEETS_S
+
+    def arrived(self, meetings: int) -> bool:
+        """Say to how many meetings before training all workers here have come.
+
+        Whether none elsewhere has come to fewer, so that nobody waits for another machine.
+        """
+        self._arrived = meetings
+        return self._have_begun and meetings <= self._least
+
+    def name(self, machine: int) -> str:
+        """`node 1 (host)`."""
+        host = f" ({self._hellos[machine].host})" if machine in self._hellos else ""
+        return f"node {machine // self._place.tasks}{host}"
+
+    def ended(self, machine: int, end: NodeEnd) -> BaseException:
+        """What an end there is here."""
+        if end.reason is ExitReason.STOPPED:
+            return SystemExit(128 + signal.SIGTERM)
+        if end.reason is ExitReason.DIED:
+            return WorkerLost(end.worker, f"on {self.name(machine)}, {end.cause}")
+        if end.reason is ExitReason.SILENT:
+            return NodeLost(f"{self.name(machine)} {end.cause}")
+        return NodeLost(f"{self.name(machine)} has ended with {end.cause}")
+
+    def _cause(self) -> tuple[int, NodeEnd] | None:
+        """What has ended the run elsewhere, and where."""
+        told = [
+            (reason, at) for at, (reason, *_) in self._ends.items() if reason in _CAUSES and self._ends_it(at, reason)
+        ]
+        if not told:
+            return None
+        _, at = min(told, key=lambda one: (_CAUSES.index(one[0]), one[1]))
+        return at, self._ends[at]
+
+    def _ends_it(self, machine: int, reason: ExitReason) -> bool:
+        """Whether such an end there is everybody's."""
+        return True
+
+    def _raise_cause(self) -> None:
+        if (cause := self._cause()) is not None:
+            self._raised = self.ended(*cause)
+            raise self._raised
+
+    def _missing(self, who: str, where: str) -> TimedOut:
+        """Of a machine that has not come."""
+        return TimedOut(
+            f"{NODES}: is {self._place.nodes}, and {who}, for {self._deadline_s:g} s: {where}. Start it there as here, "
+            f"with its own NODE_RANK, or raise {self.DEADLINE_KEY}."
+        )
+
+
+class FirstMonitor(NodeMonitor):
+    """For the first machine, whose port the others come to; a process that it forks keeps it. `meets_at`: a number
+    for the workers of all machines, told when all have come."""
+
+    def __init__(
+        self,
+        place: NodeRank,
+        mailbox: MonitorMailbox,
+        me: NodeHello,
+        deadline_s: float,
+        ends_all: Collection[ExitReason] = EVERY_END,
+        meets_at: int = 1,
+    ) -> None:
+        super().__init__(place, mailbox.met, me, deadline_s, ends_all)
+        self._mailbox, self._meets_at = mailbox, meets_at
+        self._configs: dict[int, dict[str, str]] = {}  # of machines that are coming
+        self._arrivals: dict[int, int] = {}
+        self._is_stopping = False
+        with holding_back_sigterm() as mask:
+            self._keeper = fork("server", 0, lambda _: mailbox.serve_until_over(), 1, [], mask)
+        self._say("here", me._replace(config={}))
+
+    @override
+    def check(self, stopping: bool) -> None:
+        self._is_stopping |= stopping
+        self.receive()
+        if not self._is_met and self.may_begin():
+            self._is_met = True
+            self._met.set(self._meets_at)
+            self._say("all", self._meets_at)
+        if not self._is_met and time.monotonic() > self._until and not stopping:
+            self.miss()
+        self._have_begun = self._is_met
+        others = [
+            self._arrivals.get(at, 0)
+            for at in range(1, self._place.count)
+            if at in self._hellos and at not in self._ends
+        ]
+        if (least := min([self._arrived, *others])) != self._least:
+            self._least = least
+            self._say("least", least)
+
+    def may_begin(self) -> bool:
+        """Whether enough machines have come."""
+        return len(self._hellos) == self._place.count
+
+    def miss(self) -> NoReturn:
+        """Those that have not come in time."""
+        gone = sorted({at // self._place.tasks for at in range(self._place.count) if at not in self._hellos})
+        raise self._missing(f"node {' and '.join(map(str, gone))} has not come", f"to {self._place.where}")
+
+    def receive(self) -> None:
+        """What the others have said. Raises what ends the run here because of it."""
+        for machine, text in self._mailbox.news():
+            self._hear(machine, *json.loads(text))
+        self._raise_cause()
+
+    def _hear(self, machine: int, what: str, told: Any) -> None:
+        if what == "config":
+            self._configs.setdefault(machine, {}).update(told)
+        elif what == "came":
+            self._meet(machine, NodeHello(*told)._replace(config=self._configs.pop(machine, {})))
+        elif what == "arrived":
+            self._arrivals[machine] = int(told)
+        elif what == "stop" and not self._is_stopping:
+            self._is_stopping = True
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif what == "end":
+            self._note(machine, NodeEnd(ExitReason(told[0]), str(told[1]), int(told[2])))
+        elif what == "silent":
+            self._note(machine, NodeEnd(ExitReason.SILENT, _silence(told)))
+
+    def _meet(self, machine: int, other: NodeHello) -> None:
+        self._hellos[machine] = other
+        self._ends.pop(machine, None)
+        try:
+            refuse_unlike(self._me, other, self.name(0), self.name(machine))
+        except ConfigError as why:
+            self.refuse(machine, why)
+        else:
+            self._say("met", [machine, other.pid, other.host])
+
+    def refuse(self, machine: int, why: ConfigError) -> None:
+        """A machine that was started otherwise: it ends the run."""
+        raise why
+
+    def _note(self, machine: int, end: NodeEnd) -> None:
+        """One that is silent and has said before how it ended, or has not come, is not missed."""
+        if machine not in self._hellos or (end.reason is ExitReason.SILENT and machine in self._ends):
+            return
+        self._ends[machine] = end
+        if end.reason not in self._ends_all and end.reason is not ExitReason.DONE:
+            self.on_node_end(machine, end)
+
+    def on_node_end(self, machine: int, end: NodeEnd) -> None:
+        """A machine has ended so, without which the others train on."""
+
+    @override
+    def _ends_it(self, machine: int, reason: ExitReason) -> bool:
+        return reason in self._ends_all
+
+    @override
+    def announce_end(self) -> None:
+        self._tell(0, NodeEnd(ExitReason.DONE))
+
+    @override
+    def explained(self, error: BaseException) -> BaseException:
+        """Tell the others, whose end it is too."""
+        if isinstance(error, ConfigError):
+            self._has_told = True
+            self.tell_refusal(error, None)
+            return error
+        ended, until = end_of(error), time.monotonic() + CAUSE_S
+        while ended.reason is ExitReason.ECHO and time.monotonic() < until:
+            try:
+                self.receive()
+            except BaseException as cause:  # noqa: BLE001  # whatever it is, it is returned
+                return self.explained(cause)
+            if len(self._ends) == self._place.count - 1:
+                break  # all have told
+            time.sleep(PULSE_S / 5)
+        elsewhere = self._cause() if error is self._raised else None
+        self._tell(*(elsewhere or (0, ended)))
+        return error
+
+    def _tell(self, machine: int, end: NodeEnd) -> None:
+        if not self._has_told:
+            self._has_told = True
+            self._say("end", [machine, end])
+
+    def tell_refusal(self, why: ConfigError, machine: int | None) -> None:
+        """To all, or to this machine as it came last."""
+        whom = None if machine is None else [machine, self._hellos[machine].pid]
+        problem = why.problem
+        self._say("refused", [[problem.key, problem.message, problem.remedy], whom])
+
+    def _say(self, what: str, told: Any) -> None:
+        self._mailbox.post(json.dumps([what, told]))
+
+    @override
+    def stop_monitoring(self) -> None:
+        self.announce_end()
+        self._mailbox.release_port()
+        self._keeper.terminate(LEAVE_S + 2)
+        self._mailbox.close()
+
+
+class OtherMonitor(NodeMonitor):
+    """For any other machine."""
+
+    def __init__(
+        self,
+        place: NodeRank,
+        mailbox: RemoteMailbox,
+        me: NodeHello,
+        deadline_s: float,
+        ends_all: Collection[ExitReason] = EVERY_END,
+    ) -> None:
+        super().__init__(place, mailbox.met, me, deadline_s, ends_all)
+        self._mailbox = mailbox
+        self._says: list[str] = list(_in_letters(me.config))
+        self._says.append(json.dumps(["came", me._replace(config={})]))
+        self._refused: ConfigError | None = None
+        self._has_stopped = False
+
+    @override
+    def start_monitoring(self) -> None:
+        super().start_monitoring()
+        self.exchange()
+
+    @override
+    def send_heartbeat(self) -> None:
+        if not self._has_told:
+            self.exchange()
+
+    @override
+    def arrived(self, meetings: int) -> bool:
+        if meetings != self._arrived:
+            self._says.append(json.dumps(["arrived", meetings]))
+        return super().arrived(meetings)
+
+    @override
+    def check(self, stopping: bool) -> None:
+        if stopping and ExitReason.STOPPED in self._ends_all and not self._has_stopped:
+            self._has_stopped = True
+            self._says.append(json.dumps(["stop", None]))
+        self.exchange()
+        if self._refused is not None:
+            raise self._refused
+        self._raise_cause()
+        if not self._is_met and time.monotonic() > self._until:
+            raise self._missing("node 0 has not come", self._mailbox.unfound)
+        if self._is_met and ExitReason.SILENT in self._ends_all and self._is_cut_off():
+            self._raised = self._cut_off()
+            raise self._raised
+
+    def _cut_off(self) -> NodeLost:
+        where = f"{self.name(0)} does not answer at {self._place.where}, for {DEAD_S:g} s"
+        return NodeLost(f"{where}: {self._mailbox.unfound}")
+
+    def _is_cut_off(self) -> bool:
+        """Whether the first machine, which has not ended, cannot be reached."""
+        return 0 not in self._ends and self._mailbox.is_unreachable()
+
+    def exchange(self) -> None:
+        """Say what is to be said, hear what is new, as far as the first machine can be reached. Shows that this monitor
+        lives."""
+        try:
+            if not self._mailbox.find(FIND_S):
+                return
+            self._say_all()
+            for text in self._mailbox.news():
+                self._hear(*json.loads(text))
+        except ChannelLost:
+            pass  # it is looked for again, and is unreachable after a while
+        except Refused as refused:
+            if not self._is_met:
+                raise ConfigError(NODES, f"cannot begin: {refused}", ALIKE) from refused
+
+    def _say_all(self) -> None:
+        while self._says:
+            self._mailbox.post(self._says[0])
+            self._says.pop(0)
+
+    def _hear(self, what: str, told: Any) -> None:
+        if what == "here":
+            self._hellos[0] = NodeHello(*told)
+        elif what == "met":
+            machine, pid, host = told
+            self._hellos.setdefault(machine, self._me._replace(host=host))
+            if (machine, pid) == (self._place.index, self._me.pid) and not self._is_met:
+                self._is_met = True
+                self.on_accepted()
+        elif what == "all":
+            self._have_begun = True
+            self._met.set(int(told))
+        elif what == "least":
+            self._least = int(told)
+        elif what == "refused":
+            problem, whom = told
+            if whom in (None, [self._place.index, self._me.pid]):
+                self._refused = ConfigError(*map(str, problem))
+        elif what == "silent":
+            self._ends.setdefault(0, NodeEnd(ExitReason.SILENT, _silence(told)))
+        elif what == "end":
+            machine, (reason, cause, worker) = told
+            if machine == self._place.index:
+                machine, reason, cause = 0, "silent", f"has ended the run, since this machine {cause}"
+            self._ends[machine] = NodeEnd(ExitReason(reason), str(cause), int(worker))
+            if machine:
+                self._ends[0] = NodeEnd(ExitReason.ECHO)
+
+    def on_accepted(self) -> None:
+        """The first machine's monitor has found that this one was started alike."""
+
+    def is_echo(self, error: BaseException) -> bool:
+        """Whether it says no more than that somebody else is gone."""
+        return end_of(error).reason is ExitReason.ECHO
+
+    def unexplained(self, error: BaseException) -> BaseException:
+        """What to end with instead of an echo when nobody tells the reason."""
+        return self._cut_off() if self._is_cut_off() else error
+
+    @override
+    def announce_end(self) -> None:
+        self._tell(NodeEnd(ExitReason.DONE))
+
+    @override
+    def explained(self, error: BaseException) -> BaseException:
+        """Tell the first. The error to end with: another machine's end, where that is the cause of this one."""
+        if error in (self._raised, self._refused):
+            self._has_told = True
+            return error
+        ended, is_echo = end_of(error), self.is_echo(error)
+        if ended.reason is ExitReason.ECHO:
+            self._tell(ended)
+        until = time.monotonic() + CAUSE_S + 2 * PULSE_S
+        while is_echo and not (self._ends or self._refused or self._is_cut_off()) and time.monotonic() < until:
+            self.exchange()
+            time.sleep(PULSE_S / 5)
+        if is_echo and self._refused is not None:
+            return self._refused
+        if is_echo and (cause := self._cause()) is not None:
+            return self.ended(*cause)
+        self._tell(ended)
+        return self.unexplained(error) if is_echo else error
+
+    def _tell(self, end: NodeEnd) -> None:
+        if not self._has_told:
+            self._has_told = True
+            self._says.append(json.dumps(["end", end]))
+            self.exchange()
+
+    @override
+    def stop_monitoring(self) -> None:
+        self.announce_end()
+        self._mailbox.close()
+
+
+def _silence(seconds: float) -> str:
+    return f"has not been heard of for {seconds:g} s"
+
+
+def _in_letters(config: Mapping[str, str]) -> Iterator[str]:
+    """A config's digests by key, in as many texts as they need."""
+    items = [(key[:KEY_CHARACTERS], digest) for key, digest in config.items()]
+    for start in range(0, len(items), KEYS):
+        yield json.dumps(["config", dict(items[start : start + KEYS])])

@@ -1,0 +1,132 @@
+"""What a run on several machines adds to the watch over its processes on one of them, and what the machines' monitors
+tell each other: that they have come, and how they have ended.
+"""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from importlib.metadata import version
+from typing import Final, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from scalebook.training.base.errors import ConfigError, one_line
+from scalebook.training.base.failures import ProcessLost
+from scalebook.training.base.node_rank import DEVICES
+
+ALIKE: Final = "Start the same on all."
+STRATEGY: Final = "trainer.strategy"
+SHOWN: Final = 6
+"""Keys in one message."""
+LOOK_S: Final = 1.0
+
+
+class PeerMonitor:
+    """The other machines of a run, for the monitor of one; here: there are none."""
+
+    def start_monitoring(self) -> None:
+        """Look for them, when all processes here are forked."""
+
+    def is_there(self, worker: int) -> bool:
+        """Whether a process is to be started for this worker at the beginning."""
+        return True
+
+    def joining(self) -> Sequence[int]:
+        """Workers for which one is to be started now, after `check`."""
+        return ()
+
+    def look_s(self) -> float:
+        """Seconds until the next `check` at most."""
+        return LOOK_S
+
+    def check(self, stopping: bool) -> None:
+        """Raise what ends the run here because of them. Each `look_s`; `stopping`: a SIGTERM has come here."""
+
+    def send_heartbeat(self) -> None:
+        """Tell them that this monitor lives, where something takes longer than until the next `check`."""
+
+    def announce_end(self) -> None:
+        """Tell them that all workers here have returned; nobody waits for signs of life from here any more."""
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Tell them that the run ends here. The error to end with: theirs, where that is the cause."""
+        return error
+
+    def stop_monitoring(self) -> None:
+        """Leave, when the processes here have ended."""
+
+
+NONE: Final = PeerMonitor()
+
+
+class ExitReason(StrEnum):
+    """How a machine's part in a run has ended; of several the first in this order is what the run ends with.
+
+    An echo is an error that says no more than that somebody else is gone.
+    """
+
+    DIED = "died"
+    SILENT = "silent"
+    RAISED = "raised"
+    STOPPED = "stopped"
+    ECHO = "echo"
+    DONE = "done"
+
+
+class NodeEnd(NamedTuple):
+    """An end, as it is told. `worker`: of one that died, in the whole run."""
+
+    reason: ExitReason
+    cause: str = ""
+    worker: int = 0
+
+
+class NodeHello(NamedTuple):
+    """What each says when it comes, and what must be the same everywhere. `settings`: a digest of the engine's;
+    `config`: digests, by key."""
+
+    host: str
+    pid: int
+    devices: int
+    seed: str
+    versions: str
+    settings: str
+    config: Mapping[str, str]
+
+
+def hello(devices: int, config: Mapping[str, str], settings: str = "") -> NodeHello:
+    """Of this process. `devices`: workers of one machine."""
+    versions = f"Scalebook {version('scalebook')}, torch {torch.__version__}"
+    seed = os.environ.get("PL_GLOBAL_SEED", "none")
+    return NodeHello(socket.gethostname(), os.getpid(), devices, seed, versions, settings, dict(config))
+
+
+def refuse_unlike(first: NodeHello, other: NodeHello, first_name: str, other_name: str) -> None:
+    """ConfigError where two machines of a run, called so, were not started alike."""
+    for key, there, here in (
+        (DEVICES, other.devices, first.devices),
+        ("seed_everything", other.seed, first.seed),
+        ("versions", other.versions, first.versions),
+    ):
+        if there != here:
+            raise ConfigError(key, f"is {here} on {first_name}, and {there} on {other_name}", ALIKE)
+    keys = sorted(key for key in {*first.config, *other.config} if first.config.get(key) != other.config.get(key))
+    if keys:
+        more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+        besides = f", and so {'do' if keys[2:] else 'does'} {', '.join(keys[1:SHOWN])}{more}" if keys[1:] else ""
+        raise ConfigError(keys[0], f"differs between {first_name} and {other_name}{besides}", ALIKE)
+    if first.settings != other.settings:
+        raise ConfigError(STRATEGY, f"has other arguments on {first_name}, and others on {other_name}", ALIKE)
+
+
+def end_of(error: BaseException) -> NodeEnd:
+    """How a run has ended here that this error ends."""
+    if isinstance(error, ProcessLost):
+        return NodeEnd(ExitReason.DIED, error.cause, error.number)
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return NodeEnd(ExitReason.STOPPED)
+    echo = isinstance(error, RuntimeError) and any(word in str(error) for word in ("gloo", "NCCL"))
+    reason = ExitReason.ECHO if echo or isinstance(error, dist.DistError) else ExitReason.RAISED
+    return NodeEnd(reason, one_line(f"{type(error).__name__}: {error}"))

@@ -1,0 +1,387 @@
+"""Starts the processes of a strategy by fork, and brings worker 0's results back to the Trainer that was asked."""
+
+import os
+import pickle
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
+from pathlib import PurePath
+from typing import IO, Any, Final, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+from typing_extensions import override
+
+from scalebook.training.base.failures import ProcessLost
+from scalebook.training.engine.launch import anonymous_file
+from scalebook.training.lightning.package import (
+    OTHER,
+    OTHER_DOOR,
+    PACKAGE,
+    Callback,
+    ClusterEnvironment,
+    LightningEnvironment,
+    PassThroughProfiler,
+    Profiler,
+    PyTorchProfiler,
+    SimpleProfiler,
+    SLURMEnvironment,
+    TorchElasticEnvironment,
+    Trainer,
+    TrainerFn,
+    TrainerState,
+    TrainerStatus,
+    _check_bad_cuda_fork,
+    _interrupt,
+    _Launcher,
+    move_data_to_device,
+)
+from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
+from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
+from scalebook.training.lightning.processes.threads import check_fork
+
+
+class StartedEnvironment(LightningEnvironment):
+    """Ranks are those of the process that was started, and after the fork those of the worker.
+
+    In place of Lightning's own for torchrun and for Slurm, which know one process for each worker and no other.
+    """
+
+    @property
+    @override
+    def creates_processes_externally(self) -> bool:
+        return False
+
+    @override
+    def local_rank(self) -> int:
+        return int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
+
+    @override
+    def node_rank(self) -> int:
+        ranks = (os.environ.get(name) for name in ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID"))
+        return int(next((rank for rank in ranks if rank), 0))
+
+
+def ours(environment: ClusterEnvironment | None) -> ClusterEnvironment | None:
+    """Ours, in place of Lightning's for torchrun or Slurm; any other as it is."""
+    theirs = isinstance(environment, TorchElasticEnvironment | SLURMEnvironment)
+    return StartedEnvironment() if theirs else environment
+
+
+def forks(environment: ClusterEnvironment) -> bool:
+    """Whether workers are forked, where somebody else does not start them all: MPI, LSF, or whoever sets LOCAL_RANK."""
+    return isinstance(environment, LightningEnvironment) and not environment.creates_processes_externally
+
+
+Values = dict[tuple[str, int], dict[str, Any]]
+"""By callback: a class and a number, or "" and the place among the Trainer's callbacks of before the fork."""
+_PLAIN: Final = (
+    bool, int, float, complex, str, bytes, PurePath, datetime, timedelta, Enum, Tensor, np.ndarray, np.generic,
+    set, frozenset, type(None),
+)  # fmt: skip
+
+
+def callback_values(trainer: Trainer, before: Sequence[Callback]) -> Values:
+    """In worker 0 after its work: of each callback the attributes that are plain data, tensors on the CPU.
+
+    Paths, scores and counts of checkpoints and early stopping are among them, and lists that a callback of the user's
+    has kept. No code of the callback is called, and what is no plain data (a Trainer, a logger, a lock) stays behind.
+    """
+    return {key: _plain_attributes(callback) for key, callback in _by_key(trainer, before).items()}
+
+
+def give_callback_values(trainer: Trainer, before: Sequence[Callback], values: Values) -> None:
+    """Set them here; on the callbacks that the model's `configure_callbacks` returns too, which are made as there."""
+    if any(kind and not kind.startswith("scalebook.") for kind, _ in values):
+        profiler, trainer.profiler = trainer.profiler, PassThroughProfiler()  # type: ignore[attr-defined]  # untyped
+        try:  # a profiler would begin here, where nothing is trained
+            trainer._callback_connector._attach_model_callbacks()
+        finally:
+            trainer.profiler = profiler  # type: ignore[attr-defined]
+    for key, callback in _by_key(trainer, before).items():
+        vars(callback).update(values.get(key, {}))
+
+
+def _by_key(trainer: Trainer, before: Sequence[Callback]) -> dict[tuple[str, int], Callback]:
+    places = {id(callback): place for place, callback in enumerate(before)}
+    seen: Counter[str] = Counter()
+    keyed = {}
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]  # made by Lightning's callback connector
+        kind = "" if id(callback) in places else f"{type(callback).__module__}.{type(callback).__qualname__}"
+        keyed[kind, places.get(id(callback), seen[kind])] = callback
+        seen[kind] += 1
+    return keyed
+
+
+def _plain_attributes(callback: Callback) -> dict[str, Any]:
+    plain = {name: value for name, value in vars(callback).items() if _is_plain(value)}
+    return {name: move_data_to_device(value, "cpu") for name, value in plain.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    if not all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(value)):
+        return False
+    try:
+        pickle.dumps(value)
+    except (pickle.PicklingError, TypeError, AttributeError):  # a dict's key, or a factory: it stays in the worker
+        return False
+    return True
+
+
+class Processes(NamedTuple):
+    """How many to fork, and torch's threads in each; None: the cores are shared out among the workers."""
+
+    workers: int
+    servers: int = 0
+    threads: int | None = None
+    first: int = 0
+    """Number of the first of these workers; those before run on other machines."""
+    others: PeerMonitor = NONE
+    elsewhere: Collection[int] = ()
+    """Of these workers, those that compute on another machine: a process here stands in for each."""
+
+
+class ServerEnded(Exception):  # an end, not an error
+    """Raised in a server process when it has served, to leave the Trainer's set-up without training."""
+
+
+def repr_for_trainers(strategy: object) -> str:
+    """What a Trainer of Lightning's other package puts into its message, that this is no strategy."""
+    name = type(strategy).__name__
+    return f"<{name} for Trainers of {PACKAGE}; for those of {OTHER}: from {OTHER_DOOR} import {name}>"
+
+
+class AroundFork:
+    """What is done around the fork."""
+
+    def tune(self, trainer: Trainer, run: Callable[[], Any], given: Iterable[Any]) -> bool:
+        """In the monitor, before all else: let callbacks search by `run` (`tuners`). True: nothing else was asked."""
+        return False
+
+    def before_fork(self, trainer: Trainer) -> Processes:
+        """In the monitor: make what the processes will share."""
+        raise NotImplementedError
+
+    def after_fork(self, worker: int, trainer: Trainer) -> None:
+        """In worker `worker`: take the rank."""
+        raise NotImplementedError
+
+    def become_server(self, server: int, trainer: Trainer) -> None:
+        """In server `server`. The strategy's `setup` is to serve, then to raise `ServerEnded`."""
+        raise NotImplementedError
+
+    def stand_in(self, worker: int, trainer: Trainer) -> None:
+        """In the process that stands in for worker `worker` of another machine: as `become_server`."""
+        raise NotImplementedError
+
+    def returns(self, worker: int, first: int) -> bool:
+        """In worker `worker`, after its work: whether its results are those of the Trainer that was asked here."""
+        return worker == first
+
+    def lost(self, lost: LostProcess) -> Reaction:
+        """In the monitor, when a process has died."""
+        return Reaction.END
+
+    def arrivals(self) -> Sequence[int] | None:
+        """In the monitor: how many meetings before training each worker has come to; None from its beginning on."""
+        return None
+
+    def waits(self) -> Mapping[int, str]:
+        """In the monitor: by worker, what those wait for in whose wait nothing has happened for a minute."""
+        return {}
+
+    def save_final_state(self) -> None:
+        """In worker 0, after its work: leave what the Trainer that was asked may need later."""
+
+    def explained(self, error: ProcessLost, callbacks: list[Callback]) -> ProcessLost:
+        """In the monitor: the error that ends the run, with what else is known; `callbacks` are the Trainer's."""
+        return error
+
+    def after_workers(self) -> None:
+        """In the monitor, when all processes have ended, however they did."""
+
+
+class ForkLauncher(_Launcher):
+    """Runs a Trainer's function in forked workers; this process only watches them.
+
+    An exception ends a worker as it would a Trainer in a process of its own (callbacks' `on_exception`, loggers
+    finalised), and is raised here again; `WorkerLost` or `ServerLost` when one dies and the strategy cannot go on.
+    Afterwards the Trainer here has the first worker's weights, metrics, state and progress, and its callbacks what they
+    have there (`callback_values`).
+    """
+
+    def __init__(self, around: AroundFork) -> None:
+        self._around = around
+        self._already_fit = False
+
+    @property
+    @override
+    def is_interactive_compatible(self) -> bool:
+        return True
+
+    @override
+    def kill(self, signum: int) -> None:
+        """Nothing: `run_workers` ends what it has started, however `launch` is left."""
+
+    @override
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
+        assert trainer is not None, "started without a Trainer"
+        _check_bad_cuda_fork()
+        check_fork(trainer.strategy.root_device)
+        _refuse_process_group()
+        if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
+            raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
+
+        if self._around.tune(trainer, partial(function, *args, **kwargs), (*args, *kwargs.values())):
+            trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
+            return None
+
+        def work(worker: int) -> "_Results | None":
+            if worker in processes.elsewhere:
+                self._around.stand_in(worker, trainer)
+                with suppress(ServerEnded):
+                    function(*args, **kwargs)
+                return None
+            self._around.after_fork(worker, trainer)
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                _interrupt(trainer, error)
+                trainer._teardown()
+                raise
+            if not self._around.returns(worker, processes.first):
+                return None
+            self._around.save_final_state()
+            return _collect(trainer, result, tensors, before)
+
+        def serve(server: int) -> None:
+            self._around.become_server(server, trainer)
+            with suppress(ServerEnded):
+                function(*args, **kwargs)
+
+        before = list(trainer.callbacks)  # type: ignore[attr-defined]  # made by Lightning's callback connector
+        processes = self._around.before_fork(trainer)
+        options: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
+        options["waits"] = self._around.waits
+        options |= {"first": processes.first, "others": processes.others}
+        if processes.servers:
+            options |= {"servers": processes.servers, "serve": serve}
+        with os.fdopen(anonymous_file("results"), "w+b") as tensors:
+            try:
+                returned = run_workers(processes.workers, work, lost=self._around.lost, **options)
+                results = next((result for result in returned if result is not None), None)
+            except BaseException as error:
+                # They have seen the exception in their worker; here they have seen no training.
+                callbacks, trainer.callbacks = trainer.callbacks, []  # type: ignore[attr-defined]  # a connector's
+                if isinstance(error, ProcessLost):
+                    raise self._around.explained(error, callbacks) from error.__cause__
+                raise
+            finally:
+                self._around.after_workers()
+            assert isinstance(results, _Results)
+            self._already_fit |= trainer.state.fn == TrainerFn.FITTING
+            return _bring_back(trainer, results, tensors, before)
+
+
+class _Results(NamedTuple):
+    """What worker 0 sends back; its tensors lie in a file in memory, which all processes have from before the fork."""
+
+    state: TrainerState
+    returned: Any
+    progress: dict[str, Any]
+    profiled: dict[str, Any]
+    callbacks: Values
+
+
+def _collect(trainer: Trainer, returned: Any, tensors: IO[bytes], before: Sequence[Callback]) -> _Results:
+    weights = trainer.lightning_module.state_dict() if trainer.state.fn == TrainerFn.FITTING else None
+    torch.save({"metrics": [dict(metrics) for metrics in _metrics(trainer)], "weights": weights}, tensors)
+    tensors.flush()
+    progress = {} if weights is None else _progress(trainer)
+    return _Results(trainer.state, returned, progress, _profile(trainer), callback_values(trainer, before))
+
+
+def _bring_back(trainer: Trainer, results: _Results, tensors: IO[bytes], before: Sequence[Callback]) -> Any:
+    tensors.seek(0)
+    content = torch.load(tensors, map_location="cpu", weights_only=True)
+    if content["weights"] is not None:  # not strict: the worker's configure_model may have added layers
+        module = trainer.lightning_module
+        module.load_state_dict(_unpruned(content["weights"], module.state_dict()), strict=False)
+    for here, there in zip(_metrics(trainer), content["metrics"], strict=True):
+        here.clear()
+        here.update(there)
+    give_callback_values(trainer, before, results.callbacks)
+    trainer.state = results.state
+    _give_profile(trainer, results.profiled)
+    if results.progress:
+        trainer.fit_loop.load_state_dict(results.progress)
+        for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.val_loop):
+            loop.on_iteration_done()  # it was loaded to be known, not to be gone on from
+    return results.returned
+
+
+def _metrics(trainer: Trainer) -> list[dict[str, Any]]:
+    return [trainer.callback_metrics, trainer.logged_metrics, trainer.progress_bar_metrics]
+
+
+def _profile(trainer: Trainer) -> dict[str, Any]:
+    """The attributes with the profile, in worker 0 after its work. Profilers of workers write their files themselves,
+    by rank."""
+    profiler = _profiler(trainer)
+    if isinstance(profiler, PyTorchProfiler):
+        return {"function_events": profiler.function_events}
+    if isinstance(profiler, SimpleProfiler):
+        return {"recorded_durations": profiler.recorded_durations}
+    return {}
+
+
+def _give_profile(trainer: Trainer, state: dict[str, Any]) -> None:
+    """Set these attributes on the profiler of the Trainer that `fit` was called on."""
+    vars(_profiler(trainer)).update(state)
+
+
+def _profiler(trainer: Trainer) -> Profiler:
+    profiler: Profiler = trainer.profiler  # type: ignore[attr-defined]  # made by its constructor, untyped
+    return profiler
+
+
+def _unpruned(weights: dict[str, Tensor], here: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`weights` with each pruned parameter as one tensor: torch splits it into `NAME_orig` and `NAME_mask`, and it is
+    their product."""
+    split = (name for name in here if name not in weights and f"{name}_mask" in weights)
+    return weights | {name: weights[f"{name}_orig"] * weights[f"{name}_mask"] for name in split}
+
+
+def _progress(trainer: Trainer) -> dict[str, Any]:
+    """The fit loop's counts of epochs, batches and steps, without the position of its loaders."""
+    progress = trainer.fit_loop.state_dict()
+    progress["state_dict"].pop("combined_loader", None)
+    return progress
+
+
+def take_rank(worker: int, workers: int, on_each: int | None = None) -> None:
+    """Make this process worker `worker` of `workers`, for all code that asks Lightning or the environment (RANK,
+    WORLD_SIZE). `on_each`: of several machines."""
+    from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero
+
+    from scalebook.training.lightning.package import rank_zero_only as fabric_rank_zero
+
+    node, local = divmod(worker, on_each or workers)
+    ranks = {"LOCAL_RANK": local, "RANK": worker, "WORLD_SIZE": workers, "NODE_RANK": node}
+    os.environ |= {name: str(rank) for name, rank in ranks.items()}
+    fabric_rank_zero.rank = utilities_rank_zero.rank = worker  # type: ignore[attr-defined]  # Lightning's own way
+
+
+def _refuse_process_group() -> None:
+    """RuntimeError where this process has one: its threads would not be there in a worker, who would wait for them."""
+    if dist.is_available() and dist.is_initialized():
+        raise RuntimeError(
+            "torch.distributed: this process has a process group, which does not survive the fork of the workers. Call "
+            "torch.distributed.destroy_process_group() before it."
+        )

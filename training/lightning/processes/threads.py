@@ -1,0 +1,141 @@
+"""Torch's threads around a fork: none of the monitor's live in a new process, and the processes share the cores out."""
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from scalebook.training.jobs.devices import CPU_QUOTA, cpu_quota
+from scalebook.training.lightning.package import rank_zero_warn
+from scalebook.training.lightning.processes.cuda_fork import counting_begins_cuda, cuda_has_begun
+
+_HARD: Final = 2  # omp_pause_hard, OpenMP 5.0
+_CPU: Final = Path("/sys/devices/system/cpu")
+
+
+def check_fork(device: torch.device) -> None:
+    """RuntimeError where this process has used a GPU in a way that its forks, on `device`, cannot do without."""
+    used, by_name, names = "", "", _thread_names()
+    if device.type == "cuda" and cuda_has_begun():
+        used = (
+            "CUDA has been used in this process, and a forked worker cannot use it again. A tensor on a GPU does it, "
+            "and so does torch.cuda.is_available() before lightning is imported"
+        )
+        if counting_begins_cuda():
+            by_name = (
+                " Here NVML does not count the GPUs, as in a part of one (MIG), so a Trainer that is given a strategy "
+                'by its name begins CUDA to count them: write strategy=DDP() instead of strategy="ddp".'
+            )
+    elif any(name.startswith("pt_autograd") for name in names):  # torch then refuses backward passes in forks
+        used = "a backward pass was made in this process, on a machine with a GPU, and a forked worker can make none"
+    if used:
+        raise RuntimeError(
+            f"trainer.strategy: {used}. Start this run in a fresh process (a script of its own, or a restarted kernel) "
+            f"before anything else uses the GPU.{by_name}"
+        )
+    if "PTThreadPool" in names:
+        rank_zero_warn(
+            "torch.jit.fork has been used in this process, and its threads do not survive the fork of the workers: one "
+            "that uses it too would hang. If one does, start this run in a fresh process."
+        )
+
+
+def end_pools() -> bool:
+    """End this thread's OpenMP threads, which would not live in a fork; False where they cannot be ended.
+
+    GNU's OpenMP keeps a pool for each thread that has computed in parallel. A forked process has the pool's record and
+    none of its threads, and waits for them without end. The next parallel computation here makes a new pool. Every
+    libgomp of the process counts: scikit-learn brings its own. Other OpenMP runtimes deal with forks themselves.
+    """
+    ended = True
+    for path in _loaded("libgomp"):
+        try:
+            pause = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW).omp_pause_resource_all
+        except (OSError, AttributeError):  # it was unloaded meanwhile, or is older than GCC 9
+            ended = False
+        else:
+            ended &= pause(_HARD) == 0
+    return ended
+
+
+def shared_out(processes: int) -> int:
+    """Threads of each of so many processes: what the person has set, else an equal part of the cores.
+
+    Set means OMP_NUM_THREADS, MKL_NUM_THREADS, or `torch.set_num_threads` to another number than torch begins with.
+    One process keeps what torch has, so that it computes as a Trainer without processes does, to the last bit.
+    """
+    now = torch.get_num_threads()
+    if "OMP_NUM_THREADS" in os.environ or "MKL_NUM_THREADS" in os.environ or now not in _defaults():
+        return now
+    return min(now, max(1, cores() // processes))
+
+
+def each_of(processes: int, asked: int | None) -> int:
+    """Threads for each process: `shared_out`, or the number asked for, after `end_pools`. 1, with a warning, if that
+    failed."""
+    threads = asked or shared_out(processes)
+    if threads > 1 and not end_pools():
+        rank_zero_warn(
+            f"each worker computes with one thread instead of {threads}: the OpenMP library (libgomp) of this process "
+            "is too old to fork with threads. Use one of GCC 9 or newer."
+        )
+        return 1
+    return threads
+
+
+def cores() -> int:
+    """Cores that this process may use: its affinity, or its control group's quota where that is less."""
+    return min(len(_affinity()), cpu_quota(CPU_QUOTA) or sys.maxsize)
+
+
+def _affinity() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def _defaults() -> set[int]:
+    """What torch begins with: the logical cores, or, with MKL, the physical ones."""
+    siblings = set()
+    for core in _affinity():
+        path = _CPU / f"cpu{core}" / "topology" / "thread_siblings_list"
+        siblings.add(path.read_text() if path.exists() else str(core))
+    return {len(_affinity()), len(siblings)}
+
+
+class _Library(ctypes.Structure):
+    """How `dl_iterate_phdr` begins to tell of one; the name is a path."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+
+_SEEN: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_t, ctypes.c_void_p)
+
+
+def _loaded(name: str) -> set[str]:
+    """Paths of the libraries in this process whose file name begins so.
+
+    Asked of the linker: the kernel's list of a process's memory is thousands of lines, and each fork looks.
+    """
+    paths = set()
+
+    def see(library: Any, _size: int, _data: object) -> int:
+        path = os.fsdecode(library.contents.name or b"")
+        if path.rpartition("/")[2].startswith(name):
+            paths.add(path)
+        return 0  # go on
+
+    ctypes.CDLL(None).dl_iterate_phdr(_SEEN(see), None)
+    return paths
+
+
+def _thread_names() -> set[str]:
+    """Of this process's threads."""
+    names = set()
+    for path in Path("/proc/self/task").glob("*/comm"):
+        try:
+            names.add(path.read_text().strip())
+        except OSError:  # it has just ended
+            continue
+    return names

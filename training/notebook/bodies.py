@@ -1,0 +1,171 @@
+"""The YAML inside a cell: what an experiment and a comparison may say, and on which
+line a key stands. A search is read in `training/experiments/search`, a
+claim in `claim_body`."""
+
+import copy
+import difflib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, get_args
+
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.experiments.renamed import renewed
+from scalebook.training.experiments.search.keys import KEYS as SEARCH_KEYS
+from scalebook.training.notebook.cells import (
+    Axis,
+    BrokenCell,
+    ClaimCell,
+    ComparisonCell,
+    ExperimentCell,
+    Kind,
+    Scale,
+    SearchCell,
+)
+from scalebook.training.notebook.claim_body import KEYS as CLAIM_KEYS
+from scalebook.training.notebook.claim_body import read_claim, read_metric
+
+
+def composed(text: str) -> Node | None:
+    """The nodes of `text`; None where it is empty or cannot be read."""
+    try:
+        return yaml.compose(text)
+    except ConfigError:
+        return None
+
+
+def line_of(node: Node | None, dotted: str) -> int:
+    """The line, from 0, of the key `dotted` (`config.trainer.devices`), or of the nearest key above it that exists."""
+    line = 0
+    rest = dotted
+    while node is not None and rest:
+        below = _step(node, rest)
+        if below is None:
+            return line
+        at, node, rest = below
+        line = int(at.start_mark.line)
+    return line
+
+
+def _step(node: Node, dotted: str) -> tuple[Node, Node, str] | None:
+    """One key down: the key's node, its value, and what is left of the path. Keys may themselves hold dots."""
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            name = str(key.value)
+            if dotted == name or dotted.startswith((f"{name}.", f"{name}[")):
+                return key, value, dotted[len(name) :].lstrip(".")
+    if isinstance(node, SequenceNode):
+        index, _, rest = dotted.strip("[").partition("]") if dotted.startswith("[") else dotted.partition(".")
+        if index.isdecimal() and len(index) < 9 and int(index) < len(node.value):
+            item = node.value[int(index)]
+            return item, item, rest.lstrip(".")
+    return None
+
+
+Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
+KEYS: Final[dict[Kind, tuple[str, ...]]] = {
+    "experiment": ("repeats", "config"),
+    "comparison": ("runs", "metric", "x", "target", "scale"),
+    "search": SEARCH_KEYS,
+    "claim": CLAIM_KEYS,
+}
+AXES: Final[tuple[Axis, ...]] = get_args(Axis)
+SCALES: Final[tuple[Scale, ...]] = get_args(Scale)
+MOST_REPEATS: Final = 1000
+
+
+def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCell:
+    """The cell, or a BrokenCell that says on which line what is wrong. What a search says is not looked into."""
+    try:
+        content = load_mapping(body)
+        if kind == "search":
+            return SearchCell(source, name, content)
+        _known_keys(content, kind)
+        if kind == "claim":
+            return read_claim(source, name, content)
+        return _experiment(source, name, content) if kind == "experiment" else _comparison(source, name, content)
+    except ConfigError as error:
+        problem = error.problem
+        line = _line_of_mistake(error, body)
+        return BrokenCell(source, kind, name, f"{problem.message.rstrip('.')}. {problem.remedy}", problem.key, line)
+
+
+def load_mapping(body: str) -> dict[str, Any]:
+    """The YAML of a cell as plain values; ConfigError where it is not a mapping or no tree."""
+    return copy.deepcopy(_mapping(body))
+
+
+@lru_cache(maxsize=512)
+def _mapping(body: str) -> dict[str, Any]:
+    """Parsing takes 10 ms, and a page parses its notebook each time that it is drawn."""
+    try:
+        content = yaml.load(body)
+    except ConfigError as error:
+        problem = error.problem
+        key = "YAML" if problem.key.startswith("line ") else problem.key
+        raise ConfigError(key, problem.message, problem.remedy) from error.__cause__
+    if content is None:
+        raise ConfigError("cell", "is empty", "Write its YAML between the fences.")
+    if not isinstance(content, Mapping):
+        raise ConfigError("cell", "is not a mapping", "Write one `key: value` a line.")
+    return dict(content)
+
+
+def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
+    for key in content:
+        if key not in KEYS[kind]:
+            near = difflib.get_close_matches(str(key), KEYS[kind], 1)
+            if kind == "claim" and key == "choose_by":
+                raise ConfigError(key, "is no longer a key of a claim: all seeds choose and judge", "Remove it.")
+            in_config = kind == "experiment" and key in yaml.TOP_KEYS
+            remedy = "Indent it below `config:`." if in_config else f"Known keys: {', '.join(KEYS[kind])}."
+            raise ConfigError(
+                str(key),
+                f"is not a key of {'an' if kind == 'experiment' else 'a'} {kind}",
+                f"Did you mean `{near[0]}`?" if near else remedy,
+            )
+
+
+def _experiment(source: str, name: str, content: Mapping[str, Any]) -> ExperimentCell:
+    repeats = content.get("repeats", 1)
+    if not _is_int(repeats) or not 1 <= repeats <= MOST_REPEATS:
+        raise ConfigError("repeats", "is not a number of seeds", f"Write a whole number from 1 to {MOST_REPEATS}.")
+    config = content.get("config")
+    if not isinstance(config, Mapping):
+        what = "is missing" if config is None else "is not a mapping"
+        raise ConfigError("config", what, "Write `config:` and the keys model, data, trainer ... below it.")
+    return ExperimentCell(source, name, repeats, *renewed(config))
+
+
+def _comparison(source: str, name: str, content: Mapping[str, Any]) -> ComparisonCell:
+    runs = content.get("runs")
+    if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
+        raise ConfigError("runs", "is not a list of experiments", "Write runs: [NAME, NAME].")
+    metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
+    axes = content.get("x", ["updates"])
+    axes = [axes] if isinstance(axes, str) else axes
+    if not isinstance(axes, list) or not axes or not all(axis in AXES for axis in axes):
+        raise ConfigError("x", "is not an axis", f"Write some of x: [{', '.join(AXES)}].")
+    target = content.get("target")
+    if target is not None and not (_is_int(target) or isinstance(target, float)):
+        raise ConfigError("target", "is not a number", "Write the value of the metric to reach, or remove it.")
+    scale = content.get("scale", SCALES[0])
+    if scale not in SCALES:
+        raise ConfigError("scale", "is not a scale of an axis", f"Write scale: {' or '.join(SCALES)}.")
+    reach = None if target is None else float(target)
+    return ComparisonCell(source, name, list(runs), metric, list(axes), reach, scale, goal)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _line_of_mistake(error: ConfigError, body: str) -> int:
+    """Within the cell: the opening fence is line 0, so line n of the body, from 0, is n + 1."""
+    cause = error.__cause__
+    if isinstance(cause, MarkedYAMLError) and cause.problem_mark is not None:
+        return int(cause.problem_mark.line) + 1
+    return line_of(composed(body), error.problem.key) + 1 if error.problem.key not in ("YAML", "cell") else 0

@@ -1,0 +1,216 @@
+"""What a notebook consists of. Each cell keeps its exact source text; the notebook is the texts joined."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final, Literal
+
+from scalebook.training.base.errors import Problem
+from scalebook.training.experiments.completion import seeds_from
+from scalebook.training.tracking.directions import Goal
+
+Axis = Literal["updates", "samples", "seconds", "bytes"]
+Scale = Literal["linear", "log"]
+Kind = Literal["experiment", "comparison", "search", "claim"]
+Figure = Literal["updates", "samples", "seconds", "bytes", "best", "updates_per_second", "samples_per_second"]
+LINE_END: Final = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True)
+class Note:
+    """Free Markdown between the other cells, also unknown fences. Never blank, never beside another note."""
+
+    source: str
+
+
+@dataclass(frozen=True)
+class ExperimentCell:
+    """A fenced `yaml experiment=NAME` cell: a LightningCLI fit config and how many seeds to run it with."""
+
+    source: str
+    name: str
+    repeats: int = 1
+    config: dict[str, Any] = field(default_factory=dict)
+    older: Sequence[Problem] = ()
+    """Of its config what this version spells otherwise; `config` has the new spelling."""
+
+    @property
+    def remark(self) -> str:
+        """What its YAML says in comments of their own above `config`: where it came from, or what it is for."""
+        comments: list[str] = []
+        for line in LINE_END.split(self.source)[1:]:
+            if line.startswith("config"):
+                break
+            if line.startswith("#"):
+                comments.append(line.strip("# \t"))
+        return " ".join(comment for comment in comments if comment)
+
+    def seeds(self, repeats: int | None = None) -> list[int]:
+        """The config's `seed_everything` (1 where it names none) and the numbers after it, one a run."""
+        return seeds_from(self.config, self.repeats if repeats is None else repeats)
+
+
+@dataclass(frozen=True)
+class ComparisonCell:
+    """A fenced `yaml comparison=NAME` cell. `runs` are names of experiment cells; `metric` is an MLflow metric ("": the
+    main one of its runs), `goal` what the cell says is better of it, and `scale` that of its axis."""
+
+    source: str
+    name: str
+    runs: list[str] = field(default_factory=list)
+    metric: str = ""
+    x: list[Axis] = field(default_factory=lambda: ["updates"])
+    target: float | None = None
+    scale: Scale = "linear"
+    goal: Goal | None = None
+
+
+@dataclass(frozen=True)
+class SearchCell:
+    """A fenced `yaml search=NAME` cell. `body` is what it says, in the keys of `experiments/search`, unchecked."""
+
+    source: str
+    name: str
+    body: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def experiment(self) -> str | None:
+        """The experiment that it starts from; None where it holds a config of its own, or says neither."""
+        name = self.body.get("experiment")
+        return name if isinstance(name, str) else None
+
+
+Part = str | dict[str, Any]
+"""An experiment, by name; or a part of a search, `{workers: 4}`, at the best of its points."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A side that is a ratio by itself: `{of: {workers: 8}, against: {workers: 1}, search: rates, target: 0.25}`.
+
+    It may have a search, figure, metric and target of its own; those of its claim stand here where it has none.
+    """
+
+    of: Part
+    against: Part
+    figure: Figure
+    metric: str
+    target: float | None
+    search: str | None
+    goal: Goal | None
+
+
+Side = Part | Ratio
+
+
+@dataclass(frozen=True)
+class ClaimCell:
+    """A fenced `yaml claim=NAME` cell: a figure of `runs`, as a multiple of that of `against` or as it is, has bounds.
+
+    `figure` is what it takes to bring `metric` to `target` (updates, samples, seconds), the best value of `metric`, or
+    a rate. `search` is the search that sides of the second kind are parts of, each at the best of its points. Sides are
+    either all ratios, or none is.
+    """
+
+    source: str
+    name: str
+    runs: list[Side] = field(default_factory=list)
+    against: Side | None = None
+    figure: Figure = "samples"
+    metric: str = ""
+    target: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    search: str | None = None
+    goal: Goal | None = None
+    """What the cell says is better of `metric`."""
+
+    @property
+    def ratios(self) -> list[Ratio]:
+        """Its sides where they are ratios, `against` first; else empty."""
+        return [side for side in (self.against, *self.runs) if isinstance(side, Ratio)]
+
+    @property
+    def plain(self) -> list["ClaimCell"]:
+        """Itself; or for each of its ratios a claim without bounds, `against` first."""
+        return [
+            ClaimCell(self.source, self.name, [ratio.of], ratio.against, ratio.figure, ratio.metric, ratio.target,
+                      search=ratio.search, goal=ratio.goal)
+            for ratio in self.ratios
+        ] or [self]  # fmt: skip
+
+    @property
+    def sides(self) -> list[Part]:
+        """All experiments and parts that it speaks of, in the order of its table: `against` first."""
+        both = [side for plain in self.plain for side in (plain.against, *plain.runs)]
+        return [side for side in both if side is not None and not isinstance(side, Ratio)]
+
+    @property
+    def searches(self) -> list[str]:
+        """Those whose parts it speaks of."""
+        return list(dict.fromkeys(plain.search for plain in self.plain if plain.search is not None))
+
+
+@dataclass(frozen=True)
+class BrokenCell:
+    """A fence that claims to be one of ours but cannot be read; the source stays as it is, `message` says why.
+
+    `key` names what is wrong (`repeats`, `YAML`), `message` what is wrong with it and what to write; `line` is the line
+    within the cell, 0 its opening fence.
+    """
+
+    source: str
+    kind: Kind
+    name: str
+    message: str
+    key: str = ""
+    line: int = 0
+
+
+Cell = Note | ExperimentCell | ComparisonCell | SearchCell | ClaimCell | BrokenCell
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """One notebook. `front` is the front matter's exact text with its `---` lines, "" where there is none.
+
+    Invariant: `front + "".join(cell.source for cell in cells)` is the file, byte for byte (UTF-8). Blank lines after a
+    fence or the front matter (and a byte order mark) belong to what stands before them, so no cell is blank.
+    """
+
+    front: str
+    title: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def text(self) -> str:
+        return self.front + "".join(cell.source for cell in self.cells)
+
+    def experiments(self) -> list[ExperimentCell]:
+        return [cell for cell in self.cells if isinstance(cell, ExperimentCell)]
+
+    def comparisons(self) -> list[ComparisonCell]:
+        return [cell for cell in self.cells if isinstance(cell, ComparisonCell)]
+
+    def searches(self) -> list[SearchCell]:
+        return [cell for cell in self.cells if isinstance(cell, SearchCell)]
+
+    def claims(self) -> list[ClaimCell]:
+        return [cell for cell in self.cells if isinstance(cell, ClaimCell)]
+
+    def experiment(self, name: str) -> ExperimentCell | None:
+        return next((cell for cell in self.experiments() if cell.name == name), None)
+
+    def search(self, name: str) -> SearchCell | None:
+        return next((cell for cell in self.searches() if cell.name == name), None)
+
+    def base(self, cell: SearchCell) -> dict[str, Any] | None:
+        """The config of the experiment that `cell` starts from; None where it names none that is here."""
+        experiment = self.experiment(cell.experiment) if cell.experiment is not None else None
+        return experiment.config if experiment else None
+
+    def lines(self) -> list[int]:
+        """The line of the file, from 1, on which each cell begins."""
+        ends = [len(LINE_END.findall(text)) for text in (self.front, *(cell.source for cell in self.cells[:-1]))]
+        return [1 + before for before in accumulate(ends)][: len(self.cells)]

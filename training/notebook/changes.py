@@ -1,0 +1,115 @@
+"""What changed from one state of a notebook to the next, cell by cell, in words."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from scalebook.training.base.errors import ConfigError, one_line
+from scalebook.training.notebook.cells import (
+    BrokenCell,
+    Cell,
+    ClaimCell,
+    ComparisonCell,
+    ExperimentCell,
+    Note,
+    Notebook,
+    SearchCell,
+)
+from scalebook.training.notebook.parse import parse
+
+LONGEST_NAME = 40
+
+
+def changes(before: str, after: str) -> list[str]:
+    """`experiment tiny: optimizer changed`, `note "Why?" added`; the whole where a text is no notebook."""
+    try:
+        old, new = parse(before), parse(after)
+    except ConfigError:
+        return ["the text changed"] if before != after else []
+    found = [*_named(old, new), *_notes(old, new)]
+    if old.front != new.front:
+        found.insert(
+            0, f"title is {one_line(new.title, LONGEST_NAME)}" if old.title != new.title else "front matter changed"
+        )
+    if not found and before != after:
+        same = Counter(_text(cell) for cell in old.cells) == Counter(_text(cell) for cell in new.cells)
+        moved = same and [_text(cell) for cell in old.cells] != [_text(cell) for cell in new.cells]
+        return ["cells moved" if moved else "blank lines changed"]
+    return found
+
+
+def _named(old: Notebook, new: Notebook) -> Iterator[str]:
+    """Of the cells that have a name."""
+    before, after = _by_name(old), _by_name(new)
+    gone = {name: cell for name, cell in before.items() if name not in after}
+    for name, cell in after.items():
+        if name in before:
+            if _text(before[name]) != _text(cell):
+                yield f"{_kind(cell)} {name}: {_parts(before[name], cell)} changed"
+            continue
+        was = next((one for one, other in gone.items() if _body(other) == _body(cell)), None)
+        if was is None:
+            yield f"{_kind(cell)} {name} added"
+        else:
+            del gone[was]
+            yield f"{_kind(cell)} {was} renamed {name}"
+    yield from (f"{_kind(cell)} {name} deleted" for name, cell in gone.items())
+
+
+def _by_name(notebook: Notebook) -> dict[str, Cell]:
+    return {one_line(cell.name, LONGEST_NAME): cell for cell in notebook.cells if not isinstance(cell, Note)}
+
+
+def _kind(cell: Cell) -> str:
+    kinds = {ExperimentCell: "experiment", ComparisonCell: "comparison", SearchCell: "search", ClaimCell: "claim"}
+    return cell.kind if isinstance(cell, BrokenCell) else kinds[type(cell)]
+
+
+def _body(cell: Cell) -> str:
+    return _text(cell).partition("\n")[2]
+
+
+def _parts(before: Cell, after: Cell) -> str:
+    """The keys whose values differ; `text` where none does, or one of the two cannot be read."""
+    if type(before) is not type(after) or isinstance(after, BrokenCell):
+        return "text"
+    old, new = _values(before), _values(after)
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return ", ".join(keys) or "comments"
+
+
+def _values(cell: Cell) -> dict[str, Any]:
+    values = {key: value for key, value in vars(cell).items() if key not in ("source", "name")}
+    config, body = values.pop("config", {}), values.pop("body", {})
+    return {**values, **config, **body}
+
+
+def _notes(old: Notebook, new: Notebook) -> Iterator[str]:
+    before, after = _note_texts(old), _note_texts(new)
+    gone = [text for text in before if text not in after]
+    came = [text for text in after if text not in before]
+    for text in came:
+        like = next(
+            (other for other in gone if _name(other) == _name(text)), gone[0] if len(gone) == len(came) else None
+        )
+        if like is None:
+            yield f"note {_name(text)} added"
+        else:
+            gone.remove(like)
+            yield f"note {_name(text)} changed"
+    yield from (f"note {_name(text)} deleted" for text in gone)
+
+
+def _note_texts(notebook: Notebook) -> list[str]:
+    return [_text(cell) for cell in notebook.cells if isinstance(cell, Note)]
+
+
+def _name(text: str) -> str:
+    """A note by its first words."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return f"“{one_line(first.lstrip('# ').strip(), LONGEST_NAME)}”"
+
+
+def _text(cell: Cell) -> str:
+    """Without the blank lines behind it, which come and go with its neighbours."""
+    return cell.source.rstrip()

@@ -1,0 +1,150 @@
+"""What is wrong with a claim beyond its own keys: what it names is not there, or cannot be judged."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError, Problem, one_line
+from scalebook.training.experiments import logged_metrics
+from scalebook.training.experiments.classes import named, suggestion
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.definition import read_search, search_problems
+from scalebook.training.notebook.cells import BrokenCell, ClaimCell, Notebook, Part
+from scalebook.training.tracking import names
+
+FEWEST: Final = 3
+"""Seeds below which nothing is judged."""
+LONGEST_NAME: Final = 100
+
+
+def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator[Problem]:
+    """Sides that are not there or stand there twice, a search that has no such part, seeds that are too few."""
+    for key, side in keyed(cell):
+        if isinstance(side, str):
+            yield from _experiment(nb, key, side)
+    yield from _twice(cell)
+    metrics: dict[str, list[Mapping[str, Any]]] = {}
+    for plain, key in zip(cell.plain, _keys(cell), strict=True):
+        configs: list[Mapping[str, Any]] = [
+            found.config for side in plain.sides if isinstance(side, str) and (found := nb.experiment(side))
+        ]
+        if plain.search is not None:
+            yield from _search(nb, plain, key, description)
+            base = _base(nb, plain.search)
+            configs += [base] if base and not _varies(nb, plain.search, "model") else []
+        metrics.setdefault(plain.metric, []).extend(configs)
+    for metric, all_configs in metrics.items():
+        if metric:
+            yield from unknown_metric(all_configs, metric, description)
+
+
+def keyed(cell: ClaimCell) -> list[tuple[str, Part]]:
+    """Each experiment and part with the key that it stands at."""
+    return [pair for plain, key in zip(cell.plain, _keys(cell), strict=True) for pair in _keyed(plain, key)]
+
+
+def _keyed(plain: ClaimCell, key: str) -> list[tuple[str, Part]]:
+    words = [] if plain.against is None else [f"{key}against"]
+    words += [f"{key}of"] if key else [f"runs.{place}" for place in range(len(plain.runs))]
+    return list(zip(words, plain.sides, strict=True))
+
+
+def _keys(cell: ClaimCell) -> list[str]:
+    """What stands before the keys of each of its plain claims: nothing, or the place of the ratio and a dot."""
+    if not cell.ratios:
+        return [""]
+    return [*([] if cell.against is None else ["against."]), *(f"runs.{place}." for place in range(len(cell.runs)))]
+
+
+def _twice(cell: ClaimCell) -> Iterator[Problem]:
+    """Of a ratio and what it is compared with all four differ: the runs of one that stood there twice would count as
+    two that know nothing of each other."""
+    if sum(side == cell.against for side in cell.runs) or len({repr(side) for side in cell.runs}) < len(cell.runs):
+        yield Problem("runs", "names a side twice, or its own baseline", "Name each side once.")
+        return
+    base = cell.ratios[:1] if cell.against is not None else []
+    for ratio in cell.ratios[len(base) :]:
+        sides = [
+            (repr(side), one.search if isinstance(side, dict) else None)
+            for one in [ratio, *base]
+            for side in (one.of, one.against)
+        ]
+        if len(set(sides)) < len(sides):
+            yield Problem("runs", "names a side in both ratios", "Compare four different sides.")
+
+
+def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """A part of the claim's search, by the names that its dimensions have in the study. ConfigError where none is."""
+    found = nb.search(cell.search or "")
+    if found is None:
+        raise ConfigError("search", f"there is no search {cell.search} in this notebook", "Name a search cell.")
+    spec = read_search({**found.body, "points": [dict(part)]}, nb.base(found), description)
+    return dict(spec.points[0])
+
+
+def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, description: Description) -> Iterator[Problem]:
+    """Where all models are known, and none of them records `metric`: an error where two batches have shown it."""
+    configs = list(configs)
+    if (instead := logged_metrics.unlogged(configs, metric, description)) is not None:
+        remedy = logged_metrics.unlogged_remedy(metric, instead)
+        yield Problem("metric", f"is {metric}, which none of these experiments logs", remedy)
+        return
+    infos = [named(config.get("model")).info("models", description) for config in configs]
+    seen = logged_metrics.seen(configs, description)
+    logged = dict.fromkeys(name for info in infos if info for name in info.metrics)
+    if infos and all(info and info.metrics for info in infos) and metric not in [*logged, *seen, names.TRAIN_LOSS]:
+        remedy = f"They record {', '.join(logged)}."
+        yield Problem("metric", f"is {metric}, which none of these models records", remedy, "warning")
+
+
+def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
+    broken = [cell.name for cell in nb.cells if isinstance(cell, BrokenCell) and cell.kind == "experiment"]
+    found = nb.experiment(name)
+    if found is None and name not in broken:
+        remedy = suggestion(name, [experiment.name for experiment in nb.experiments()])
+        yield Problem(key, f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy)
+    elif found is not None and found.repeats < FEWEST:
+        what = f"names {name}, which has {found.repeats} seed{'s' if found.repeats > 1 else ''}"
+        yield Problem(key, what, f"Write repeats: {FEWEST} or more there: a verdict needs them.", "warning")
+
+
+def _search(nb: Notebook, cell: ClaimCell, at: str, description: Description) -> Iterator[Problem]:
+    found = nb.search(cell.search or "")
+    if found is None:
+        broken = [broken.name for broken in nb.cells if isinstance(broken, BrokenCell) and broken.kind == "search"]
+        if cell.search not in broken:
+            remedy = suggestion(cell.search or "", [search.name for search in nb.searches()])
+            name = one_line(cell.search or "", LONGEST_NAME)
+            yield Problem(f"{at}search", f"there is no search {name} in this notebook", remedy)
+        return
+    parts = [(key, side) for key, side in _keyed(cell, at) if not isinstance(side, str)]
+    if not parts:
+        yield Problem(f"{at}search", "has no effect: no side is a part of this search", "Remove it.", "warning")
+        return
+    base, points = nb.base(found), [part for _, part in parts]
+    before = search_problems({key: value for key, value in found.body.items() if key != "points"}, base, description)
+    if any(problem.severity == "error" for problem in before):
+        return  # it is said at the search
+    for problem in search_problems({**found.body, "points": points}, base, description):
+        word, _, rest = problem.key.partition(".")
+        if word == "points" and rest:
+            place, _, below = rest.partition(".")
+            key = parts[int(place)][0]
+            yield Problem(f"{key}.{below}" if below else key, problem.message, problem.remedy, problem.severity)
+    seeds = found.body.get("seeds", 1)
+    if isinstance(seeds, int) and seeds < FEWEST:
+        what = f"names {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"
+        yield Problem(f"{at}search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning")
+
+
+def _base(nb: Notebook, name: str) -> Mapping[str, Any] | None:
+    found = nb.search(name)
+    if found is None:
+        return None
+    config = found.body.get("config")
+    return config if isinstance(config, Mapping) else nb.base(found)
+
+
+def _varies(nb: Notebook, name: str, key: str) -> bool:
+    found = nb.search(name)
+    space = found.body.get("space") if found else None
+    return isinstance(space, Mapping) and key in space

@@ -1,0 +1,271 @@
+"""What a claim said when its first run began. Each run records it in its tags, so nobody else has to keep it.
+
+A run of a notebook's cell has the tag TAG_CLAIMS, the names of the claims that spoke of its cell then, and for each of
+them one with all that it said. Runs are found by the config that they ran, so cells and claims may move, be renamed, or
+come back with an older copy of the notebook.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.search.definition import identity, read_search
+from scalebook.training.notebook import edit
+from scalebook.training.notebook.cells import ClaimCell, Notebook, Ratio, Side
+from scalebook.training.notebook.claim_body import read_claim
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import OLDEST_FIRST, RunReader, RunRecord
+
+FIRST_RUNS: Final = 50
+"""Of each cell, the oldest, in which the claim is looked for."""
+
+
+@dataclass(frozen=True)
+class KnownCell:
+    """A cell that a claim speaks of: the hash of what it runs, and with how many seeds."""
+
+    hash: str
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim as one run has recorded it."""
+
+    name: str
+    says: dict[str, Any]
+    """Its YAML."""
+    cells: dict[str, KnownCell]
+    began: float
+    """When the run did, unix s."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """What runs say of a claim. `cell` is the claim as it stood when the first run began that knew it, at `began`."""
+
+    cell: ClaimCell | None = None
+    began: float = 0.0
+    changes: tuple[str, ...] = ()
+    """What says something else now, as `at_most was 1.25`."""
+    late: tuple[str, ...] = ()
+    """Cells that had begun before the claim was written."""
+    unknown: tuple[str, ...] = ()
+    """Cells whose first run says nothing of claims."""
+    deleted: tuple[str, ...] = ()
+    """Cells of which runs were deleted that had begun before those that are there."""
+    more_seeds: tuple[str, ...] = ()
+    """Cells that have more seeds now, as `base: 3, now 8`."""
+
+
+@dataclass(frozen=True)
+class Locks:
+    """Of a notebook: by claim, None where no run of it has begun; and claims that were locked and are there no more."""
+
+    by_claim: Mapping[str, Lock | None]
+    gone: tuple[str, ...] = ()
+
+
+@dataclass
+class RecordedClaims:
+    """What the runs of one cell say of claims."""
+
+    first: float | None = None
+    silent: bool = False
+    deleted: bool = False
+    entries: list[Entry] = field(default_factory=list)
+
+
+def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
+    """Of a run of this cell, an experiment or a search: what the notebook claims of it as the run is submitted."""
+    claims = [claim for claim in nb.claims() if cell in names_of(claim)]
+    found = {names.TAG_CLAIMS: ", ".join(claim.name for claim in claims)[: names.LONGEST_TAG]}
+    for place, claim in enumerate(claims):
+        known = {name: one for name in names_of(claim) if (one := _known(nb, name, description)) is not None}
+        told = {"claim": claim.name, **edit.values_of(claim)}
+        told["cells"] = {name: {"hash": one.hash, "seeds": one.seeds} for name, one in known.items()}
+        text = json.dumps(told, ensure_ascii=False)
+        if len(text) > names.LONGEST_TAG:
+            remedy = "Split it into several."
+            raise ConfigError(claim.name, "is a claim too long to be recorded with its runs", remedy)
+        found[f"{names.TAG_CLAIM}{place}"] = text
+    return found
+
+
+def read(said: Callable[[str], RecordedClaims], nb: Notebook, description: Description) -> Locks:
+    """What runs say of the claims of a notebook. `said`: those of the config or search with this hash; `recorded`."""
+    known = known_cells(nb, description)
+    recorded = {name: said(one.hash) for name, one in known.items()}
+    present = {claim.name for claim in nb.claims()}
+    taken: set[str] = set()
+    by_claim: dict[str, Lock | None] = {}
+    for claim in nb.claims():
+        own = {name: recorded[name] for name in names_of(claim) if name in recorded}
+        by_claim[claim.name], entry = _lock(nb, claim, own, known, present)
+        taken |= {claim.name, *([entry.name] if entry is not None else [])}
+    locked = {entry.name for one in recorded.values() for entry in one.entries}
+    return Locks(by_claim, tuple(sorted(locked - taken)))
+
+
+def known_cells(nb: Notebook, description: Description) -> dict[str, KnownCell]:
+    """By name: the experiments and searches that the claims of a notebook speak of."""
+    return {
+        name: one
+        for claim in nb.claims()
+        for name in names_of(claim)
+        if (one := _known(nb, name, description)) is not None
+    }
+
+
+def names_of(claim: ClaimCell) -> list[str]:
+    """The experiments and searches that it speaks of."""
+    experiments = [side for side in claim.sides if isinstance(side, str)]
+    return list(dict.fromkeys([*experiments, *claim.searches]))
+
+
+def _lock(
+    nb: Notebook,
+    claim: ClaimCell,
+    recorded: Mapping[str, RecordedClaims],
+    known: Mapping[str, KnownCell],
+    present: set[str],
+) -> tuple[Lock | None, Entry | None]:
+    begun = {name: one for name, one in recorded.items() if one.first is not None}
+    deleted = tuple(name for name, one in recorded.items() if one.deleted)
+    if not begun:
+        return (Lock(deleted=deleted) if deleted else None), None
+    unknown = tuple(name for name, one in begun.items() if one.silent)
+    entries = sorted((entry for one in begun.values() for entry in one.entries), key=lambda entry: entry.began)
+    found = _entry(nb, claim, entries, known, present)
+    if found is None:
+        late = tuple(name for name in begun if name not in unknown)
+        return Lock(late=late, unknown=unknown, deleted=deleted), None
+    entry, cell = found
+    late = tuple(
+        name for name, one in begun.items() if name not in unknown and one.first is not None and one.first < entry.began
+    )
+    more = tuple(
+        f"{name}: {then.seeds}, now {known[name].seeds}"
+        for name, then in entry.cells.items()
+        if name in known and then.seeds < known[name].seeds
+    )
+    return Lock(cell, entry.began, _changes(cell, claim), late, unknown, deleted, more), entry
+
+
+def _entry(
+    nb: Notebook, claim: ClaimCell, entries: list[Entry], known: Mapping[str, KnownCell], present: set[str]
+) -> tuple[Entry, ClaimCell] | None:
+    """The first that is of this claim: of its name; else of a name that no claim has any more, with what it says; else
+    with the sides that it has."""
+    read_ = [(entry, cell) for entry in entries if (cell := _cell(nb, entry, known)) is not None]
+    orphans = [(entry, cell) for entry, cell in read_ if entry.name not in present]
+    named = ((entry, cell) for entry, cell in read_ if entry.name == claim.name)
+    same = ((entry, cell) for entry, cell in orphans if not _changes(cell, claim))
+    alike = ((entry, cell) for entry, cell in orphans if _sides(cell) == _sides(claim))
+    return next(named, None) or next(same, None) or next(alike, None)
+
+
+def _cell(nb: Notebook, entry: Entry, known: Mapping[str, KnownCell]) -> ClaimCell | None:
+    """The claim that was recorded, with the names that its cells have now; None where it cannot be read."""
+    here = {*(cell.name for cell in nb.experiments()), *(cell.name for cell in nb.searches())}
+    says = dict(entry.says)
+    for name, then in entry.cells.items():
+        now = next((other for other, one in known.items() if one.hash == then.hash), None)
+        if name not in here and now is not None:
+            says = edit.cell_renamed(says, name, now)
+    try:
+        return read_claim("", entry.name, says)
+    except ConfigError:
+        return None  # recorded by a version with other keys
+
+
+def _changes(then: ClaimCell, now: ClaimCell) -> tuple[str, ...]:
+    found = []
+    for key, before in _terms(then).items():
+        if before != _terms(now)[key]:
+            found.append(f"{key} was {_words(before)}")
+    return tuple(found)
+
+
+def _words(value: Any) -> str:
+    return "not there" if value in (None, "") else value if isinstance(value, str) else f"{value:g}"
+
+
+def _terms(claim: ClaimCell) -> dict[str, Any]:
+    """What a verdict depends on, by the key that it is written at."""
+    if claim.ratios:
+        return {**_sides(claim), "at_least": claim.at_least, "at_most": claim.at_most}
+    goal = f" ({claim.goal})" if claim.goal else ""
+    return {
+        **_sides(claim), "search": claim.search, "figure": claim.figure, "metric": f"{claim.metric}{goal}",
+        "target": claim.target, "at_least": claim.at_least, "at_most": claim.at_most,
+    }  # fmt: skip
+
+
+def _sides(claim: ClaimCell) -> dict[str, Any]:
+    return {
+        "runs": flow([_written(side) for side in claim.runs]),
+        "against": None if claim.against is None else flow(_written(claim.against)),
+    }
+
+
+def _written(side: Side) -> Any:
+    """A ratio with all that it takes from its claim."""
+    if not isinstance(side, Ratio):
+        return side
+    metric = {side.metric: side.goal} if side.goal else side.metric
+    own = {"figure": side.figure, "metric": metric, "target": side.target, "search": side.search}
+    return {"of": side.of, "against": side.against, **{key: value for key, value in own.items() if value}}
+
+
+def _known(nb: Notebook, name: str, description: Description) -> KnownCell | None:
+    """An experiment or search of the notebook; None where there is none that can be read."""
+    if (experiment := nb.experiment(name)) is not None:
+        return KnownCell(config_hash(experiment.config, description), experiment.repeats)
+    if (search := nb.search(name)) is None:
+        return None
+    try:
+        spec = read_search(search.body, nb.base(search), description)
+    except ConfigError:
+        return None
+    return KnownCell(identity(spec, description), spec.seeds)
+
+
+def recorded(reader: RunReader, notebook: str, hashed: str) -> RecordedClaims:
+    """What the runs of a store say; `notebook` is the file's name."""
+    found = reader.runs(notebook=notebook, config_hash=hashed, limit=FIRST_RUNS, order_by=OLDEST_FIRST)
+    there = [run for run in found if names.TAG_PARENT not in run.tags]
+    gone = reader.deleted(notebook, hashed, FIRST_RUNS)
+    first = there[0].started if there else None
+    deleted = any(run.tags.get(names.TAG_CLAIMS) and (first is None or run.started < first) for run in gone)
+    silent = bool(there) and names.TAG_CLAIMS not in there[0].tags
+    return RecordedClaims(first, silent, deleted, [entry for run in there for entry in _entries(run)])
+
+
+def _entries(run: RunRecord) -> list[Entry]:
+    found = []
+    for key in sorted(key for key in run.tags if key.startswith(names.TAG_CLAIM)):
+        try:
+            told = json.loads(run.tags[key])
+            cells = {name: KnownCell(**one) for name, one in told.pop("cells").items()}
+            found.append(Entry(told.pop("claim"), told, cells, run.started))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue  # not of our writing
+    return found
+
+
+def as_locked(nb: Notebook, locks: Locks) -> list[ClaimCell]:
+    """The claims of the notebook, each as it was locked, or as it stands where nothing has changed."""
+    found = []
+    for claim in nb.claims():
+        lock = locks.by_claim[claim.name]
+        changed = lock is not None and lock.changes and lock.cell is not None
+        found.append(
+            replace(lock.cell, name=claim.name, source=claim.source) if lock and lock.cell and changed else claim
+        )
+    return found

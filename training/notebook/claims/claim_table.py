@@ -1,0 +1,228 @@
+"""A judged claim as text: the columns of its table, and the remarks below it, for every format."""
+
+import math
+import time
+
+from scalebook.training.base.estimate import Estimate
+from scalebook.training.base.files.terminal import aligned
+from scalebook.training.notebook import number_format
+from scalebook.training.notebook.claims.evidence import needs_curve
+from scalebook.training.notebook.claims.intervals import Confidence
+from scalebook.training.notebook.claims.judging import ClaimRow, Judgement
+from scalebook.training.notebook.claims.power import MOST_SEEDS
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
+
+INTERVAL = "95 % interval"
+
+
+def head(judgement: Judgement) -> list[str]:
+    """The columns; those before `figure` are words."""
+    figures_ = {plain.figure for plain in judgement.cell.plain}
+    figure = next(iter(figures_)).replace("_per_second", "/s") if len(figures_) == 1 else "figure"
+    ratio = ["ratio", INTERVAL] if _has_ratio(judgement) else []
+    of_ratios = ["of ratios", INTERVAL] if _of_ratios(judgement) else []
+    return ["experiment", *_points(judgement), "seeds", figure, *ratio, *of_ratios, "verdict"]
+
+
+def cells(judgement: Judgement) -> list[list[str]]:
+    """A row for each side, in the order of `head`."""
+    points, columns, of_ratios = _points(judgement), head(judgement), _of_ratios(judgement)
+    rows = []
+    for row in judgement.rows:
+        ratio = [_times(row.ratio), _interval(row.ratio)] if "ratio" in columns else []
+        ratio += [_times(row.claimed), _interval(row.claimed)] if of_ratios else []
+        point = [row.evidence.point or number_format.NOTHING] if points else []
+        figure = _figure(row) + (f" {row.of.figure.replace('_per_second', '/s')}" if "figure" in columns else "")
+        figure += f" {SIGN}" if row.evidence.is_own and row.evidence.amounts else ""
+        base = "" if of_ratios and row.ratio is None else "baseline"
+        rows.append([row.evidence.label, *point, _seeds(row), figure, *ratio, row.verdict or base])
+    return rows
+
+
+def numeric(judgement: Judgement) -> list[int]:
+    """The columns of figures."""
+    first = 1 + len(_points(judgement))
+    return list(range(first, len(head(judgement)) - 1))
+
+
+def guesses(judgement: Judgement) -> list[str]:
+    """That nobody says what is better of its metrics, and what to write; a page has a button for it."""
+    read = {plain.metric for plain in judgement.cell.plain if needs_curve(plain)}
+    return [
+        f"{better.plain.capitalize()} of {metric}: a guess, nothing says so. {better.remedy(metric)}"
+        for metric, better in judgement.directions.items()
+        if metric in read and better.guessed
+    ]
+
+
+def remarks(judgement: Judgement) -> list[str]:
+    """What the figures do not say: its lock and its power, why a row is not resolved, runs that missed the target, how
+    points were chosen."""
+    said = [*lock_words(judgement), *outlook(judgement)]
+    said += [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
+    base = judgement.rows[0] if judgement.rows and judgement.rows[0].verdict is None else None
+    if base is not None and base.evidence.lacking and not any(row.why for row in judgement.rows):
+        said.append(f"{base.evidence.label}: {base.evidence.lacking}")
+    censored = [row for row in judgement.rows if row.censored]
+    said += [
+        f"{row.evidence.label}: {row.censored} of {len(row.evidence.amounts)} runs never reached the target; they "
+        "count with what they took until their end, so the true figure is larger."
+        for row in censored
+    ]
+    at_once = [row for row in judgement.rows if any(amount.at_once for amount in row.evidence.amounts.values())]
+    said += [
+        f"{row.evidence.label}: the first validation of a run was at the target already, so it took that or less; "
+        "validate more often."
+        for row in at_once
+    ]
+    chosen = [row.evidence for row in judgement.rows if row.evidence.chosen]
+    if chosen:
+        how = " and ".join(dict.fromkeys(side.chosen for side in chosen))
+        said.append(f"Each at its own best point ({how}). The seeds choose and judge; the interval spans both.")
+    if nearest := [side.label for side in chosen if side.none_reached]:
+        said.append(f"No point reached the target, so the nearest to it: {', '.join(nearest)}.")
+    if any(row.ratio is not None and row.ratio.paired for row in judgement.rows):
+        said.append("Ratios are of pairs with the same seed; geometric means.")
+    if judgement.beside > 1:
+        said.append(_family(judgement))
+    if any(row.evidence.is_own and row.evidence.amounts for row in judgement.rows):
+        said.append(f"{SIGN} {WORDS}")
+    simulated = {row.evidence.is_simulated for row in judgement.rows if row.evidence.amounts}
+    timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
+    if len(simulated) > 1 and timed:
+        said.append("Virtual seconds stand beside measured ones.")
+    return [*said, *_directions(judgement)]
+
+
+def _directions(judgement: Judgement) -> list[str]:
+    """What is better of the metrics whose best values it is about; `guesses` has those that nothing says."""
+    read = {plain.metric for plain in judgement.cell.plain if plain.figure == "best"}
+    known = judgement.directions.items()
+    return [
+        f"{better.plain.capitalize()} of {metric}." for metric, better in known if metric in read and not better.guessed
+    ]
+
+
+def verdicts(judgement: Judgement) -> list[str]:
+    """The verdict, and that by the terms that were locked, where it says something else now."""
+    locked = judgement.locked
+    return [judgement.verdict, *([] if locked is None else [f"as locked: {locked.verdict}"])]
+
+
+def lock_words(judgement: Judgement) -> list[str]:
+    """What its runs say of it: when it was locked, what has changed since, whether it was written after them."""
+    lock, locked = judgement.lock, judgement.locked
+    if lock is None:
+        return []
+    day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(lock.began))  # the same wherever an archive is verified
+    said = []
+    if locked is not None:
+        changes = ", ".join(lock.changes)
+        said.append(f"Changed after its first run ({day}): {changes}. As locked it is {locked.verdict}: ")
+        said[-1] += f"{locked.statement}."
+        said += [f"As locked: {why}" for why in (f"{row.evidence.label}: {row.why}" for row in locked.rows if row.why)]
+    elif lock.cell is not None:
+        said.append(f"Locked when its first run began, {day}.")
+    if lock.late:
+        said.append(f"Written after the runs: those of {', '.join(lock.late)} had begun before.")
+    if lock.unknown:
+        said.append(f"Runs of {', '.join(lock.unknown)} do not say which claims stood when they began.")
+    if lock.more_seeds:
+        said.append(f"More seeds than when it was locked ({'; '.join(lock.more_seeds)}): each look has its own chance.")
+    if lock.deleted:
+        said.append(f"Earlier runs of {', '.join(lock.deleted)} were deleted, and what they had locked with them.")
+    return said
+
+
+def outlook(judgement: Judgement) -> list[str]:
+    """Before the runs its power, after them what would resolve it; empty where there is nothing to say."""
+    kind = "ratio of ratios" if _of_ratios(judgement) else "ratio" if _has_ratio(judgement) else "figure"
+    if (power := judgement.power) is not None:
+        enough = f"{power.enough} seeds for 80 %" if power.enough else f"{MOST_SEEDS} are too few for 80 %"
+        level = f", corrected for {judgement.beside} claims" if judgement.beside > 1 else ""
+        source = "as in runs so far" if power.measured else "assumed, without runs"
+        share = f"{100 * power.share:.0f} % of cases"
+        true = f"With {power.seeds} seeds, a true {kind} of {power.truth:.3g} would be supported in {share}"
+        spread = f"Runs that differ in the seed alone spread by {100 * power.spread:.0f} % ({source})."
+        return [f"{true}: {enough}{level}. {spread}"]
+    if judgement.resolved_by is not None:
+        if not judgement.resolved_by:
+            return [f"If the true {kind} is as measured, {MOST_SEEDS} seeds would not resolve it in 80 % of cases."]
+        return [f"If the true {kind} is as measured, {judgement.resolved_by} seeds would resolve it in 80 % of cases."]
+    return []
+
+
+def text(judgement: Judgement) -> str:
+    """Statement, verdict, table and remarks for a terminal; ends without a line end."""
+    rows = [head(judgement), *cells(judgement)]
+    lines = aligned(rows, numeric(judgement), rule=1)
+    title = f"{judgement.cell.name}: {judgement.statement}\n{', '.join(verdicts(judgement)).upper()}"
+    said = [*guesses(judgement), *remarks(judgement)]
+    return "\n".join([title, "", *lines, *(["", *said] if said else [])])
+
+
+def _family(judgement: Judgement) -> str:
+    if judgement.verdict == judgement.alone:
+        gone = f", {judgement.gone} of them taken out after their first run" if judgement.gone else ""
+        return f"Verdicts are corrected for the {judgement.beside} claims of this notebook (Holm){gone}."
+    return (
+        f"By itself it would be {judgement.alone}; beside the other claims of this notebook, {judgement.beside} in "
+        "all, it is not clear enough (Holm)."
+    )
+
+
+def _has_ratio(judgement: Judgement) -> bool:
+    return any(plain.against is not None for plain in judgement.cell.plain)
+
+
+def _of_ratios(judgement: Judgement) -> bool:
+    """Whether ratios are compared with a ratio."""
+    return bool(judgement.cell.ratios) and judgement.cell.against is not None
+
+
+def _points(judgement: Judgement) -> list[str]:
+    return ["at"] if any(row.evidence.point for row in judgement.rows) else []
+
+
+def _seeds(row: ClaimRow) -> str:
+    count = len(row.evidence.amounts)
+    return f"{count - row.censored} of {count}" if row.censored else str(count)
+
+
+def _figure(row: ClaimRow) -> str:
+    """`4,311 ± 370`; `> 4,311` where runs were censored; the plain mean where there are too few for an interval."""
+    amounts = [amount.value for amount in row.evidence.amounts.values()]
+    if not amounts:
+        return number_format.NOTHING
+    mean = math.fsum(amounts) / len(amounts)
+    if row.censored:
+        return f"> {number_format.amount(Estimate(mean, None, len(amounts)))}"
+    half = row.figure.high - row.figure.value if row.figure else None
+    return (
+        number_format.metric(Estimate(mean, half, len(amounts)))
+        if mean < 100
+        else number_format.amount(Estimate(mean, half, 1))
+    )
+
+
+def _times(interval: Confidence | None) -> str:
+    if interval is None:
+        return number_format.NOTHING
+    beyond = "> " if interval.high == math.inf else "< " if interval.low == 0 else ""
+    return f"{beyond}{_factor(interval.value)}"
+
+
+def _interval(interval: Confidence | None) -> str:
+    if interval is None:
+        return number_format.NOTHING
+    if interval.high == math.inf:
+        return f"{_factor(interval.low)} or more"
+    return (
+        f"{_factor(interval.high)} or less"
+        if interval.low == 0
+        else f"{_factor(interval.low)} – {_factor(interval.high)}"
+    )
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else number_format.count(value)

@@ -1,0 +1,358 @@
+"""What stands for each side of a claim: runs of an experiment, or of the best point of a part of a search, by seed."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.completion import seeds_from
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.definition import read_search
+from scalebook.training.experiments.search.point import summary
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
+from scalebook.training.notebook.claim_problems import canonical
+from scalebook.training.notebook.claims.claim_locks import RecordedClaims, recorded
+from scalebook.training.notebook.claims.intervals import Amount, crossing
+from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of, by_others, tried
+from scalebook.training.notebook.offered_metrics import unnamed
+from scalebook.training.notebook.result_row import best
+from scalebook.training.notebook.results import results
+from scalebook.training.search import search_requests
+from scalebook.training.search.search_folder import ENDED, SearchFolder
+from scalebook.training.search.study.study_reader import read
+from scalebook.training.search.study.trials import TrialRecord, at_rest
+from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.directions import Direction
+from scalebook.training.tracking.own_metrics import is_own
+from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One side. `amounts` by seed; `lacking` says why they are not all that was asked for, "" where they are."""
+
+    label: str
+    amounts: Mapping[int, Amount] = field(default_factory=dict)
+    left_out: Mapping[int, Amount] = field(default_factory=dict)
+    """By seed, at the point that the other seeds choose; empty where there is no choice."""
+    run_ids: Sequence[str] = ()
+    lacking: str = ""
+    point: str = ""
+    """Of a part of a search, the point that stands for it, in words."""
+    chosen: str = ""
+    """Out of what that was chosen."""
+    none_reached: bool = False
+    """None of the points reached the target."""
+    at_edge: str = ""
+    """Dimensions of which the chosen value is the first or last one tried."""
+    is_simulated: bool = False
+    is_own: bool = False
+    """A run's metric is not computed from all workers' data together."""
+    seeds: int = 0
+    """With how many it is to be run."""
+    points: int = 1
+    """Out of how many it is to be chosen."""
+    earlier: Sequence[Amount] = ()
+    """Of finished runs of an earlier config, where there is none of the config as it stands."""
+
+
+@dataclass(frozen=True)
+class RecordedSearch:
+    """A search that ran: its identity and body as recorded, and how its trials are read. `modules`: the record of a
+    person's own modules that it began with."""
+
+    identity: str
+    body: Mapping[str, Any]
+    trials: Callable[[SearchSpec], Sequence[TrialRecord]]
+    modules: str = ""
+
+    def read(self, description: Description) -> "SearchedClaim":
+        """ConfigError where it cannot be read."""
+        spec = read_search(self.body, None, description)
+        return SearchedClaim(spec, self.trials(spec))
+
+
+@dataclass(frozen=True)
+class SearchedClaim:
+    """The search of a claim, with its trials."""
+
+    spec: SearchSpec
+    records: Sequence[TrialRecord]
+
+    @property
+    def seeds(self) -> list[int]:
+        return seeds_from(self.spec.config, self.spec.seeds)
+
+
+class EvidenceReader:
+    """Reads what claims speak of, for one look: each run and each curve once. `notebook` is the file's name."""
+
+    def __init__(
+        self, workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, description: Description
+    ) -> None:
+        self.workspace, self.reader, self.notebook = workspace, reader, notebook
+        self.nb, self.description = nb, description
+        self._known_runs: dict[str, RunRecord | None] = {}
+        self._known_curves: dict[tuple[str, str], MetricCurve] = {}
+        self.direction = Direction(True, "guess")
+        """What is better of the metric of the claim whose sides were asked for last, and who says so."""
+
+    def locked_claims(self, hashed: str) -> RecordedClaims:
+        """What the runs of a config or search say of claims."""
+        return recorded(self.reader, self.notebook, hashed)
+
+    def sides(self, cell: ClaimCell) -> list[Evidence]:
+        """Of all sides of a claim whose sides are no ratios, `against` first."""
+        ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
+        runs, configs = self._all_of(cell, ran)
+        self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], configs)
+        return [
+            self._experiment(cell, side) if isinstance(side, str) else self._part_of(cell, side, ran)
+            for side in cell.sides
+        ]
+
+    def _part_of(self, cell: ClaimCell, side: dict[str, Any], ran: SearchedClaim | str) -> Evidence:
+        seeds, points = self._planned(cell, side)
+        if isinstance(ran, str):
+            found = _without(side, ran)
+        else:
+            found = self._part(cell, side, ran, self._matching(cell, side, ran))
+        return replace(found, seeds=seeds, points=points)
+
+    def _planned(self, cell: ClaimCell, side: Mapping[str, Any]) -> tuple[int, int]:
+        """Seeds and points of a part, as its search says them; 0 and 1 where that cannot be read."""
+        found = self.nb.search(cell.search or "")
+        try:
+            if found is None:
+                return 0, 1
+            spec, part = (
+                read_search(found.body, self.nb.base(found), self.description),
+                canonical(self.nb, cell, side, self.description),
+            )
+        except ConfigError:
+            return 0, 1
+        named = sum(all(point.get(name) == value for name, value in part.items()) for point in spec.points)
+        free = [len(dimension.choices) for dimension in spec.space if dimension.name not in part and dimension.choices]
+        return spec.seeds, max(1, named or min(spec.trials, math.prod(free)))
+
+    def named(self, cell: ClaimCell) -> ClaimCell:
+        """With the metric that it is judged by, where it names none, or one of its ratios names none."""
+        if cell.ratios:
+            pairs = zip(cell.ratios, cell.plain, strict=True)
+            sides: list[Side] = [replace(ratio, metric=self.named(plain).metric) for ratio, plain in pairs]
+            return replace(cell, against=sides.pop(0) if cell.against is not None else None, runs=sides)
+        if cell.metric or not needs_curve(cell):
+            return cell
+        runs, configs = self._all_of(cell, self._ran(cell) if cell.search else "")
+        return replace(cell, metric=unnamed(configs, runs, self.description))
+
+    def _all_of(self, cell: ClaimCell, ran: "SearchedClaim | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
+        """Runs of all experiments that it names, one of its search, and their configs."""
+        found = [self.nb.experiment(side) for side in cell.sides if isinstance(side, str)]
+        experiments = [experiment for experiment in found if experiment is not None]
+        configs = [experiment.config for experiment in experiments]
+        runs = [
+            result.run
+            for experiment in experiments
+            for result in results(self.reader, self.notebook, experiment, self.description, None, self.nb)
+            if result.run is not None and not result.stale
+        ]
+        if isinstance(ran, SearchedClaim):
+            configs.append(ran.spec.config)
+            first = next((run for record in ran.records for run in self._runs(record, ran.seeds).values()), None)
+            runs += [first] if first is not None else []
+        return runs, configs
+
+    # --- experiments -----------------------------------------------------------------------------------------------
+
+    def _experiment(self, cell: ClaimCell, name: str) -> Evidence:
+        experiment = self.nb.experiment(name)
+        if experiment is None:
+            return Evidence(name, lacking="no such experiment in this notebook")
+        by_seed = results(self.reader, self.notebook, experiment, self.description, None, self.nb)
+        runs = {
+            result.seed: result.run
+            for result in by_seed
+            if result.run is not None and not result.stale and result.run.outcome == "finished"
+        }
+        others = {
+            result.run.outcome for result in by_seed if result.run and result.seed not in runs and not result.stale
+        }
+        others |= {f"of an earlier {result.changed.removeprefix('the ')}" for result in by_seed if result.stale}
+        why = ", ".join(sorted(others)) or "not run"
+        lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
+        old = [result.run for result in by_seed if result.stale and result.run and result.run.outcome == "finished"]
+        earlier = [] if runs else [amount for run in old if (amount := self._amount(cell, run)) is not None]
+        return replace(self._told(cell, name, runs, lacking), seeds=len(by_seed), earlier=earlier)
+
+    # --- parts of a search -----------------------------------------------------------------------------------------
+
+    def _ran(self, cell: ClaimCell) -> SearchedClaim | str:
+        """The newest search of the cell, or why there is none to judge by."""
+        found = self.nb.search(cell.search or "")
+        if found is None:
+            return f"no search {cell.search} in this notebook"
+        try:
+            searched = self.searched(found.name)
+            if searched is None:
+                return f"the search {found.name} has not been run"
+            base = self.nb.base(found)
+            if changed := search_requests.stale(
+                searched.identity, searched.modules, found.body, base, self.description
+            ):
+                return f"the search {found.name} is stale: {changed}"
+            return searched.read(self.description)
+        except ConfigError as error:
+            return f"the search {found.name} cannot be read: {error}"
+
+    def searched(self, name: str) -> RecordedSearch | None:
+        """The newest search of this cell, None where there is none. ConfigError where it cannot be read."""
+        folder = search_requests.of_cell(self.workspace, self.notebook, name)
+        if folder is None:
+            return None
+        asked = folder.request()
+        return RecordedSearch(asked.identity, folder.body(), lambda spec: _trials(folder, spec), asked.modules)
+
+    def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: SearchedClaim) -> list[TrialRecord]:
+        try:
+            part = canonical(self.nb, cell, side, self.description)
+        except ConfigError:
+            return []
+        return [
+            record for record in ran.records if all(record.point.get(name) == value for name, value in part.items())
+        ]
+
+    def _part(
+        self, cell: ClaimCell, side: Mapping[str, Any], ran: SearchedClaim, trials: Sequence[TrialRecord]
+    ) -> Evidence:
+        """The point with the best mean over the seeds stands for the side."""
+        if not trials or any(trial.state in ("waiting", "running") for trial in trials):
+            done = sum(trial.state not in ("waiting", "running") for trial in trials)
+            return _without(side, f"{done} of {len(trials)} points tried" if trials else "the search has no such point")
+        part = canonical(self.nb, cell, side, self.description)
+        label, choice = summary(ran.spec, part), len(trials) > 1
+        if not choice:
+            told = self._finished(cell, label, trials[0], ran.seeds)
+            return replace(told, point=summary(ran.spec, trials[0].point))
+        shown = {trial.number: found for trial in trials if (found := self._shown(cell, trial, ran.seeds)) is not None}
+        if not shown:
+            return _without(side, "no point of it has finished with all seeds")
+        lower, space = self._lower(cell), ran.spec.space
+        chosen = best_of(trials, shown, lower, space)
+        left_out = dict(zip(ran.seeds, by_others(trials, shown, lower, space), strict=True))
+        told = self._finished(cell, label, chosen, ran.seeds)
+        return replace(
+            told,
+            left_out=left_out,
+            point=summary(ran.spec, chosen.point),
+            chosen=f"of {len(shown)}"
+            if len(shown) == len(trials)
+            else f"of {len(shown)} that finished, of {len(trials)}",
+            none_reached=all(seed.amount.censored for seed in shown[chosen.number]),
+            at_edge=_at_edge(ran, chosen, trials),
+        )
+
+    def _finished(self, cell: ClaimCell, label: str, trial: TrialRecord, seeds: Sequence[int]) -> Evidence:
+        runs = self._runs(trial, seeds)
+        lacking = ""
+        if len(runs) < len(seeds):
+            lacking = f"{len(runs)} of {len(seeds)} seeds finished; {trial.failure or trial.state}: {trial.cause}"
+        return self._told(cell, label, runs, lacking)
+
+    def _shown(self, cell: ClaimCell, trial: TrialRecord, seeds: Sequence[int]) -> list[SeedOutcome] | None:
+        """What it showed with each seed; None where one of them is missing."""
+        runs = self._runs(trial, seeds).values()
+        found = [SeedOutcome(amount, self._best(cell, run)) for run in runs if (amount := self._amount(cell, run))]
+        return found if len(found) == len(seeds) else None
+
+    def _lower(self, cell: ClaimCell) -> bool:
+        """Of the figure that is claimed."""
+        return self.direction.lower if cell.figure == "best" else cell.figure in names.AXES
+
+    def _best(self, cell: ClaimCell, run: RunRecord) -> float:
+        """The best value of the metric, the smaller the better; 0 where the claim reads no curve."""
+        if not needs_curve(cell):
+            return 0.0
+        lower = self.direction.lower
+        value = best(self._curve(run.id, cell.metric), lower)
+        return math.inf if value is None else value if lower else -value
+
+    def _runs(self, trial: TrialRecord, seeds: Sequence[int]) -> dict[int, RunRecord]:
+        """Its finished runs, by seed."""
+        found: dict[int, RunRecord] = {}
+        for seed in seeds:
+            if (run_id := trial.runs.get(seed)) is None:
+                continue
+            run = self._run(run_id)
+            if run is not None and run.outcome == "finished":
+                found[seed] = run
+        return found
+
+    def _run(self, run_id: str) -> RunRecord | None:
+        """None where it was deleted, which is said as lacking."""
+        if run_id not in self._known_runs:
+            try:
+                self._known_runs[run_id] = self.reader.run(run_id)
+            except KeyError:
+                self._known_runs[run_id] = None
+        return self._known_runs[run_id]
+
+    def _curve(self, run_id: str, metric: str) -> MetricCurve:
+        if (run_id, metric) not in self._known_curves:
+            self._known_curves[run_id, metric] = self.reader.curve(run_id, metric)
+        return self._known_curves[run_id, metric]
+
+    # --- figures ---------------------------------------------------------------------------------------------------
+
+    def _told(self, cell: ClaimCell, label: str, runs: Mapping[int, RunRecord], lacking: str) -> Evidence:
+        found = {seed: self._amount(cell, run) for seed, run in runs.items()}
+        amounts = {seed: amount for seed, amount in found.items() if amount is not None}
+        if len(amounts) < len(runs):
+            silent = f"{len(runs) - len(amounts)} runs recorded no {cell.metric if needs_curve(cell) else cell.figure}"
+            lacking = f"{lacking}; {silent}".removeprefix("; ")
+        is_simulated = any(names.is_simulated(run.tags) for run in runs.values())
+        run_ids = [run.id for run in runs.values()]
+        own = needs_curve(cell) and any(is_own(run.tags, cell.metric) for run in runs.values())
+        return Evidence(label, amounts, run_ids=run_ids, lacking=lacking, is_simulated=is_simulated, is_own=own)
+
+    def _amount(self, cell: ClaimCell, run: RunRecord) -> Amount | None:
+        if not needs_curve(cell):
+            value = run.metrics.get(f"perf/{cell.figure}")
+            return None if value is None else Amount(value)
+        curve = self._curve(run.id, cell.metric)
+        lower = self.direction.lower
+        if cell.figure == "best":
+            value = best(curve, lower)
+            return None if value is None else Amount(value)
+        if not curve.values or cell.target is None or cell.figure not in ("updates", "samples", "seconds", "bytes"):
+            return None
+        return crossing(*curve.on(cell.figure), cell.target, lower)
+
+
+def needs_curve(cell: ClaimCell) -> bool:
+    """Whether the figure is read off the curve of its metric; else it is a metric of its own."""
+    return cell.figure == "best" or cell.figure in names.AXES
+
+
+def _without(side: Mapping[str, Any], lacking: str) -> Evidence:
+    return Evidence(flow(side).strip("{}"), lacking=lacking)
+
+
+def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
+    folder.require_trust(reading=True)
+    request = folder.request()
+    records = read(request.storage, request.study, spec)
+    return at_rest(records) if folder.state() in ENDED else records
+
+
+def _at_edge(ran: SearchedClaim, chosen: TrialRecord, trials: Sequence[TrialRecord]) -> str:
+    edges = []
+    for dimension in ran.spec.space:
+        values = tried(dimension, trials)
+        if len(values) > 1 and chosen.point[dimension.name] in (values[0], values[-1]):
+            edges.append(dimension.name)
+    return ", ".join(edges)

@@ -1,0 +1,282 @@
+"""The verdict on a claim. It follows from the intervals over seeds, by the rule below, and from nothing else."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from scalebook.training.notebook.cells import ClaimCell
+from scalebook.training.notebook.claims import claim_locks as locking
+from scalebook.training.notebook.claims.claim_locks import Lock
+from scalebook.training.notebook.claims.evidence import Evidence, EvidenceReader
+from scalebook.training.notebook.claims.intervals import FEWEST, Confidence, mean_interval, ratio_interval
+from scalebook.training.notebook.claims.power import (
+    ALPHA,
+    Design,
+    DrawnSide,
+    Pair,
+    Power,
+    away,
+    power,
+    resolving,
+    spread_of,
+)
+from scalebook.training.tracking.directions import Direction
+from scalebook.training.tracking.names import AXES, axis_words
+
+Verdict = Literal["supported", "not supported", "not resolved"]
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """One side, of the claim `of`. `figure` is its own, `ratio` to what that claim is against; `claimed` is what the
+    verdict is about: one of the two, or how many times the ratio `against` the ratio is.
+
+    The rows of `against` have neither `claimed` nor a verdict.
+    """
+
+    evidence: Evidence
+    of: ClaimCell
+    figure: Confidence | None
+    ratio: Confidence | None
+    claimed: Confidence | None
+    verdict: Verdict | None
+    why: str = ""
+    """Why it is not resolved, where the interval alone does not say."""
+    chance: float = 1.0
+    """Of so clear a verdict if the truth lay at the bounds; 1 where there is none."""
+
+    @property
+    def censored(self) -> int:
+        """How many of its runs never reached the target."""
+        return sum(amount.censored for amount in self.evidence.amounts.values())
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim with its rows, that of `against` first."""
+
+    cell: ClaimCell
+    rows: Sequence[ClaimRow]
+    alone: Verdict
+    """What its rows say by themselves."""
+    verdict: Verdict
+    """Beside the other claims of its notebook."""
+    directions: Mapping[str, Direction]
+    """What is better, and who says so, by metric."""
+    beside: int = 1
+    """How many claims the notebook makes, this one among them, and has made since its first run began."""
+    gone: int = 0
+    """Those of them that are there no more."""
+    power: Power | None = None
+    """While runs are lacking: how likely they are to support it."""
+    resolved_by: int | None = None
+    """Where all runs are there and do not resolve it: seeds that would, if its figures are as measured. 0: by no number
+    up to the most that are tried."""
+
+    lock: Lock | None = None
+    """What its runs say of it; None while none has begun."""
+    locked: "Judgement | None" = None
+    """As it stood when its first run began, where it says something else now."""
+
+    @property
+    def statement(self) -> str:
+        """What is claimed, in words: `samples to val/loss 0.2: at most 1.25 x that of workers: 1`."""
+        cell = self.cell
+        bounds = " and ".join(
+            f"{word} {bound:g}"
+            for word, bound in (("at least", cell.at_least), ("at most", cell.at_most))
+            if bound is not None
+        )
+        if not cell.ratios:
+            base = "" if cell.against is None else f" x that of {self.rows[0].evidence.label}"
+            return f"{self._figure(cell)}: {bounds}{base}"
+        said = []
+        for place, plain in enumerate(cell.plain):
+            base, of = (row.evidence.label for row in self.rows[2 * place : 2 * place + 2])
+            said.append(f"{self._figure(plain)}, {of} / {base}")
+        against = f" x {said.pop(0)}" if cell.against is not None else ""
+        return f"{' and '.join(said)}: {bounds}{against}"
+
+    def _figure(self, plain: ClaimCell) -> str:
+        if plain.target is not None:
+            simulated = [row.evidence.is_simulated for row in self.rows if row.evidence.amounts and row.of == plain]
+            return f"{axis_words(plain.figure, simulated)} to {plain.metric} {plain.target:g}"
+        return f"best {plain.metric}" if plain.figure == "best" else plain.figure.replace("_per_second", "/s")
+
+
+def judge_all(witness: EvidenceReader) -> dict[str, Judgement]:
+    """The verdicts on the claims of a notebook, by name, from the runs as they are recorded.
+
+    A row is supported when its whole interval lies within the bounds, not supported when all of it lies outside on one
+    side, else not resolved; so are fewer than FEWEST seeds, a side that lacks runs, and one whose best point lies at an
+    edge of what was tried. A claim is supported when all its rows are (each at its level, which keeps that of the
+    whole: Berger 1982), not supported when any row is not (Bonferroni over the rows). The claims of a notebook are
+    corrected together, so that of all its definite verdicts one is wrong by chance in at most one notebook of twenty
+    (Holm 1979): the clearest of m claims is held to 5 % / m, the next to 5 % / (m - 1), until one does not hold.
+    """
+    locks = locking.read(witness.locked_claims, witness.nb, witness.description)
+    found = _together(witness, witness.nb.claims(), len(locks.gone))
+    found = {name: replace(one, lock=locks.by_claim[name]) for name, one in found.items()}
+    changed = {name for name, lock in locks.by_claim.items() if lock is not None and lock.changes}
+    before = _together(witness, locking.as_locked(witness.nb, locks), len(locks.gone)) if changed else {}
+    return {name: replace(one, locked=before[name]) if name in changed else one for name, one in found.items()}
+
+
+def _together(witness: EvidenceReader, written: Sequence[ClaimCell], gone: int) -> dict[str, Judgement]:
+    """By name. `gone`: as many more claims were made and taken out, which count as not clear."""
+    cells = [witness.named(cell) for cell in written]
+    judged, directions = {}, {}
+    for cell in cells:
+        judged[cell.name], directions[cell.name] = _rows(witness, cell)
+    chances = {name: _chance([row for row in rows if row.verdict is not None]) for name, rows in judged.items()}
+    definite = _holm({name: chance for name, (_, chance) in chances.items()}, gone)
+    found = {}
+    for cell in cells:
+        alone, rows = chances[cell.name][0], judged[cell.name]
+        said: Verdict = alone if cell.name in definite else "not resolved"
+        beside = len(cells) + gone
+        outlook, seeds = _outlook(cell, rows, beside, said)
+        found[cell.name] = Judgement(
+            cell, rows, alone, said, directions[cell.name], beside, gone, power=outlook, resolved_by=seeds
+        )
+    return found
+
+
+def verdict(interval: Confidence, at_least: float | None, at_most: float | None) -> tuple[Verdict, float]:
+    """Of one interval and its bounds, at 95 %; with the chance of so clear a one (two-sided) if the truth lay at them.
+
+    A bound that is just met is not resolved: `at_most: 1` means sooner, and what takes as long is not sooner.
+    """
+    inside = [interval.chance_above(at_least)] if at_least is not None else []
+    inside += [interval.chance_below(at_most)] if at_most is not None else []
+    outside = [interval.chance_below(at_least)] if at_least is not None else []
+    outside += [interval.chance_above(at_most)] if at_most is not None else []
+    supported, refuted = min(1.0, 2 * max(inside)), min(1.0, 2 * min(outside))
+    if supported <= ALPHA:
+        return "supported", supported
+    return ("not supported", refuted) if refuted <= ALPHA else ("not resolved", min(supported, refuted))
+
+
+def _chance(rows: Sequence[ClaimRow]) -> tuple[Verdict, float]:
+    """What the rows of a claim say together, and the chance of so clear a verdict."""
+    refuted = min((row.chance for row in rows if row.verdict == "not supported"), default=1.0) * len(rows)
+    if refuted <= ALPHA:
+        return "not supported", refuted
+    if all(row.verdict == "supported" for row in rows):
+        return "supported", max(row.chance for row in rows)
+    return "not resolved", 1.0
+
+
+def _holm(chances: Mapping[str, float], gone: int = 0) -> set[str]:
+    """Those that hold among all of them, and as many as are `gone`."""
+    held: set[str] = set()
+    for place, (name, chance) in enumerate(sorted(chances.items(), key=lambda item: item[1])):
+        if chance > ALPHA / (len(chances) + gone - place):
+            break
+        held.add(name)
+    return held
+
+
+def _outlook(cell: ClaimCell, rows: Sequence[ClaimRow], beside: int, said: Verdict) -> tuple[Power | None, int | None]:
+    """Before its runs are complete its power; after them, where they do not resolve it, how many seeds would."""
+    judged = [row for row in rows if row.verdict is not None]
+    lacking = any(row.evidence.lacking for row in rows)
+    truth = away(judged[0].of.figure, cell.at_least, cell.at_most)
+    if truth is None or any(row.evidence.seeds < 1 for row in rows) or (not lacking and said != "not resolved"):
+        return None, None
+    axis = all(plain.figure in AXES for plain in cell.plain)
+    amounts = [[*row.evidence.amounts.values()] or [*row.evidence.earlier] for row in rows]
+    pooled, measured = spread_of(amounts, axis)
+    levels = {id(row): math.log(truth) for row in judged}
+    if not lacking:
+        if any(row.why or row.claimed is None or (not row.claimed.logs and row.claimed.value <= 0) for row in judged):
+            return None, None
+        levels = {
+            id(row): row.claimed.estimate if row.claimed.logs else math.log(row.claimed.value)
+            for row in judged
+            if row.claimed is not None
+        }
+    sides = tuple(DrawnSide(row.evidence.seeds, row.evidence.points, pooled, levels.get(id(row), 0.0)) for row in rows)
+    low, high = (None if bound is None else math.log(bound) for bound in (cell.at_least, cell.at_most))
+    design = Design(sides, _pairs(rows), low, high, beside)
+    if lacking:
+        return power(design, truth, measured), None
+    return None, resolving(design) or 0
+
+
+def _pairs(rows: Sequence[ClaimRow]) -> tuple[tuple[Pair, ...], ...]:
+    """Of each row with a verdict the places of what it is judged by, as `_rows` has laid them out."""
+    found: list[tuple[Pair, ...]] = []
+    base: int | None = None
+    beside: tuple[Pair, ...] = ()
+    for place, row in enumerate(rows):
+        if row.verdict is not None:
+            found.append(((place, base), *beside))
+        elif row.ratio is not None or (base is not None and row.of == rows[base].of):
+            beside = ((place, base),)
+        else:
+            base = place
+    return tuple(found)
+
+
+def _rows(witness: EvidenceReader, cell: ClaimCell) -> tuple[list[ClaimRow], dict[str, Direction]]:
+    rows: list[ClaimRow] = []
+    directions: dict[str, Direction] = {}
+    beside: list[ClaimRow] = []
+    """Of the ratio that the others are compared with: what it is against, and what it is of."""
+    for plain in cell.plain:
+        sides = [_labelled(cell, plain, side) for side in witness.sides(plain)]
+        directions[plain.metric] = witness.direction
+        base = sides.pop(0) if plain.against is not None else None
+        rows += [] if base is None else [ClaimRow(base, plain, _mean(base), None, None, None)]
+        if cell.ratios and cell.against is not None and not beside:
+            assert base is not None
+            rows.append(ClaimRow(sides[0], plain, _mean(sides[0]), _ratio(sides[0], base), None, None))
+            beside = rows[:]
+        else:
+            rows += [_row(cell, plain, side, base, beside) for side in sides]
+    return rows, directions
+
+
+def _labelled(cell: ClaimCell, plain: ClaimCell, side: Evidence) -> Evidence:
+    """With the search that it is a part of, where a claim may have several."""
+    return replace(side, label=f"{plain.search}: {side.label}") if cell.ratios and plain.search else side
+
+
+def _mean(side: Evidence) -> Confidence | None:
+    return mean_interval([*side.amounts.values()], [*side.left_out.values()])
+
+
+def _ratio(side: Evidence, base: Evidence) -> Confidence | None:
+    left_out = (side.left_out or side.amounts, base.left_out or base.amounts)
+    return ratio_interval(side.amounts, base.amounts, left_out)
+
+
+def _row(
+    cell: ClaimCell, plain: ClaimCell, side: Evidence, base: Evidence | None, beside: Sequence[ClaimRow]
+) -> ClaimRow:
+    """Of a side with a verdict; `beside` as in `_rows`."""
+    figure = _mean(side)
+    ratio = _ratio(side, base) if base is not None else None
+    claimed = figure if base is None else ratio
+    if beside:
+        other = beside[-1].ratio
+        claimed = ratio.over(other) if ratio is not None and other is not None else None
+    others = [*([] if base is None else [base]), *(row.evidence for row in beside)]
+    named = [("", side), *((f"{other.label}: ", other) for other in others)]
+    row = ClaimRow(side, plain, figure, ratio, claimed, "not resolved")
+    for name, evidence in named:
+        if evidence.lacking:
+            return replace(row, claimed=None, why=name + evidence.lacking)
+        if len(evidence.amounts) < FEWEST:
+            seeds = f"{len(evidence.amounts)} seed{'s' if len(evidence.amounts) != 1 else ''}"
+            return replace(row, claimed=None, why=f"{name}{seeds}, and {FEWEST} are the fewest")
+    if claimed is None:
+        return replace(row, why="a ratio needs values above 0")
+    for name, evidence in named:
+        if evidence.at_edge and not evidence.none_reached:
+            why = f"{name}the best point lies at an edge of what was tried: widen {evidence.at_edge}"
+            return replace(row, why=why)
+    said, chance = verdict(claimed, cell.at_least, cell.at_most)
+    return replace(row, verdict=said, chance=chance)

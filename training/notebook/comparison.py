@@ -1,0 +1,210 @@
+"""Comparing experiments: the newest runs of each, on one axis, in one table, and what differs in their configs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scalebook.training.experiments.completion import complete
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import base_content
+from scalebook.training.experiments.workload import STRATEGY_NAMES
+from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
+from scalebook.training.notebook.labels import labels
+from scalebook.training.notebook.offered_metrics import unnamed
+from scalebook.training.notebook.result_row import ExperimentRow, Outcome, row, told
+from scalebook.training.notebook.results import SeedResult, results
+from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.directions import Direction, Goal
+from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
+
+ONE_PROCESS = "SingleDeviceStrategy"  # what Lightning makes of strategy: auto
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows in the order asked for. `curves` are those of the runs in the rows' `run_ids`."""
+
+    name: str
+    metric: str
+    target: float | None
+    axes: list[Axis]
+    rows: list[ExperimentRow]
+    curves: list[MetricCurve]
+    differences: list[tuple[str, dict[str, Any]]]
+    """(dotted key, experiment -> value) for every key that is not the same everywhere; None: it has no such key."""
+    direction: Direction
+    """What is better of the metric, and who says so."""
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self.direction.lower
+
+
+def compare(
+    reader: RunReader,
+    notebook_name: str,
+    nb: Notebook,
+    cell: ComparisonCell,
+    description: Description,
+    seeds: int | None = None,
+) -> Comparison:
+    """The comparison `cell` of the notebook whose file is called `notebook_name`.
+
+    Only runs of the configs as they stand count, the newest of each seed; `seeds` replaces the cells' `repeats`. Names
+    that are no experiments give rows with the outcome "missing".
+    """
+    by_name: dict[str, list[SeedResult]] = {}
+    for name in cell.runs:
+        if (experiment := nb.experiment(name)) is not None:
+            by_name[name] = results(reader, notebook_name, experiment, description, experiment.seeds(seeds), nb)
+    shown = {
+        name: _shown([result.run for result in by_seed if result.run and not result.stale])
+        for name, by_seed in by_name.items()
+    }
+    every = [run for runs in shown.values() for run in runs]
+    configs = {experiment.name: experiment.config for experiment in nb.experiments() if experiment.name in cell.runs}
+    metric = cell.metric or unnamed(configs.values(), every, description)
+    better = directions.of_runs(metric, cell.goal, [run.tags for run in every], configs.values())
+    rows: list[ExperimentRow] = []
+    curves: dict[str, MetricCurve] = {}
+    for name in cell.runs:
+        if name not in by_name:
+            rows.append(ExperimentRow(name, "missing", seeds=0, note="no such experiment in this notebook"))
+            continue
+        runs, by_seed = shown[name], by_name[name]
+        curves |= {run.id: reader.curve(run.id, metric) for run in runs}
+        made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed), better.lower)
+        rows.append(_with_note(made, by_seed))
+    differing = differences(meanings(configs, description))
+    return Comparison(cell.name, metric, cell.target, list(cell.x), rows, list(curves.values()), differing, better)
+
+
+def compare_runs(
+    reader: RunReader,
+    run_ids: Sequence[str],
+    metric: str,
+    target: float | None = None,
+    *,
+    configs: Mapping[str, Mapping[str, Any]] | None = None,
+    grouped: bool = False,
+    goal: Goal | None = None,
+) -> Comparison:
+    """Any runs side by side, a row each, called by their titles; KeyError for an id that the store has not.
+
+    `grouped`: those of one experiment that differ in nothing but their seed are one row, called by its cell. `configs`
+    by run id, as `meanings` gives them; without them the differences are those of the parameters in MLflow.
+    `goal`: what a person says is better of the metric.
+    """
+    runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
+    curves = {run.id: reader.curve(run.id, metric) for run in runs}
+    groups: dict[tuple[str, ...], list[RunRecord]] = {}
+    for run in runs:
+        groups.setdefault(_experiment(run) if grouped else (run.id,), []).append(run)
+    firsts = [mine[0] for mine in groups.values()]
+    several = {mine[0].id for mine in groups.values() if len(mine) > 1}
+    called = labels(firsts, lambda run: run.cell or run.title if run.id in several else run.title)
+    better = directions.of_runs(metric, goal, [run.tags for run in runs])
+    rows = [
+        row(called[mine[0].id], mine, curves, target, len(mine), _worst(mine), better.lower) for mine in groups.values()
+    ]
+    known = configs or {}
+    if all(run.id in known for run in firsts):
+        configs_ = {called[run.id]: dict(known[run.id]) for run in firsts}
+    else:
+        configs_ = {called[run.id]: dict(run.params) for run in firsts}
+    differing = [
+        difference for difference in differences(configs_) if not (grouped and difference[0] == "seed_everything")
+    ]
+    return Comparison("", metric, target, told(rows), rows, list(curves.values()), differing, better)
+
+
+def meaning(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
+    """What a config says, by dotted key: its defaults left out, whichever of them are written, and classes by name."""
+    by_key: dict[str, Any] = {}
+    for key, value in flatten(base_content(config, description)).items():
+        if key.endswith(".class_path"):
+            name = str(value).rpartition(".")[2]
+            by_key[key.removesuffix(".class_path")] = STRATEGY_NAMES["single"] if name == ONE_PROCESS else name
+        elif value != {}:
+            by_key[key] = value
+    return by_key
+
+
+def meanings(configs: Mapping[str, Mapping[str, Any]], description: Description) -> dict[str, dict[str, Any]]:
+    """`meaning` of each by name; where one says nothing of a key that another sets, the default that it has there.
+
+    Keys are those of MLflow's parameters and of searches, `model.lr` for `model.init_args.lr`."""
+    own = {name: meaning(config, description) for name, config in configs.items()}
+    keys = dict.fromkeys(key for said in own.values() for key in said)
+    by_name: dict[str, dict[str, Any]] = {}
+    for name, config in configs.items():
+        full = flatten(complete(config, description))
+        said = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
+        by_name[name] = {key.replace(".init_args.", "."): value for key, value in said.items()}
+    return by_name
+
+
+def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Every dotted key whose value is not the same in all `configs`, in the order in which keys appear."""
+    flat = {name: flatten(config) for name, config in configs.items()}
+    keys = dict.fromkeys(key for config in flat.values() for key in config)
+    values = {key: {name: config.get(key) for name, config in flat.items()} for key in keys}
+    return [(key, by_name) for key, by_name in values.items() if len({repr(value) for value in by_name.values()}) > 1]
+
+
+def flatten(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """`{"trainer.devices": 2, ...}`; lists and empty mappings are values."""
+    by_key: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            by_key |= flatten(value, f"{above}{key}.")
+        else:
+            by_key[f"{above}{key}"] = value
+    return by_key
+
+
+def _shown(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """The finished ones; where there are none, those that run."""
+    by_word = {word: [run for run in runs if run.outcome == word] for word in ("finished", "running")}
+    return by_word["finished"] or by_word["running"]
+
+
+def _outcome(results: Sequence[SeedResult]) -> Outcome:
+    words = [_word(result.run) if result.run and not result.stale else "missing" for result in results]
+    order: tuple[Outcome, ...] = ("failed", "stopped", "pruned", "running", "waiting", "missing")
+    return next((word for word in order if word in words), "finished")
+
+
+def _word(run: RunRecord) -> Outcome:
+    words: dict[str, Outcome] = {
+        "finished": "finished", "running": "running", "waiting": "waiting", "stopped": "stopped",
+        "pruned": "pruned",
+    }  # fmt: skip
+    return words.get(run.outcome, "failed")
+
+
+def _with_note(made: ExperimentRow, results: Sequence[SeedResult]) -> ExperimentRow:
+    failed = [result.run for result in results if result.run and not result.stale and _word(result.run) == "failed"]
+    tags = failed[0].tags if failed else {}
+    note = f"{tags.get(names.TAG_FAILURE, '')}: {tags.get(names.TAG_CAUSE, '')}"
+    changed = list(dict.fromkeys(result.changed for result in results if result.stale))
+    if not failed and changed:
+        note = f"its results are of an earlier {' or '.join(changed).removeprefix('the ')}"
+    return ExperimentRow(**{**vars(made), "note": note.strip(": ")})
+
+
+def _experiment(run: RunRecord) -> tuple[str, ...]:
+    """What runs share that differ in their seed alone; a run of no cell is by itself."""
+    if not run.cell:
+        return (run.id,)
+    return (
+        run.notebook or "",
+        run.cell,
+        *(run.tags.get(key, "") for key in (names.TAG_CONFIG_HASH, names.TAG_MODULES)),
+    )
+
+
+def _worst(runs: Sequence[RunRecord]) -> Outcome:
+    words = {_word(run) for run in runs}
+    order: tuple[Outcome, ...] = ("failed", "stopped", "pruned", "running", "waiting")
+    return next((word for word in order if word in words), "finished")

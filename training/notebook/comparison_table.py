@@ -1,0 +1,138 @@
+"""A comparison as aligned plain text of at most 120 columns: for the terminal and for documents."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scalebook.training.base.estimate import Estimate
+from scalebook.training.base.files.terminal import aligned
+from scalebook.training.experiments.workload import strategy_words
+from scalebook.training.notebook import number_format
+from scalebook.training.notebook.comparison import Comparison
+from scalebook.training.notebook.result_row import ExperimentRow
+from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import SIGN, WORDS
+
+WIDTH: Final = 120
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `above` is the first line of its head; the highest `rank` is left out first where space is short."""
+
+    head: str
+    cell: Callable[[ExperimentRow], str]
+    above: str = ""
+    left_aligned: bool = False
+    rank: int = 0
+
+
+def table(comparison: Comparison) -> str:
+    """Heading, table and remarks; ends without a line end."""
+    columns = filled(comparison)
+    lines = _drawn(columns, comparison.rows)
+    while max(map(len, lines)) > WIDTH and any(column.rank for column in columns):
+        columns.remove(max(columns, key=lambda column: column.rank))
+        lines = _drawn(columns, comparison.rows)
+    said = remarks(comparison)
+    return "\n".join([heading(comparison), "", *lines, *(["", *said] if said else [])])
+
+
+def filled(comparison: Comparison) -> list[Column]:
+    """The columns that say something of any row."""
+    columns = _columns(comparison)
+    return [column for column in columns if column.rank == 0 or any(_filled(column, row) for row in comparison.rows)]
+
+
+def _columns(comparison: Comparison) -> list[Column]:
+    columns = [
+        Column("experiment", lambda row: row.experiment, left_aligned=True),
+        Column("strategy", _strategy, left_aligned=True),
+        Column("x batch", _workers, "workers"),
+        Column(
+            "rate",
+            lambda row: f"{row.learning_rate:g}" if row.learning_rate else number_format.NOTHING,
+            "learning",
+            rank=7,
+        ),
+        Column("best", lambda row: _marked(row, row.best)),
+    ]
+    if comparison.target is not None:
+        for place, axis in enumerate(comparison.axes):
+            above = f"to {comparison.target:g}:" if place == 0 else ""
+            columns.append(Column(axis, _to_target(axis, place == 0), above, rank=1 if place else 0))
+    else:
+        columns.append(Column("final", lambda row: _marked(row, row.final), rank=4))
+    return [
+        *columns,
+        Column("updates/s", lambda row: number_format.mean(row.updates_per_second), rank=5),
+        Column("samples/s", lambda row: number_format.mean(row.samples_per_second), rank=2),
+        Column("mean", lambda row: number_format.mean(row.staleness_mean), "staleness", rank=3),
+        Column("p95", lambda row: number_format.mean(row.staleness_p95), "", rank=6),
+    ]
+
+
+def _to_target(axis: str, first: bool) -> Callable[[ExperimentRow], str]:
+    return lambda row: number_format.to_target(
+        {str(key): value for key, value in row.to_target.items()}.get(axis), first
+    )
+
+
+def _strategy(row: ExperimentRow) -> str:
+    return strategy_words(row.strategy, row.rule, simulated=row.is_simulated) or number_format.NOTHING
+
+
+def _marked(row: ExperimentRow, value: Estimate | None) -> str:
+    said = number_format.metric(value)
+    return f"{said} {SIGN}" if row.is_own and value is not None else said
+
+
+def _workers(row: ExperimentRow) -> str:
+    if row.workers is None:
+        return number_format.NOTHING
+    return f"{row.workers} x {row.batch_per_worker}" if row.batch_per_worker else str(row.workers)
+
+
+def _filled(column: Column, row: ExperimentRow) -> bool:
+    return column.cell(row) != number_format.NOTHING
+
+
+def _drawn(columns: Sequence[Column], rows: Sequence[ExperimentRow]) -> list[str]:
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    above = [column.above for column in columns]
+    heads = [column.head for column in columns]
+    right = [i for i, column in enumerate(columns) if not column.left_aligned]
+    return aligned([above, heads, *cells], right, rule=2)
+
+
+def heading(comparison: Comparison) -> str:
+    """What is compared, and what its figures are."""
+    better = comparison.direction.words
+    target = "" if comparison.target is None else f", target {comparison.target:g}"
+    name = f"{comparison.name}: " if comparison.name else ""
+    most = max((len(row.run_ids) for row in comparison.rows), default=0)
+    seeds = f"; mean of {most} seeds ± half of its 95 % interval" if most > 1 else ""
+    return f"{name}{comparison.metric} ({better}{target}){seeds}"
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """What the figures do not say: runs that are missing or missed the target, and how much a single seed is worth."""
+    remarks_ = []
+    for row in comparison.rows:
+        if row.outcome != "finished":
+            have = f"{len(row.run_ids)} of {row.seeds} runs, {row.outcome}"
+            remarks_.append(f"{row.experiment}: {have}{f' ({row.note})' if row.note else ''}")
+    short = [
+        row.experiment
+        for row in comparison.rows
+        if any(amount.reached < amount.runs for amount in row.to_target.values())
+    ]
+    if short:
+        remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
+    if any(row.is_own for row in comparison.rows):
+        remarks_.append(f"{SIGN} {WORDS}")
+    if words := names.time_words([row.is_simulated for row in comparison.rows]):
+        remarks_.append(words)
+    if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):
+        remarks_.append("One seed each: small differences are not resolved. `--seeds 3` runs more.")
+    return remarks_

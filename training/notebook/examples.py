@@ -1,0 +1,29 @@
+"""The notebooks that come with Scalebook, copied into a folder."""
+
+from pathlib import Path
+from typing import Final
+
+import scalebook
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.machine_errors import understood
+
+EXAMPLES: Final = Path(scalebook.__file__).parent / "notebooks"
+
+
+def copy_examples(folder: Path) -> dict[Path, bool]:
+    """Each with whether it was copied: a file that is there already stays as it is. Makes a missing folder."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(str(folder), "is a file", "Name a folder.")
+    copied = {}
+    with understood(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in sorted(EXAMPLES.glob("*.md")):
+            path = folder / source.name
+            try:
+                with path.open("xb") as file:
+                    file.write(source.read_bytes())
+            except FileExistsError:
+                copied[path] = False
+            else:
+                copied[path] = True
+    return copied

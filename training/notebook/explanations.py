@@ -1,0 +1,107 @@
+"""Why one experiment is faster or better than another, as far as recorded figures tell: one sentence for each.
+
+A figure is told where it differs notably from the smallest among the experiments compared, and by more than the
+intervals of their seeds. Nothing is told of a figure that was not recorded.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scalebook.training.base.estimate import Estimate
+from scalebook.training.notebook.result_row import ExperimentRow
+from scalebook.training.tracking import names
+
+NOTABLE_SHARE: Final = 0.05  # of the workers' time
+NOTABLE_STALENESS: Final = 0.25  # updates
+NOTABLE_RATIO: Final = 1.2
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """What is told of the metric `name`. `by`: notable from this difference, as a factor where `ratio`.
+
+    `of_server`: of a parameter server alone; an experiment without one has none of it. Of time, who recorded what went
+    into computing and not this has none of it either: a share of 0 is not recorded.
+    """
+
+    name: str
+    words: Callable[[float], str]
+    by: float
+    ratio: bool = False
+    of_server: bool = False
+
+
+TIME: Final = (
+    _Figure(
+        names.COMMUNICATE_SHARE, lambda share: f"{100 * share:.0f} % of its time goes into communication", NOTABLE_SHARE
+    ),
+    _Figure(names.WAIT_SHARE, lambda share: f"{100 * share:.0f} % of its time goes into waiting", NOTABLE_SHARE),
+    _Figure(names.DATA_SHARE, lambda share: f"{100 * share:.0f} % of its time goes into loading data", NOTABLE_SHARE),
+)
+OTHERS: Final = (
+    _Figure(
+        names.STALENESS_MEAN, lambda mean: f"its updates are stale by {mean:.2f}", NOTABLE_STALENESS, of_server=True
+    ),
+    _Figure(names.PUSHED_PER_UPDATE, lambda count: f"an update pushes {_size(count)}", NOTABLE_RATIO, ratio=True),
+    _Figure(names.PULLED_PER_UPDATE, lambda count: f"an update pulls {_size(count)}", NOTABLE_RATIO, ratio=True),
+)
+
+
+def sentences(rows: Sequence[ExperimentRow]) -> list[tuple[str, str]]:
+    """(experiment, sentence) of each row of which there is something to tell; none where nothing is to be compared."""
+    compared = [row for row in rows if row.run_ids]
+    if len(compared) < 2:
+        return []
+    told = ((row.experiment, _sentence(row, compared)) for row in compared)
+    return [(name, sentence) for name, sentence in told if sentence]
+
+
+def _sentence(row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
+    parts = [words for figure in (*TIME, *OTHERS) if (words := _told(figure, row, rows))]
+    if speed := _speed(row, rows):
+        parts.append(speed)
+    text = "; ".join(parts)
+    return text and f"{text[0].upper()}{text[1:]}."
+
+
+def _told(figure: _Figure, row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
+    mine = row.measured.get(figure.name)
+    others = [other for other in rows if other is not row]
+    if mine is None:
+        return ""
+    known = [found for other in others if (found := other.measured.get(figure.name)) is not None]
+    without = [other for other in others if figure.name not in other.measured]
+    is_none = figure.of_server or all(names.COMPUTE_SHARE in other.measured for other in without)
+    if without and is_none and not figure.ratio:
+        known.append(Estimate(0.0, None, 1))
+    if not known:
+        return ""
+    least = min(known, key=lambda other: other.mean)
+    return figure.words(mine.mean) if _notable(mine, least, figure.by, ratio=figure.ratio) else ""
+
+
+def _speed(row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
+    """Against the slowest; "" where seconds of one clock would be held against those of another."""
+    known = [(other, other.samples_per_second) for other in rows if other.samples_per_second is not None]
+    mine = row.samples_per_second
+    if mine is None or len({other.is_simulated for other, _ in known}) > 1:
+        return ""
+    slowest, least = min(known, key=lambda pair: pair[1].mean)
+    if slowest is row or least.mean <= 0 or not _notable(mine, least, NOTABLE_RATIO, ratio=True):
+        return ""
+    second = "virtual second" if row.is_simulated else "second"
+    return f"it trains {mine.mean / least.mean:.1f} times as many samples a {second} as {slowest.experiment}"
+
+
+def _notable(larger: Estimate, smaller: Estimate, by: float, *, ratio: bool) -> bool:
+    beyond_chance = larger.mean - smaller.mean > (larger.half or 0.0) + (smaller.half or 0.0)
+    threshold = smaller.mean * by if ratio else smaller.mean + by
+    return beyond_chance and larger.mean >= threshold
+
+
+def _size(count: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} bytes"

@@ -1,0 +1,90 @@
+"""A document as Markdown, its charts as SVG files beside it. Notes and configs stand there as they were written."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from scalebook.training.notebook.export.document import (
+    Block,
+    CellHead,
+    Chart,
+    DataTable,
+    Document,
+    Facts,
+    Heading,
+    Remark,
+    SourceText,
+    UserMarkdown,
+)
+from scalebook.training.notebook.fences import first_heading
+from scalebook.training.tracking.drawing import as_file
+
+SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|!&~$])")
+
+
+@dataclass(frozen=True)
+class MarkdownExport:
+    """The text, and the pictures by their file names, which it looks for in the folder `pictures` that was told."""
+
+    text: str
+    pictures: Mapping[str, str]
+
+
+def as_markdown(document: Document, pictures: str) -> MarkdownExport:
+    """`pictures` is the folder of the charts, as seen from the text's."""
+    first = document.blocks[0] if document.blocks else None
+    named = isinstance(first, UserMarkdown) and first_heading(first.source) is not None
+    parts = [] if named else [f"# {plain(document.title)}"]
+    drawn: dict[str, str] = {}
+    for block in document.blocks:
+        if isinstance(block, Chart):
+            name = f"chart-{len(drawn) + 1}.svg"
+            drawn[name] = as_file(block.svg)
+            parts.append(f"![{plain(block.title)}]({quote(pictures)}/{name})")
+        else:
+            parts.append(_block(block))
+    parts.append(f"*{plain(document.name)}, exported by Scalebook on {plain(document.exported_at)}*")
+    return MarkdownExport("\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n", drawn)
+
+
+def plain(words: str) -> str:
+    """`words` on one line, as they are: nothing in them is Markdown or HTML."""
+    return SPECIAL.sub(r"\\\1", " ".join(words.split()))
+
+
+def _block(block: Block) -> str:
+    match block:
+        case UserMarkdown():
+            return block.source
+        case CellHead():
+            return f"## {plain(block.kind)} {plain(block.name)}" + (
+                f" ({plain(', '.join(block.states))})" if block.states else ""
+            )
+        case Heading():
+            return f"## {plain(block.text)}"
+        case Facts():
+            return "\n".join(f"- {plain(name)}: **{plain(value)}**" for name, value in block.pairs)
+        case SourceText():
+            return _source(block)
+        case DataTable():
+            return _table(block)
+        case Remark():
+            return plain(block.text)
+        case Chart():
+            raise AssertionError("charts are files")
+
+
+def _source(source: SourceText) -> str:
+    """The text in a code fence that is longer than any within it."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", source.text)), default=0))
+    return f"{fence}{source.language}\n{source.text.rstrip()}\n{fence}"
+
+
+def _table(table: DataTable) -> str:
+    rule = ["---:" if i in table.numeric else "---" for i in range(len(table.head))]
+    rows = [[plain(cell) for cell in cells] for cells in (table.head, *table.rows)]
+    if table.best is not None:
+        rows[table.best + 1] = [f"**{cell}**" if cell else cell for cell in rows[table.best + 1]]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (rows[0], rule, *rows[1:]))

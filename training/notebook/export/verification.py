@@ -1,0 +1,264 @@
+"""`scalebook notebook verify FILE`: what an archive says of its claims, judged anew from its curves.
+
+The file may come from a stranger. Nothing in it is executed, imported or written to disk; all of it is read in memory,
+within the limits of `archive.py`, and in bounded time.
+"""
+
+import hashlib
+import json
+import re
+import signal
+import stat
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files.safe_reading import whole
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.notebook.claims.claim_locks import RecordedClaims
+from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
+from scalebook.training.notebook.export.archive import (
+    DESCRIPTION,
+    FORM,
+    LOCKS,
+    MANIFEST,
+    MOST_BYTES,
+    MOST_FILE_BYTES,
+    MOST_FILES,
+    NOTEBOOK,
+    RUNS,
+    SEARCHES,
+    ArchivedCurve,
+    ArchivedRun,
+    ArchivedSearch,
+    ArchivedVerdict,
+    Manifest,
+    verdicts,
+)
+from scalebook.training.notebook.parse import parse
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
+
+DEADLINE_S: Final = 120.0
+NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+"""Of a file in it: no folder up, none hidden, none absolute."""
+MOST_DIRECTORY: Final = 4 * 2**20
+"""Bytes of the list of files at its end."""
+_END: Final = struct.Struct("<4s4H2LH")
+REMEDY: Final = "Get the archive again from whoever made it."
+
+
+def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
+    """The archived verdicts, and in what they differ from those of today's code, in words; none: they are the same.
+
+    ConfigError where the file is no archive, goes beyond a limit, or takes more than `DEADLINE_S`.
+    """
+    with _within(DEADLINE_S, path):
+        files = unpacked(path)
+        manifest = _record(path, files, MANIFEST, Manifest)
+        if manifest.form != FORM:
+            raise BrokenRecord(
+                path, f"was written in form {manifest.form}, and this Scalebook reads {FORM}", newer=True
+            )
+        _check_hashes(path, files, manifest)
+        try:
+            now = _judged(path, files, manifest)
+        except ConfigError:
+            raise
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
+            # records that disagree, times that no calendar has
+            raise BrokenRecord(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
+    return manifest.verdicts, list(_differences(manifest.verdicts, now))
+
+
+def unpacked(path: Path) -> dict[str, bytes]:
+    """All files of the archive, by name."""
+    try:
+        content = whole(path, MOST_BYTES)
+    except OSError as error:
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}", "Name the file of an archive.") from None
+    _check_directory(path, content)
+    files: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(BytesIO(content)) as packed:
+            entries = packed.infolist()
+            _check_entries(path, entries)
+            for entry in entries:
+                with packed.open(entry) as file:
+                    files[entry.filename] = file.read(entry.file_size + 1)
+                if len(files[entry.filename]) != entry.file_size:
+                    raise BrokenRecord(path, f"{entry.filename} is not as long as it says")
+    except ConfigError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, struct.error, OSError, ValueError) as error:
+        raise BrokenRecord(path, f"no zip file of ours: {error}") from None
+    return files
+
+
+def _check_directory(path: Path, content: bytes) -> None:
+    """How many files it says it has, before any list of them is made."""
+    at = content.rfind(b"PK\5\6", max(0, len(content) - 2**16 - _END.size))
+    if at < 0 or at + _END.size > len(content):
+        raise BrokenRecord(path, "no zip file")
+    _, _, _, _, count, size, _, _ = _END.unpack_from(content, at)
+    if content[at - 20 : at - 16] == b"PK\6\7" or count > MOST_FILES or size > MOST_DIRECTORY:
+        raise BrokenRecord(path, f"it lists more than {MOST_FILES:,} files")
+
+
+def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        name = entry.filename
+        if len(name) > 200 or not NAME.fullmatch(name):
+            raise BrokenRecord(path, f"a file in it is called {name[:200]!r}")
+        if name.casefold() in seen:
+            raise BrokenRecord(path, f"{name} is in it twice")
+        seen.add(name.casefold())
+        if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
+            raise BrokenRecord(path, f"{name} is no plain file")
+        if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise BrokenRecord(path, f"{name} is packed in another way than ours")
+        if entry.file_size > MOST_FILE_BYTES:
+            raise BrokenRecord(path, f"{name} has {entry.file_size:,} bytes, and {MOST_FILE_BYTES:,} are the most")
+    if (total := sum(entry.file_size for entry in entries)) > MOST_BYTES or len(entries) > MOST_FILES:
+        raise BrokenRecord(path, f"{len(entries):,} files of {total:,} bytes are more than an archive may have")
+
+
+def _check_hashes(path: Path, files: dict[str, bytes], manifest: Manifest) -> None:
+    others = files.keys() - {MANIFEST}
+    if odd := sorted(others ^ manifest.files.keys()):
+        raise BrokenRecord(path, f"{odd[0]} is {'not listed' if odd[0] in others else 'missing'}")
+    for name in sorted(others):
+        if hashlib.sha256(files[name]).hexdigest() != manifest.files[name]:
+            raise BrokenRecord(path, f"{name} is not what was archived")
+
+
+def _record(path: Path, files: dict[str, bytes], name: str, kind: Any) -> Any:
+    if name not in files:
+        raise BrokenRecord(path, f"{name} is missing")
+    try:
+        return records.parse(path / name, files[name], kind)
+    except BrokenRecord as error:
+        raise BrokenRecord(path, f"{name}: {error.why}") from None
+
+
+def _judged(path: Path, files: dict[str, bytes], manifest: Manifest) -> dict[str, ArchivedVerdict]:
+    runs = [_record(path, files, name, ArchivedRun) for name in sorted(files) if name.startswith(RUNS)]
+    description = _record(path, files, DESCRIPTION, Description)
+    searches = _record(path, files, SEARCHES, dict[str, ArchivedSearch])
+    nb = parse(files[NOTEBOOK].decode("utf-8", "replace"), Path(manifest.name).stem)
+    with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
+        witness = ArchivedEvidenceReader(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
+        witness.searches = searches
+        witness.locks = _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {}
+        return verdicts(witness)
+
+
+class ArchivedReader(RunReader):
+    """Answers as a store would that has these runs alone."""
+
+    def __init__(self, runs: Sequence[ArchivedRun]) -> None:
+        super().__init__("")
+        self._runs = {run.record.id: run for run in runs}
+
+    def run(self, run_id: str) -> RunRecord:
+        return self._runs[run_id].record
+
+    def runs(
+        self,
+        *,
+        notebook: str | None = None,
+        cell: str | None = None,
+        config_hash: str | None = None,
+        where: str = "",
+        limit: int = 100,
+        order_by: Sequence[str] = (),
+    ) -> list[RunRecord]:
+        assert not where, "a store is asked in SQL"
+        found = [
+            run.record
+            for run in self._runs.values()
+            if notebook in (None, run.record.notebook)
+            and cell in (None, run.record.cell)
+            and config_hash in (None, run.record.tags.get(names.TAG_CONFIG_HASH))
+        ]
+        return sorted(found, key=lambda run: -run.started)[:limit]
+
+    def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
+        known = self._runs[run_id].curves
+        nothing = ArchivedCurve([], [], [], [])
+        found = [(metric, known.get(metric, nothing)) for metric in metrics]
+        return [
+            MetricCurve(run_id, metric, one.updates, one.samples, one.seconds, one.values, one.bytes)
+            for metric, one in found
+        ]
+
+
+class ArchivedEvidenceReader(EvidenceReader):
+    """Reads searches from the archive."""
+
+    searches: dict[str, ArchivedSearch]
+    locks: dict[str, RecordedClaims]
+
+    def locked_claims(self, hashed: str) -> RecordedClaims:
+        """Of an archive of an earlier version, which has no locks, that its runs say nothing."""
+        begun = [run.started for run in self.reader.runs(notebook=self.notebook, config_hash=hashed)]
+        return self.locks.get(hashed) or RecordedClaims(min(begun, default=None), silent=bool(begun))
+
+    def searched(self, name: str) -> RecordedSearch | None:
+        found = self.searches.get(name)
+        if found is None:
+            return None
+        if found.problem:
+            raise ConfigError(name, f"could not be read when it was archived: {found.problem}", REMEDY)
+
+        def trials(spec: SearchSpec) -> list[TrialRecord]:
+            return [
+                TrialRecord(
+                    one.number, one.state, one.point, failure=one.failure, cause=one.cause,
+                    runs={int(seed): run for seed, run in one.runs.items()},
+                )
+                for one in found.trials
+            ]  # fmt: skip
+
+        return RecordedSearch(found.identity, found.body, trials)
+
+
+def _differences(before: dict[str, ArchivedVerdict], now: dict[str, ArchivedVerdict]) -> Iterator[str]:
+    for name in [*before, *(name for name in now if name not in before)]:
+        if name not in now or name not in before:
+            yield f"{name}: {'claimed, and not archived' if name in now else 'archived, and claimed by no cell'}"
+            continue
+        for what in ("verdict", "alone", "locked", "statement", "table", "remarks"):
+            old, new = (json.dumps(getattr(said[name], what), ensure_ascii=False) for said in (before, now))
+            if old != new:
+                yield f"{name}: {what}: archived {old}, now {new}"
+
+
+@contextmanager
+def _within(seconds: float, path: Path) -> Iterator[None]:
+    """ConfigError in the main thread after so long, whatever it does."""
+
+    def over(number: int, frame: FrameType | None) -> NoReturn:
+        raise BrokenRecord(path, f"to read it takes more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

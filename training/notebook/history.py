@@ -1,0 +1,100 @@
+"""The states that a notebook has been in: the last `MOST`, kept beside it in the hidden folder, for an undo.
+
+`.scalebook/history/NAME.md/000012.md` is the twelfth; `000013.back-000010.md` is a return to the tenth. The next undo
+goes on from there, and takes its place. Only `store` writes here, under its lock; a state that is there never changes.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.base.files.safe_reading import whole
+from scalebook.training.base.trust import within
+from scalebook.training.base.workspace import Workspace
+
+MOST: Final = 50
+NAME: Final = re.compile(r"([0-9]{6,})(?:\.back-([0-9]{6,}))?\.md")
+
+
+@dataclass(frozen=True)
+class PastState:
+    """One of them. `changed_s` is when it was written, in seconds since the epoch."""
+
+    number: int
+    path: Path
+    changed_s: float
+    back: int | None = None
+    """The state that it was a return to."""
+
+    def content(self) -> bytes:
+        return whole(self.path)
+
+
+def folder(notebook: Path) -> Path:
+    """The folder with the kept states of a notebook's file."""
+    return Workspace(notebook.parent).history / notebook.name
+
+
+def taken(notebook: Path) -> bool:
+    """Whether a notebook is called so, or was: the states of a deleted one are kept under its name."""
+    return notebook.exists() or notebook.is_symlink() or folder(notebook).exists()
+
+
+def states(notebook: Path) -> list[PastState]:
+    """What is kept of it, the newest first. Others may write and trim meanwhile."""
+    states_ = []
+    if _is_out(notebook):
+        return []
+    try:
+        entries = [*os.scandir(folder(notebook))]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    for entry in entries:
+        if (known := NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
+            try:
+                at = entry.stat().st_mtime
+            except FileNotFoundError:
+                continue
+            back = int(known[2]) if known[2] else None
+            states_.append(PastState(int(known[1]), Path(entry.path), at, back))
+    return sorted(states_, key=lambda state: -state.number)
+
+
+def previous(notebook: Path, content: bytes) -> PastState | None:
+    """The state before the file's `content`: what an undo returns to. None where there is none."""
+    kept = states(notebook)
+    if kept and kept[0].content() != content:  # somebody has written past us: that is what is undone
+        return kept[0]
+    at = kept[0].number if kept else 0
+    by_number = {state.number: state for state in kept}
+    while at in by_number and (back := by_number[at].back) is not None:
+        at = back
+    return next((state for state in kept if state.number < at), None)
+
+
+def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
+    """Keep a state as the newest, for its owner's eyes only, unless it is that already; the oldest beyond `MOST` go."""
+    if _is_out(notebook):
+        raise ConfigError(str(folder(notebook)), "is a link to outside the folder", "Remove it.")
+    kept = states(notebook)
+    if kept and back is None and kept[0].content() == content:
+        return
+    Workspace(notebook.parent).create()
+    here = folder(notebook)
+    for parent in (here.parent, here):
+        parent.mkdir(mode=0o700, exist_ok=True)
+    number = kept[0].number + 1 if kept else 1
+    name = f"{number:06d}.md" if back is None else f"{number:06d}.back-{back:06d}.md"
+    records.put(here / name, content, mode=0o600)
+    again = kept[:1] if back is not None and kept and kept[0].back is not None else []
+    for old in [*again, *kept[MOST - 1 + len(again) :]]:
+        old.path.unlink(missing_ok=True)
+
+
+def _is_out(notebook: Path) -> bool:
+    """Whether the states would be kept outside of the notebook's folder, by way of a link."""
+    return not within(Workspace(notebook.parent), folder(notebook))

@@ -1,0 +1,152 @@
+"""A notebook's file as a whole: called otherwise, copied, deleted, brought back. None of it loses an earlier state."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.base.files.machine_errors import understood
+from scalebook.training.base.files.safe_reading import decoded
+from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.notebook import history, store
+from scalebook.training.notebook.cells import Note, Notebook
+from scalebook.training.notebook.front import BYTE_ORDER_MARK, block, front_problem, front_title
+from scalebook.training.notebook.lines import line_end, split_lines
+from scalebook.training.notebook.parse import parse, title
+from scalebook.training.notebook.patch import patch, replaced
+from scalebook.training.notebook.store import LONGEST_STEM, EditedMeanwhile, Stored
+
+STEM: Final = re.compile(r"\w[\w .+-]*")
+STEM_REMEDY: Final = "Use letters, digits, spaces, `-`, `_`, `.` and `+`; begin with a letter or a digit."
+
+
+@dataclass(frozen=True)
+class DeletedNotebook:
+    """One whose file is gone and whose states are kept. `at` is when that was, in seconds since the epoch."""
+
+    path: Path
+    title: str
+    at: float
+
+
+def require_stem(path: Path, stem: str) -> None:
+    """ConfigError where the notebook in `path` cannot be called `stem`.md."""
+    if stem == path.stem:
+        return
+    if not STEM.fullmatch(stem) or len(stem.encode("utf-8")) > LONGEST_STEM:
+        raise ConfigError("file name", f"cannot be {stem[:LONGEST_STEM]!r}", STEM_REMEDY)
+    new = path.with_name(f"{stem}.md")
+    if history.taken(new):
+        raise ConfigError("file name", f"{new.name} is taken", "Choose another one.")
+
+
+def move_file(stored: Stored, stem: str) -> Stored:
+    """The file and its earlier states under another name. ConfigError where that is taken; EditedMeanwhile."""
+    require_stem(stored.path, stem)
+    new = stored.path.with_name(f"{stem}.md")
+    if new == stored.path:
+        return stored
+    with understood(new.parent), store.alone(new.parent):
+        require_stem(stored.path, stem)
+        _as_seen(stored)
+        if (states := history.folder(stored.path)).exists():
+            states.rename(history.folder(new))
+        stored.path.rename(new)
+    return store.read(new)
+
+
+def duplicate(stored: Stored) -> Stored:
+    """A copy beside it, without its states, called so in its title; its results stay with the original."""
+    copy = retitled(stored.notebook, f"{stored.notebook.title} (copy)")
+    return store.read(store.save_beside(stored, copy))
+
+
+def delete(stored: Stored) -> None:
+    """Remove the file; its last state is kept with the others. EditedMeanwhile where it is another by now."""
+    with understood(stored.path.parent), store.alone(stored.path.parent):
+        _as_seen(stored)
+        history.keep(stored.path, stored.notebook.text.encode("utf-8"))
+        os.utime(history.folder(stored.path))  # when it was deleted
+        stored.path.unlink()
+
+
+def deleted(workspace: Workspace) -> list[DeletedNotebook]:
+    """Those that can be brought back, the last one first."""
+    gone = []
+    for folder in workspace.history.glob("*.md") if workspace.history.is_dir() else []:
+        path = workspace.root / folder.name
+        if not path.exists() and not path.is_symlink() and (states := history.states(path)):
+            text = states[0].content().decode("utf-8", "replace")
+            gone.append(DeletedNotebook(path, title(text, path.stem), folder.stat().st_mtime))
+    return sorted(gone, key=lambda notebook: -notebook.at)
+
+
+def bring_back(notebook: DeletedNotebook) -> Stored:
+    """Write the last state of it again. ConfigError where another file has its name by now."""
+    last = history.states(notebook.path)[0]
+    text = decoded(last.path, last.content())
+    with understood(notebook.path.parent), store.alone(notebook.path.parent):
+        try:
+            with notebook.path.open("x", encoding="utf-8", newline="") as file:
+                file.write(text)
+        except FileExistsError:
+            raise ConfigError("notebook", f"{notebook.path.name} is there already", "Rename that one first.") from None
+    return store.read(notebook.path)
+
+
+def _as_seen(stored: Stored) -> None:
+    current = store.read(stored.path)
+    if current.stamp != stored.stamp:
+        raise EditedMeanwhile(stored.notebook, current)
+
+
+def retitled(nb: Notebook, title: str) -> Notebook:
+    """`nb` called `title`: in its front matter, in the `#` heading that it is called by, or in new front matter.
+
+    ConfigError where its front matter cannot be read, or cannot be changed in place.
+    """
+    if title == nb.title:
+        return nb
+    if problem := front_problem(nb.front):
+        raise ConfigError("front matter", problem[0].message, "Fix it in the file first.")
+    changed = None
+    if front_title(nb.front) is None and re.fullmatch(r"[^\n#]*\S", title):
+        changed = _in_heading(nb, title)
+    if changed is None:
+        changed = parse(_front(nb, title) + "".join(cell.source for cell in nb.cells), nb.title)
+    if changed.title != title or len(changed.cells) != len(nb.cells):
+        raise ConfigError("title", f"cannot be {title!r} here", "Choose another one, or write it into the file.")
+    return changed
+
+
+def _in_heading(nb: Notebook, title: str) -> Notebook | None:
+    """None where no heading says it on one line of its own."""
+    heading = re.compile(rf"(?m)^( {{0,3}}#[ \t]+){re.escape(nb.title)}[ \t]*$")
+    for index, cell in enumerate(nb.cells):
+        if isinstance(cell, Note) and (match := heading.search(cell.source)):
+            text = cell.source[: match.start()] + match[1] + title + cell.source[match.end() :]
+            changed = replaced(nb, index, text)
+            return changed if changed.title == title else None
+    return None
+
+
+def _front(nb: Notebook, title: str) -> str:
+    """The front matter with this title, its other keys and comments as they are."""
+    newline, front = line_end(nb.text), nb.front
+    mark = BYTE_ORDER_MARK if front.startswith(BYTE_ORDER_MARK) else ""
+    written = block(front)
+    if not written:
+        return f"{mark}---{newline}title: {flow(title)}{newline}---{newline}{front.removeprefix(mark)}"
+    inner = written.removeprefix("\n").replace("\r\n", "\n")
+    old = yaml.load(inner) or {}
+    lines = split_lines(front.removeprefix(mark))
+    behind = lines[1 + len(split_lines(inner)) :]
+    new = patch(inner, old, {**old, "title": title}) if old else None
+    new = f"title: {flow(title)}\n{inner}" if new is None and "title" not in old else new
+    if new is None:
+        raise ConfigError("title", "cannot be changed in place", "Write it into the file.")
+    return mark + lines[0] + new.replace("\n", newline) + "".join(behind)

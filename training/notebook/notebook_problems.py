@@ -1,0 +1,125 @@
+"""Everything that is wrong with a notebook, found without running anything."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from scalebook.training.base.errors import Problem, one_line
+from scalebook.training.experiments.classes import suggestion
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.definition import search_problems
+from scalebook.training.experiments.validate import validate
+from scalebook.training.experiments.workload import workload
+from scalebook.training.jobs.devices import NodeDevices
+from scalebook.training.jobs.gpu_problems import gpu_problems
+from scalebook.training.notebook.bodies import composed, line_of
+from scalebook.training.notebook.cells import (
+    BrokenCell,
+    ClaimCell,
+    ComparisonCell,
+    ExperimentCell,
+    Note,
+    Notebook,
+    SearchCell,
+)
+from scalebook.training.notebook.claim_problems import LONGEST_NAME, claim_problems, unknown_metric
+from scalebook.training.notebook.fences import fences
+from scalebook.training.notebook.front import front_problem
+
+Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell
+MOST_SAID: Final = 50
+
+
+@dataclass(frozen=True)
+class CellProblem:
+    """One mistake. `cell_name` is "front matter" for those above the first cell; `line` is the file's, from 1."""
+
+    cell_name: str
+    problem: Problem
+    line: int = 1
+
+
+def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices] = ()) -> list[CellProblem]:
+    """All problems, in the order of the file; warnings (settings without effect) are among them.
+
+    Where `machines` are told, also what their GPUs cannot give.
+
+    Of each cell the first `MOST_SAID`: a cell with more has something wrong that they all come from.
+    """
+    problems = list(_front(nb))
+    seen: set[str] = set()
+    for cell, line in zip(nb.cells, nb.lines(), strict=True):
+        if isinstance(cell, Note):
+            continue
+        if cell.name in seen:
+            taken = Problem("name", "is already the name of an earlier cell", "Give each cell its own name.")
+            problems.append(CellProblem(cell.name, taken, line))
+        seen.add(cell.name)
+        match cell:
+            case BrokenCell():
+                what, _, remedy = cell.message.partition(". ")
+                problem = Problem(cell.key, what, remedy)
+                name = cell.name or f"{cell.kind} without a name"
+                problems.append(CellProblem(name, problem, line + cell.line))
+            case ExperimentCell():
+                lacking = gpu_problems(workload(cell.config, description), machines)
+                found = [*cell.older, *validate(cell.config, description), *lacking]
+                problems += _located(cell, line, found, "config.")
+            case ComparisonCell():
+                problems += _located(cell, line, _comparison(nb, cell, description), "")
+            case SearchCell():
+                problems += _located(cell, line, _search(nb, cell, description), "")
+            case ClaimCell():
+                problems += _located(cell, line, claim_problems(nb, cell, description), "")
+    return problems
+
+
+def _front(nb: Notebook) -> Iterator[CellProblem]:
+    if problem := front_problem(nb.front):
+        yield CellProblem("front matter", *problem)
+
+
+def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) -> Iterator[CellProblem]:
+    """Each problem with the line of its key, or of the nearest key above that is there."""
+    said = list(islice(problems, MOST_SAID + 1))
+    root = composed(fences(cell.source)[0].body) if said else None
+    for problem in said[:MOST_SAID]:
+        yield CellProblem(cell.name, problem, start + 1 + line_of(root, above + problem.key))
+    if len(said) > MOST_SAID:
+        more = Problem("cell", f"has more than {MOST_SAID} mistakes", "The others are told when these are mended.")
+        yield CellProblem(cell.name, more, start)
+
+
+def _search(nb: Notebook, cell: SearchCell, description: Description) -> Iterator[Problem]:
+    """A mistake in the experiment that it names is told there, once."""
+    base = nb.base(cell)
+    named = cell.experiment if "config" not in cell.body else None
+    if named is not None and base is None and named not in _broken(nb):
+        remedy = suggestion(named, [experiment.name for experiment in nb.experiments()])
+        yield Problem("experiment", f"there is no experiment {one_line(named, LONGEST_NAME)} in this notebook", remedy)
+    for problem in search_problems(cell.body, base, description):
+        if problem.key != "experiment" or named is None:
+            yield problem
+
+
+def _broken(nb: Notebook) -> list[str]:
+    """The names of experiments that cannot be read."""
+    return [cell.name for cell in nb.cells if isinstance(cell, BrokenCell) and cell.kind == "experiment"]
+
+
+def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) -> Iterator[Problem]:
+    known = dict.fromkeys(experiment.name for experiment in nb.experiments())
+    there, seen = {*known, *_broken(nb)}, set()
+    for place, name in enumerate(cell.runs):
+        if name in seen:
+            yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)} twice", "Name each experiment once.")
+        elif name not in there:
+            remedy = suggestion(name, known)
+            yield Problem(
+                f"runs.{place}", f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy
+            )
+        seen.add(name)
+    configs = [experiment.config for experiment in nb.experiments() if experiment.name in seen]
+    if cell.metric:
+        yield from unknown_metric(configs, cell.metric, description)

@@ -1,0 +1,143 @@
+"""One row of a comparison: what the runs of one experiment reached, how fast, at what cost."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from scalebook.training.base.estimate import Estimate, Reached, estimate, reached
+from scalebook.training.notebook.cells import Axis
+from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import is_own
+from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
+
+Outcome = Literal["finished", "running", "waiting", "stopped", "pruned", "failed", "missing"]
+AXES: Final[tuple[Axis, ...]] = get_args(Axis)
+
+
+@dataclass(frozen=True)
+class ExperimentRow:
+    """One experiment (or, on the Compare page, one run). What nobody measured is None.
+
+    `outcome` is "finished" when every seed has finished; else what stands in the way of that. The figures are over the
+    runs in `run_ids`: the finished ones, or those that run where none has finished.
+    """
+
+    experiment: str
+    outcome: Outcome
+    run_ids: list[str] = field(default_factory=list)
+    seeds: int = 1
+    """How many runs were asked for."""
+    strategy: str = ""
+    rule: str | None = None
+    workers: int | None = None
+    is_simulated: bool = False
+    """Its workers, and so its seconds, are virtual."""
+    is_own: bool = False
+    """The compared metric of any of its runs is not computed from all workers' data together."""
+    batch_per_worker: int | None = None
+    batch_global: int | None = None
+    learning_rate: float | None = None
+    best: Estimate | None = None
+    final: Estimate | None = None
+    to_target: Mapping[Axis, Reached] = field(default_factory=dict)
+    """Empty where the comparison has no target; without bytes where they were not counted. `Reached.estimate` None:
+    censored, a run missed it."""
+    updates_per_second: Estimate | None = None
+    """Training only, over the whole run."""
+    samples_per_second: Estimate | None = None
+    staleness_mean: Estimate | None = None
+    staleness_p95: Estimate | None = None
+    measured: Mapping[str, Estimate] = field(default_factory=dict)
+    """What was measured about the runs, by metric: `perf/...`, `ps/...`; without those of single workers."""
+    note: str = ""
+    """Why runs are missing: the failure's class and cause."""
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Where the time of the workers went: compute, wait, communicate, data -> share; those that were measured."""
+        return {part: self.measured[name].mean for part, name in names.PARTS.items() if name in self.measured}
+
+
+def row(
+    name: str,
+    runs: Sequence[RunRecord],
+    curves: Mapping[str, MetricCurve],
+    target: float | None,
+    seeds: int,
+    outcome: Outcome,
+    lower: bool,
+) -> ExperimentRow:
+    """The row of `runs`, whose curves of the compared metric, of which `lower` is better, are in `curves` by run id."""
+    mine = [curves[run.id] for run in runs]
+    tags = runs[0].tags if runs else {}
+    return ExperimentRow(
+        experiment=name,
+        outcome=outcome,
+        run_ids=[run.id for run in runs],
+        seeds=seeds,
+        strategy=tags.get(names.TAG_STRATEGY, ""),
+        rule=tags.get(names.TAG_RULE) or None,
+        workers=_int(tags.get(names.TAG_WORKERS)),
+        is_simulated=names.is_simulated(tags),
+        is_own=any(is_own(run.tags, curves[run.id].metric) for run in runs),
+        batch_per_worker=_int(tags.get(names.TAG_BATCH_PER_WORKER)),
+        batch_global=_int(tags.get(names.TAG_BATCH_GLOBAL)),
+        learning_rate=_float(tags.get(names.TAG_LR_SCALED) or tags.get(names.TAG_LR_ASKED)),
+        best=estimate(best(curve, lower) for curve in mine),
+        final=estimate(curve.values[-1] if curve.values else None for curve in mine),
+        to_target={
+            axis: reached(first_at(curve, axis, target, lower) for curve in mine)
+            for axis in AXES
+            if all(curve.axis(axis) for curve in mine if curve.values)
+        }
+        if target is not None
+        else {},
+        updates_per_second=_metric(runs, names.UPDATES_PER_SECOND),
+        samples_per_second=_metric(runs, names.SAMPLES_PER_SECOND),
+        staleness_mean=_metric(runs, names.STALENESS_MEAN),
+        staleness_p95=_metric(runs, names.STALENESS_P95),
+        measured=_measured(runs),
+    )
+
+
+def told(rows: Sequence[ExperimentRow]) -> list[Axis]:
+    """The axes of which a table has something to tell: bytes where any moved, and workers are several."""
+    amounts = [row.to_target.get("bytes") for row in rows]
+    moved = any(one is not None and (one.estimate is None or one.estimate.mean > 0) for one in amounts)
+    return [axis for axis in AXES if axis != "bytes" or moved]
+
+
+def best(curve: MetricCurve, lower: bool) -> float | None:
+    """The best value of a curve; NaN is never best."""
+    values = [value for value in curve.values if not math.isnan(value)]
+    return (min(values) if lower else max(values)) if values else None
+
+
+def first_at(curve: MetricCurve, axis: Axis, target: float, lower: bool) -> float | None:
+    """Where on `axis` the curve first is at `target` or better; None where it never is."""
+    for at, value in zip(*curve.on(axis), strict=True):
+        if value <= target if lower else value >= target:
+            return at
+    return None
+
+
+def _metric(runs: Sequence[RunRecord], name: str) -> Estimate | None:
+    return estimate(run.metrics.get(name) for run in runs)
+
+
+def _measured(runs: Sequence[RunRecord]) -> dict[str, Estimate]:
+    known = sorted({name for run in runs for name in run.metrics if name.startswith(names.MEASURED)})
+    estimates = {name: _metric(runs, name) for name in known}
+    return {name: one for name, one in estimates.items() if one is not None}
+
+
+def _int(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 19 else None
+
+
+def _float(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,98 @@
+"""Which runs belong to a cell, by seed, and whether they are of its config and its modules as they stand now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scalebook.training.base.own_modules import CodeNow, listed
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.notebook.cells import ExperimentCell, Notebook
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
+
+MOST_RUNS: Final = 500
+"""Newest runs of a cell that are looked at."""
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """The run that stands for one seed of a cell: the newest of the config and of the own modules as they stand.
+
+    Where there is none, the newest of any; it is then `stale`.
+    """
+
+    seed: int
+    run: RunRecord | None
+    changed: str = ""
+    """What has changed since, where that run is stale: `the config`, or the files of own modules, `my_lab.py`."""
+
+    @property
+    def stale(self) -> bool:
+        return bool(self.changed)
+
+    @property
+    def due(self) -> bool:
+        """Whether no run has finished with config and modules as they stand, and none is about to."""
+        going = ("waiting", "running")
+        return self.run is None or (self.run.outcome not in going and (self.stale or self.run.outcome != "finished"))
+
+
+def results(
+    reader: RunReader,
+    notebook_name: str,
+    cell: ExperimentCell,
+    description: Description,
+    seeds: Sequence[int] | None = None,
+    notebook: Notebook | None = None,
+) -> list[SeedResult]:
+    """One result for each of the cell's seeds (or of `seeds`). `notebook_name` is the file's name, `first-steps.md`.
+
+    In a `notebook` a cell that was renamed keeps its results: those of the same config under a name that no cell has.
+    """
+    hash_now = config_hash(cell.config, description)
+    runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
+    if notebook is not None and not any(_is_of(run, hash_now) for run in runs):
+        runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
+    by_seed, code = [], CodeNow(description.folder)
+    for seed in cell.seeds() if seeds is None else seeds:
+        mine = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
+        found = [SeedResult(seed, run, changed_since(run, hash_now, code)) for run in mine]
+        current = [result for result in found if not result.stale]
+        by_seed.append(next(iter(current or found), SeedResult(seed, None)))
+    return by_seed
+
+
+def changed_since(run: RunRecord, hash_now: str, code: CodeNow) -> str:
+    """What of its experiment is another one than the run had, in words; "" where nothing is."""
+    if not _is_of(run, hash_now):
+        return "the config"
+    return listed(code.changed(run.tags.get(names.TAG_MODULES, "")))
+
+
+def _is_of(run: RunRecord, hash_now: str) -> bool:
+    return run.tags.get(names.TAG_CONFIG_HASH) == hash_now
+
+
+def _inherited(
+    reader: RunReader,
+    notebook_name: str,
+    cell: ExperimentCell,
+    description: Description,
+    hash_now: str,
+    notebook: Notebook,
+) -> list[RunRecord]:
+    """Runs of this config under a name that is no cell's any more. Of several cells that could have been called so,
+    the first one that has no runs of its own has them."""
+    names_now = {getattr(cell, "name", "") for cell in notebook.cells}
+    runs = reader.runs(notebook=notebook_name, config_hash=hash_now, limit=MOST_RUNS)
+    left = [run for run in runs if run.cell not in names_now and names.TAG_PARENT not in run.tags]
+    if not left:
+        return []
+    owners = {run.cell for run in runs}
+    heirs = (
+        experiment.name
+        for experiment in notebook.experiments()
+        if config_hash(experiment.config, description) == hash_now
+    )
+    return left if cell.name == next((name for name in heirs if name not in owners), None) else []

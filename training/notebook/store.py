@@ -1,0 +1,177 @@
+"""Notebooks on disk: read, and written in one step, never over an edit that somebody else made meanwhile."""
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.base.files.machine_errors import understood
+from scalebook.training.base.files.safe_reading import decoded, read_bytes
+from scalebook.training.base.files.yaml_flow import flow
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.notebook import history
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.front import front_problem, split_front
+from scalebook.training.notebook.history import PastState
+from scalebook.training.notebook.parse import parse, title
+
+NEW = "---\ntitle: {title}\n---\n"
+LONGEST_STEM = 200
+"""Bytes of a new file's name; most file systems take 255, and a number may follow."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A notebook as it was read or written. `stamp` is the hash of the file's bytes at that moment."""
+
+    path: Path
+    notebook: Notebook
+    stamp: str
+
+
+class EditedMeanwhile(Exception):
+    """The file is not what it was when it was read. Nothing was written; `mine` and `on_disk` are here to choose from.
+
+    To keep one's own, `save(on_disk, mine)`; to keep the file, go on with `on_disk`.
+    """
+
+    def __init__(self, mine: Notebook, theirs: Stored) -> None:
+        super().__init__(f"{theirs.path.name} was edited elsewhere")
+        self.mine, self.on_disk = mine, theirs
+
+    def __reduce__(self) -> tuple[type["EditedMeanwhile"], tuple[Notebook, Stored]]:
+        return type(self), (self.mine, self.on_disk)
+
+
+def read(path: Path) -> Stored:
+    """The notebook in `path`; ConfigError where that is missing, no file, no UTF-8 text, or beyond a limit."""
+    content = _content(path)
+    with _named(path):
+        return Stored(path, parse(decoded(path, content), path.stem), _stamp(content))
+
+
+def read_title(path: Path) -> tuple[str, str]:
+    """What the notebook in `path` calls itself, and what is wrong with its front matter ("" where nothing is).
+
+    For lists of notebooks: its cells are not read. ConfigError as `read`.
+    """
+    text = decoded(path, _content(path))
+    with _named(path):
+        wrong = front_problem(split_front(text)[0])
+        return title(text, path.stem), f"front matter, line {wrong[1]}: {wrong[0]}" if wrong else ""
+
+
+def _content(path: Path) -> bytes:
+    if not path.exists() and not path.is_symlink():
+        raise ConfigError(str(path), "does not exist", "Name a notebook, a file that ends in .md.")
+    return read_bytes(path, regular=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """What is wrong with the notebook as a whole is said of its file."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(str(path), error.problem.message, error.problem.remedy) from error
+
+
+def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stored:
+    """Write `notebook` where `stored` came from, if the file is still as it was then; else raise EditedMeanwhile.
+
+    What was there and what is there now are kept in `history`; `back` is the number of a state that this returns to.
+    Readers see the old or the new file, whole, also after a power cut. The file's mode stays, a symbolic link stays a
+    link. A file that is gone is written again. Other processes that save wait; editors that do not ask are noticed by
+    content, down to the instant between looking and replacing.
+    """
+    path = stored.path.resolve()
+    content = notebook.text.encode("utf-8")
+    made = Stored(stored.path, parse(notebook.text, path.stem), _stamp(content))  # ConfigError before it is written
+    with understood(path.parent), alone(path.parent):
+        if path.exists():
+            current = read(path)
+            if current.stamp not in (stored.stamp, _stamp(content)):
+                raise EditedMeanwhile(notebook, Stored(stored.path, current.notebook, current.stamp))
+            if current.stamp == _stamp(content):
+                return made
+            history.keep(stored.path, current.notebook.text.encode("utf-8"))
+        mode = path.stat().st_mode & 0o7777 if path.exists() else None
+        records.put(path, content, durable=True, mode=mode)
+        history.keep(stored.path, content, back)
+    return made
+
+
+def restore(stored: Stored, state: PastState) -> Stored:
+    """Write an earlier state of the notebook again. Raises as `save`."""
+    text = decoded(state.path, state.content())
+    return save(stored, parse(text, stored.path.stem), back=state.number)
+
+
+def give_up(theirs: Stored, mine: Notebook) -> None:
+    """Leave the file as it is; keep `mine`, which was not saved, in its history."""
+    with understood(theirs.path.parent), alone(theirs.path.parent):
+        history.keep(theirs.path, theirs.notebook.text.encode("utf-8"))
+        history.keep(theirs.path, mine.text.encode("utf-8"))
+
+
+def save_beside(stored: Stored, notebook: Notebook) -> Path:
+    """Write `notebook` to a new file next to the original (`NAME-2.md`), which stays as it is."""
+    number = 2
+    while True:
+        path = stored.path.with_name(f"{stored.path.stem}-{number}.md")
+        if history.taken(path):
+            number += 1
+            continue
+        try:
+            with understood(path.parent), path.open("x", encoding="utf-8", newline="") as file:
+                file.write(notebook.text)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def create(workspace: Workspace, called: str) -> Stored:
+    """A new notebook called so, without a cell. The file is called like the beginning of the title; a taken name gets
+    a number."""
+    stem = re.sub(r"[^\w]+", "-", called.strip().lower()).encode("utf-8")[:LONGEST_STEM].decode("utf-8", "ignore")
+    stem = stem.strip("-_") or "notebook"
+    shown = called.strip() or "Notebook"
+    content = NEW.format(title=flow(shown)).encode("utf-8")
+    workspace.root.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        path = workspace.root / (f"{stem}.md" if number == 1 else f"{stem}-{number}.md")
+        if history.taken(path):
+            number += 1
+            continue
+        try:
+            with path.open("xb") as file:
+                # Scalebook's own umask is for its hidden folder: a notebook is for whoever the folder is for
+                os.fchmod(file.fileno(), workspace.root.stat().st_mode & 0o644)
+                file.write(content)
+        except FileExistsError:
+            number += 1
+        else:
+            return read(path)
+
+
+def _stamp(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """A lock on the folder itself, which leaves no file behind. Held for the few ms of one write."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,290 @@
+"""An answer in words and tables that a person can act on."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
+from scalebook.training.planner.links import OWN, WORDS
+from scalebook.training.planner.profile import Profile
+from scalebook.training.planner.quantities import shown, workers_words
+from scalebook.training.planner.question import COLLECTIVES
+
+CAUSES: Final[Mapping[Resource, str]] = {
+    "server": "the servers' time",
+    "server cores": "the cores of the machines that serve",
+    "software": "the software that sends and receives",
+    "server link": "the servers' link",
+    "worker link": "the workers' own links",
+    "stragglers": "waiting for those whose gradient takes longer",
+    "cores": "the machine that they share: its cores, caches and memory",
+}
+MOST_CHANGES: Final = 4
+HEADER: Final = (
+    "workers   updates/s   samples/s   of ideal   compute   push, pull   wait   staleness   p95   servers busy   "
+    "link busy   memory each"
+)
+PRICED: Final = "   per 1M samples"
+MILLION: Final = 1e6
+
+
+def system_words(profile: Profile) -> str:
+    """What is planned for, in a line."""
+    cores = "" if profile.cores is None else f"; {profile.cores} cores for all workers"
+    if profile.slowdown:
+        most = max(profile.slowdown)
+        cores += f", {profile.slowdown[most]:.2f} times as long where {most} compute at once"
+    pull = "" if profile.pull_bytes == profile.push_bytes else f" and {shown(profile.pull_bytes, 'B')} back"
+    return (
+        f"{profile.title}: a gradient of {profile.batch_size:,} samples takes {shown(profile.gradient_mean_s, 's')}, "
+        f"a push has {shown(profile.push_bytes, 'B')}{pull}{cores}{_servers(profile)} ({profile.source})"
+    )
+
+
+def _servers(profile: Profile) -> str:
+    """What of the servers' machines and of the software is said."""
+    said = ""
+    if profile.server_machines == "workers":
+        said += "; servers on the workers' machines"
+    if profile.server_cores is not None:
+        said += f"; {profile.server_cores} core{'s' * (profile.server_cores > 1)} to serve"
+    if (software := profile.software) is not None:
+        copies = "" if software.bandwidth is None else f", and copies {shown(software.bandwidth, 'B/s')}"
+        said += f"; each end takes {shown(software.message_s, 's')} for a message{copies}"
+    return said
+
+
+def busy_words(profile: Profile) -> str:
+    """A warning, where others used the machine that was measured; else ""."""
+    if not profile.busy:
+        return ""
+    return (
+        f"Measured while other processes used {profile.busy:.1f} cores of this machine: gradients took longer "
+        "than they would alone, and workers seem to help less. Measure again on a quiet machine."
+    )
+
+
+def heading(curve: Curve) -> str:
+    """`async, 2 shards, 10 Gbit/s Ethernet`."""
+    served = curve.rule not in COLLECTIVES
+    shards = [f"{curve.shards} shard{'s' if curve.shards > 1 else ''}"] if served else []
+    beside = [curve.beside] if curve.beside else []
+    return ", ".join([curve.rule, *shards, *beside] + ([] if curve.network == OWN else [WORDS[curve.network]]))
+
+
+def table(curve: Curve, price: float | None = None) -> list[str]:
+    """A line for each number of workers, below `HEADER`. `price`: of a worker's hour, for a column more."""
+    rows = [HEADER, *(_row(curve, point) for point in curve.points)]
+    if price is None:
+        return rows
+    costs = [PRICED, *(f"{_three(million_price(point, price)):>{len(PRICED)}}" for point in curve.points)]
+    return [row + cost for row, cost in zip(rows, costs, strict=True)]
+
+
+def million_price(point: Point, price: float) -> float:
+    """What a million samples cost, in the unit of `price`, that of a worker's hour."""
+    return point.workers * price * MILLION / point.samples_per_s / 3600
+
+
+def _row(curve: Curve, point: Point) -> str:
+    ideal = point.samples_per_s / (point.workers * curve.one_per_s)
+    link = max(point.in_busy, point.out_busy)
+    return (
+        f"{point.workers:7d} {_three(point.updates_per_s):>11} {_three(point.samples_per_s):>11} {ideal:>10.0%} "
+        f"{point.compute:>9.0%} {point.communicate:>12.0%} {point.idle:>6.0%} {point.staleness:>11.1f} "
+        f"{point.staleness_p95:>5d} {point.server_busy:>14.0%} {link:>11.0%} "
+        f"{shown(point.memory, 'B') if point.memory else '':>13}"
+    )
+
+
+def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0) -> list[str]:
+    """What was asked for, how far workers help, what the limit is, what would help, and how far all of it may be off.
+    `elastic`, `config_workers`: as in `Question`."""
+    if not curve.points:
+        return ["This rule allows none of these numbers of workers."]
+    said = [*_of_range(curve, elastic, config_workers), _reach(curve)]
+    said += _why(curve)
+    if curve.changes:
+        best = curve.changes[:MOST_CHANGES]
+        moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
+        said.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
+    return [*said, expectation(curve.reliability)]
+
+
+def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list[str]:
+    """Of the config's own workers. Where machines may join and leave, what is planned for is all of them."""
+    by_workers = {point.workers: point for point in curve.points}
+    if not elastic or any(workers not in by_workers for workers in elastic):
+        own = by_workers.get(config_workers)
+        return [] if own is None else [f"The config's {_rates(own)}."]
+    least, most = (by_workers[workers] for workers in elastic)
+    said = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
+    return [f"{said} {_rates(most)} when all are there; {_rates(least)} with as few as it begins with."]
+
+
+def _rates(point: Point) -> str:
+    rates = f"{_three(point.updates_per_s)} updates/s and {_three(point.samples_per_s)} samples/s"
+    return f"{workers_words(point.workers)} {'make' if point.workers > 1 else 'makes'} {rates}"
+
+
+def expectation(reliability: Reliability) -> str:
+    """The farther end of the range of updates/s, as a share of what is predicted, and of which plans that is."""
+    low, high = reliability.updates_per_s.likely(1.0)
+    percent = math.ceil(round(100 * max(1 - low, high - 1), 6))
+    if reliability.borrowed:
+        few = f"only {reliability.cells}" if reliability.cells else "none"
+        return (
+            f"How far this may be off is not known: of plans of {reliability.kind}, {few} "
+            f"{'has' if reliability.cells == 1 else 'have'} been compared with a run. 9 of 10 plans of all kinds "
+            f"together were within {percent} %."
+        )
+    return (
+        f"Expect updates/s within {percent} % of this, as 9 of 10 plans of {reliability.kind} were "
+        f"({reliability.cells} were compared with runs)."
+    )
+
+
+def accuracy(answer: Answer) -> list[str]:
+    """How far plans of each kind that is in the answer have been off, and which commands show it."""
+    kinds = {curve.reliability.kind: curve.reliability for curve in answer.curves}
+    return [*map(_accuracy, kinds.values()), TWO_PREDICTIONS] if kinds else []
+
+
+def _accuracy(reliability: Reliability) -> str:
+    stale = reliability.staleness
+    also = "" if stale is None else f" and {_range(stale)} for staleness"
+    of = f"{reliability.cells} cells"
+    if reliability.borrowed:
+        of = f"{reliability.borrowed} cells of all kinds, since it has {reliability.cells}"
+    return (
+        f"{reliability.kind}: predicted/measured is {_range(reliability.updates_per_s)} for updates/s{also} in nine of "
+        f"ten cases, by {of} ({'; '.join(reliability.sources)})."
+    )
+
+
+TWO_PREDICTIONS: Final = (
+    "How far workers help, and each factor, rest on two predictions, and have the range of both. Hardware that a "
+    "profile describes wrongly is not in these ranges."
+)
+
+
+def _reach(curve: Curve) -> str:
+    last, rates = curve.points[-1], curve.reliability.updates_per_s
+    if last.workers == 1:
+        return "Only one worker was asked for: ask for more to see how far they help."
+    if curve.knee is None:
+        low, high = rates.likely(last.samples_per_s / curve.one_per_s)
+        return (
+            f"Each added worker helps, up to all {last.workers}, which train {_three(low)} to {_three(high)} times as "
+            "fast as one."
+        )
+    knee = curve.knee
+    low, high = rates.likely(knee.samples_per_s / curve.one_per_s)
+    at, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
+    if at == 1:
+        helps = "Adding workers makes it slower" if high < 1 else "Adding workers hardly helps"
+        return f"{helps}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one."
+    most = max(curve.points, key=lambda point: point.samples_per_s)
+    more = ""
+    if most.samples_per_s > 1.1 * knee.samples_per_s:
+        low_most, high_most = rates.likely(most.samples_per_s / curve.one_per_s)
+        more = f" {most.workers} train {_three(low_most)} to {_three(high_most)} times as fast."
+    if last.samples_per_s < 0.95 * most.samples_per_s:
+        more += f" {last.workers} are slower than {most.workers}."
+    return (
+        f"Workers help up to about {at} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
+        f"times as fast as one, and each further worker adds less than half of what the first did.{more}"
+    )
+
+
+def _why(curve: Curve) -> list[str]:
+    workers = curve.at or (curve.knee.beyond if curve.knee else curve.points[-1].workers)
+    if not curve.causes:
+        if curve.knee is None:
+            return []
+        return ["No single resource, and no two of them, would give more: the rule itself lets workers wait."]
+    first, *others = curve.causes
+    train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
+    within = f"{_two(first.low)} to {_two(first.high)}"
+    text = f"The limit is {_resources(first)}: without that, {train} {_two(first.factor)} times as fast ({within})."
+    if others:
+        further = "; ".join(f"{_resources(cause)} ({_times(cause)})" for cause in others)
+        text += f" Then: {further}."
+    return [text]
+
+
+def _resources(cause: Cause) -> str:
+    return " and ".join(CAUSES[resource] for resource in cause.resources)
+
+
+def _times(found: Cause | Change) -> str:
+    return f"{_two(found.factor)} x, {_two(found.low)} to {_two(found.high)}"
+
+
+def _range(within: Range) -> str:
+    return f"{within.lowest:.2f} to {within.highest:.2f}"
+
+
+def _two(value: float) -> str:
+    """Two digits, and no power of ten."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
+
+
+def _three(value: float) -> str:
+    """Three digits, thousands apart."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+BEST: Final = 3
+
+
+def compared(answer: Answer) -> list[str]:
+    """The best strategies for the number of workers that was asked for, each with its limit, the config's own among
+    them; and where one process is faster than all. Empty where fewer than two can be compared."""
+    by_curve = [(curve, point) for curve in answer.curves for point in curve.points if point.workers == answer.at]
+    if len(by_curve) < 2 or answer.at < 2:
+        return []
+    ranked = sorted(by_curve, key=lambda one: -one[1].samples_per_s)
+    chosen = [one for place, one in enumerate(ranked) if place < BEST or one[0].own]
+    said = [
+        f"With {workers_words(answer.at)}, {_place(ranked.index((curve, point)))} of {len(ranked)}: "
+        f"{_compared(curve, point, answer)}"
+        for curve, point in chosen
+    ]
+    if ranked[0][1].samples_per_s <= answer.alone_per_s:
+        said.insert(0, f"One process is faster: {_three(answer.alone_per_s)} samples/s.")
+    return said
+
+
+def _compared(curve: Curve, point: Point, answer: Answer) -> str:
+    low, high = curve.reliability.updates_per_s.likely(point.samples_per_s / answer.alone_per_s)
+    own = " (the config's)" if curve.own else ""
+    limit = f", limited by {_resources(curve.causes[0])}" if curve.causes and curve.at == answer.at else ""
+    return (
+        f"{heading(curve)}{own}: {_three(point.samples_per_s)} samples/s, {_three(low)} to {_three(high)} times one "
+        f"process{limit}."
+    )
+
+
+def printed(answer: Answer, profile: Profile, price: float | None = None) -> Sequence[str]:
+    """All of it, as lines. `price`: of a worker's hour, where a person has said it."""
+    warning = busy_words(profile)
+    lines = [
+        *([warning] if warning else []),
+        system_words(profile),
+        *([""] if (best := compared(answer)) else []),
+        *best,
+    ]
+    for curve in answer.curves:
+        lines += [
+            "",
+            heading(curve),
+            *table(curve, price),
+            *sentences(curve, answer.elastic, answer.config_workers),
+        ]
+    return [*lines, "", *accuracy(answer)]
+
+
+def _place(index: int) -> str:
+    """The best has index 0."""
+    return ("best", "2nd", "3rd")[index] if index < 3 else f"{index + 1}th"

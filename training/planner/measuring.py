@@ -1,0 +1,187 @@
+"""The profile of a config on this machine, from a short run in a process of its own."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from time import monotonic, process_time, sleep
+from typing import Any, Final, TextIO
+
+import psutil
+
+from scalebook.training.base.files import records
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.engine.rules.clock_settings import Distribution, Link, Seconds
+from scalebook.training.experiments.completion import seeds_from
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.devices import machine_words, this_machine
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
+from scalebook.training.planner.profile import Profile, SharedNode, Software
+from scalebook.training.planner.question import MOST_WORKERS
+from scalebook.training.planner.step_times import FILE, StepMeasures
+from scalebook.training.planner.tuning.followed_job import follow
+from scalebook.training.planner.tuning.tuning_config import cut
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_start import open_store
+
+CALLBACK: Final = "scalebook.training.planner.step_times.StepTimes"
+TEST: Final = names.TEST_PLAN
+SECONDS: Final = 6.0
+MOST: Final = 1000
+"""Steps of worker 0, alone and again beside others."""
+MOST_BESIDE: Final = 16
+"""Workers that are measured at once, where the machine has cores for more."""
+QUIET_S: Final = 0.5
+LEAST_BUSY: Final = 0.3
+"""Cores: what a desktop at rest uses changes little."""
+WAIT_S: Final = 20.0
+"""For a quieter machine, before a measurement is repeated."""
+OTHERS: Final = "other processes used {:.1f} cores of this machine"
+EVEN: Final = 0.005
+"""Coefficient of variation below which all gradients take the same."""
+
+
+class NotMeasured(RuntimeError):
+    """The run that was to be measured has failed, or was stopped; the message says why, and where its log is."""
+
+
+def measure(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> Profile:
+    """Train for a few seconds with as many workers of a parameter server as the machine has cores for, of whom one
+    computes alone first; what became of it is recorded as any run. `Profile.busy` says how many cores others used;
+    where they used any, it is measured once more, and the quieter measurement counts.
+
+    NotMeasured where there is nothing to read. Ctrl-C ends the run and is raised again.
+    """
+    found = configured(config, description)
+    first = _measured(workspace, config, found, description, out)
+    if not first.busy:
+        return found.declared(first)
+    print(f"scalebook: {OTHERS.format(first.busy)}: measuring again in at most {WAIT_S:g} s", file=out)
+    wait_for_quiet()
+    second = _measured(workspace, config, found, description, out)
+    quieter = min(second, first, key=lambda profile: profile.busy)
+    return found.declared(replace(quieter, source=f"{quieter.source}, the quieter of two measurements"))
+
+
+def _measured(
+    workspace: Workspace, config: Mapping[str, Any], found: PlannedConfig, description: Description, out: TextIO
+) -> Profile:
+    """Of one run."""
+    load = found.load
+    cores = _cores(load.threads, load.accelerator)
+    before = used_by_others()
+    asked = plan_config(config, 1 if found.is_simulated else min(cores, MOST_BESIDE), found.measuring)
+    with hold(workspace):
+        (job,) = job_requests.submit(workspace, asked, seeds=seeds_from(asked, 1)[:1], description=description)
+        open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
+        print(f"scalebook: measuring, up to {SECONDS:g} s of training once it has begun ({job.id[:8]})", file=out)
+        out.flush()
+        result = follow(workspace, job, lambda *_: None)
+    told = records.peek(job.path / FILE, StepMeasures)
+    if told is None or told.steps < 1:
+        why = result.why or "it recorded nothing"
+        raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
+    busy = 0.0 if found.is_simulated else max(before, used_by_others())
+    return replace(profile_of(told, _title(job), cores, load.accumulate), busy=busy)
+
+
+def wait_for_quiet() -> None:
+    """Until others use no cores; WAIT_S at most."""
+    until = monotonic() + WAIT_S
+    while used_by_others() and monotonic() < until:
+        pass
+
+
+def used_by_others() -> float:
+    """Cores that other processes use just now, looked at for QUIET_S; 0.0 where they are fewer than LEAST_BUSY."""
+    began, own, before = monotonic(), process_time(), psutil.cpu_times()
+    sleep(QUIET_S)
+    after = psutil.cpu_times()
+    used_s = sum(getattr(after, what) - getattr(before, what) for what in ("user", "nice", "system"))
+    cores = (used_s - (process_time() - own)) / (monotonic() - began)
+    return round(cores, 1) if cores >= LEAST_BUSY else 0.0
+
+
+def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with so many real workers of a parameter server on this machine, cut to a few steps. `arguments`: of
+    the server, as `PlannedConfig.measuring`."""
+    asked = cut(config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}})
+    asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": dict(arguments)}, "devices": workers}
+    asked["trainer"].pop("num_nodes", None)
+    return asked
+
+
+def profile_of(told: StepMeasures, title: str, cores: int | None, accumulate: int = 1) -> Profile:
+    """Workers are processes of this machine, which hand over what they push in its memory. `accumulate`: batches that
+    make one gradient, whose times add up."""
+    gradient: Seconds = told.gradient_s * accumulate
+    if (cv := told.cv / math.sqrt(accumulate)) > EVEN:
+        gradient = Distribution("gamma", told.gradient_s * accumulate, cv)
+    machine = this_machine()
+    link = reduce_link(told)
+    return Profile(
+        gradient_s=gradient,
+        batch_size=told.batch_size * accumulate,
+        push_bytes=told.push_bytes,
+        pull_bytes=told.pull_bytes,
+        server_s=told.server_s,
+        update_s=told.server_s,
+        cores=cores,
+        server_cores=len(machine.cores),
+        software=software_of(told),
+        slowdown={told.at_once: told.slowdown} if told.at_once > 1 else {},
+        shard_shares={int(shards): share for shards, share in told.shard_shares.items()},
+        sparse=told.sparse,
+        node=None if link is None else SharedNode(MOST_WORKERS, link),
+        weights=told.weights,
+        state=told.state,
+        ready=ready_of(told, accumulate),
+        overlap=link is None,
+        all_reduce="fastest" if link is None else "ring",
+        title=title,
+        source=f"measured in {told.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",
+    )
+
+
+def software_of(told: StepMeasures) -> Software | None:
+    """Of a frame's seconds, half for each end; bytes are copied by both at the same time. None where none was
+    measured."""
+    if len(told.message_s) != 2:
+        return None
+    (few, short_s), (many, long_s) = told.message_s
+    short_s = min(short_s, 0.9 * long_s)
+    return Software(short_s / 2, (many - few) / (long_s - short_s))
+
+
+def ready_of(told: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, float], ...]:
+    """As a profile has it: shares of a gradient's time. Of batches that make one gradient the last one counts."""
+    whole = told.gradient_s * accumulate
+    shares = [max(0.0, 1 - before / whole) if whole else 1.0 for before, _ in told.ready]
+    return tuple((min(1.0, share), nbytes) for share, (_, nbytes) in zip(shares, told.ready, strict=True))
+
+
+def reduce_link(told: StepMeasures) -> Link | None:
+    """The link that makes a ring of these workers take what two all-reduces took; None where none were measured. Of the
+    longer one's time at least a tenth is that of its bytes, where noise says otherwise."""
+    if len(told.reduce_s) != 2 or told.at_once < 2:
+        return None
+    (few, short_s), (many, long_s) = told.reduce_s
+    share = 2 * (told.at_once - 1) / told.at_once
+    short_s = min(short_s, 0.9 * long_s)
+    return Link(short_s / (2 * (told.at_once - 1)), share * (many - few) / (long_s - short_s))
+
+
+def _title(job: JobFolder) -> str:
+    model = job.content().get("model")
+    name = model.get("class_path") if isinstance(model, Mapping) else model
+    return str(name).rpartition(".")[2] or "a config"
+
+
+def _cores(threads: int, accelerator: str) -> int:
+    """Gradients that this machine computes at the same time: one for each GPU, or for so many cores."""
+    machine = this_machine()
+    if accelerator in ("gpu", "cuda") or (accelerator == "auto" and machine.gpus):
+        return max(1, machine.together)
+    return max(1, len(machine.cores) // threads)

@@ -1,0 +1,218 @@
+"""What a config's strategy says of speed: the settings that are played, and the strategy that measures their parts.
+
+Loads no torch. What a plan does not understand is a ConfigError by key and remedy, before anything is measured.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.engine.rules.clock_settings import RECORDED, ClockSettings, Distribution, made_clock
+from scalebook.training.engine.rules.codecs import in_halves
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.local_steps import Significance
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.experiments.classes import in_words, mapping, named
+from scalebook.training.experiments.description import ClassInfo, Description
+from scalebook.training.experiments.workload import Workload, choice, workload
+from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce
+from scalebook.training.planner.links import OWN, Network
+from scalebook.training.planner.profile import Profile, mean, times
+
+STRATEGY: Final = "scalebook.training.lightning.AsyncPS"
+FOLLOWED: Final = ("rule", "damping", "workers", "shards", "host", "clock", "local")
+"""Arguments of AsyncPS that a play itself follows."""
+MEASURED: Final = (
+    "damping", "host", "buffers", "record", "push_codec", "pull_codec", "local",
+)  # fmt: skip
+"""Those with which the parts are measured, so that their time and their bytes are in the profile."""
+INDIFFERENT: Final = ("warmup_updates", "limits", "tls")
+"""Those that do not change the steady state of workers of which none dies: a beginning, deaths, a limit to waits, and
+what several machines alone do (of which `refuse_machines` lets no other be planned)."""
+
+
+@dataclass(frozen=True)
+class PlannedConfig:
+    """Of one config. `settings`: as the engine has them, but that codecs are in the measured bytes. `beside`: what else
+    than the rule is not at its default, in words. `measuring`: arguments of the AsyncPS that measures."""
+
+    load: Workload
+    settings: Settings
+    measuring: dict[str, Any]
+    beside: str = ""
+    coded: bool = False
+    """Whether a codec makes the measured bytes fewer than the parameters'."""
+    reduces: AllReduce | None = None
+    """Of a `ddp` config, how its gradients travel."""
+
+    @property
+    def aggregation(self) -> Rule | AllReduce:
+        """What becomes of its gradients."""
+        return self.reduces or self.settings.rule
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the config declares all times itself."""
+        return self.settings.clock is not None
+
+    def declared(self, profile: Profile) -> Profile:
+        """The measured profile with the times that virtual workers are told; as it is for real ones."""
+        clock = self.settings.clock
+        if clock is None:
+            return profile
+        return replace(
+            profile,
+            gradient_s=clock.gradient_s,
+            server_s=times(clock.server_s, float(self.settings.shards)),
+            update_s=mean(clock.server_s) * self.settings.shards,
+            stragglers=dict(clock.stragglers),
+            network=Network(clock.link, clock.server_link),
+            cores=None,
+            slowdown={},
+            shard_shares={},
+            server_cores=None,
+            software=None,
+            source=f"times as the config's clock says; bytes {profile.source}",
+        )
+
+
+def configured(config: Mapping[str, Any], description: Description) -> PlannedConfig:
+    """ConfigError, naming key and remedy, for a strategy that cannot be planned as it is written."""
+    load = workload(config, description)
+    strategy = named(mapping(config.get("trainer")).get("strategy"))
+    info = strategy.info("strategies", description)
+    if load.strategy == "single":
+        return PlannedConfig(load, Settings(), {}, "in place of one process")
+    if load.strategy == "ddp" and info is not None:
+        return _ddp(load, mapping(strategy.args), info)
+    if load.strategy != "AsyncPS" or info is None:
+        why = f"is {load.strategy}, of which a plan knows no timing"
+        raise ConfigError("trainer.strategy", why, "Write AsyncPS; its rule sync waits for all workers as DDP does.")
+    args = mapping(strategy.args)
+    known = {*FOLLOWED, *MEASURED, *INDIFFERENT}
+    for name in args:
+        if name not in known:
+            raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")
+    settings = _settings(args, info)
+    _refuse_local(settings)
+    beside = _beside(load, args, info, settings)
+    coded = settings.push_codec.codes or settings.pull_codec.codes
+    return PlannedConfig(load, settings, _measuring(args, settings), beside, coded)
+
+
+DDP_INDIFFERENT: Final = (
+    "deadline_s", "find_unused_parameters", "gradient_as_bucket_view", "static_graph", "timeout", "precision_plugin",
+)  # fmt: skip
+"""Arguments of DDP whose seconds are in the measured gradient, or that do not change the steady state."""
+
+
+def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
+    """Gradients are summed up as they are, or in halves; frames of any other codec go from each worker to all."""
+    known = ("codec", "bucket_cap_mb", *DDP_INDIFFERENT)
+    for name in args:
+        if name not in known:
+            raise ConfigError(f"{ARGUMENTS}.{name}", "cannot be planned", f"Remove it. Known: {', '.join(known)}.")
+    cap = args.get("bucket_cap_mb", BUCKET_MB)
+    if isinstance(cap, bool) or not isinstance(cap, int | float) or cap <= 0:
+        raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
+    codec = _made("codec", args, info) if args.get("codec") is not None else None
+    if codec is None or not codec.codes:
+        return PlannedConfig(load, Settings(), {}, reduces=AllReduce(bucket_mb=cap))
+    if in_halves(codec):
+        return PlannedConfig(load, Settings(), {}, f"gradients {codec.name}", reduces=AllReduce(bucket_mb=cap, parts=2))
+    measuring = {"push_codec": args["codec"]}
+    return PlannedConfig(load, Settings(), measuring, load.rule or "", True, AllReduce(bucket_mb=cap, gathers=True))
+
+
+def refuse_machines(load: Workload, networks: Sequence[str]) -> int:
+    """Workers of one machine, where a config has several machines with several each; 0 otherwise. ConfigError where
+    what joins them was not said."""
+    if load.nodes == 1:
+        return 0
+    if OWN in networks:
+        why = f"is {load.nodes}, and what joins these machines cannot be measured on one"
+        raise ConfigError("trainer.num_nodes", why, "Say it, as --links 10gbe, or write num_nodes: 1.")
+    each = load.workers // load.nodes
+    return each if each > 1 else 0
+
+
+def _settings(args: Mapping[str, Any], info: ClassInfo) -> Settings:
+    objects = {
+        name: _made(name, args, info)
+        for name in ("rule", "damping", "push_codec", "pull_codec", "local")
+        if name in args
+    }
+    plain = {name: args[name] for name in ("warmup_updates", "shards", "host") if name in args}
+    plain["drift"] = args.get("record") == "drift"
+    try:
+        clock = None if args.get("clock") is None else made_clock(args["clock"])
+        return Settings(**objects, **plain, clock=_declared(clock))
+    except ValueError as error:
+        raise ConfigError.said_by(error) from None
+
+
+def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
+    """The object of the class that an argument names."""
+    key, chosen = f"{ARGUMENTS}.{name}", choice(name, args, info)
+    if chosen is None:
+        raise ConfigError(key, f"is {args[name]!r}, which names no class", "Write one of those that `describe` lists.")
+    module, _, kind = chosen.info.class_path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), kind)(**chosen.args)
+    except (ImportError, AttributeError) as error:
+        remedy = "Start the command where it can be imported, or plan with one of Scalebook's own."
+        raise ConfigError(key, f"is {chosen.info.class_path}, which cannot be imported ({error})", remedy) from error
+    except ValueError as error:
+        raise ConfigError.said_by(error) from None
+
+
+def _declared(clock: ClockSettings | None) -> ClockSettings | None:
+    """A clock that a plan can play: of workers alike but for stragglers, of whom none dies. ConfigError otherwise."""
+    if clock is None:
+        return None
+    key = f"{ARGUMENTS}.clock"
+    if clock.deaths:
+        raise ConfigError(f"{key}.deaths", "has deaths, and a plan is of workers of which none dies", "Remove it.")
+    if clock.links:
+        raise ConfigError(f"{key}.links", "gives workers links of their own, and a plan has one for all",
+                          "Write `link` alone, or make the slow ones `stragglers`.")  # fmt: skip
+    for name in ("gradient_s", "server_s"):
+        value = getattr(clock, name)
+        if isinstance(value, Distribution) and value.kind == RECORDED:
+            raise ConfigError(f"{key}.{name}.kind", "is recorded, and a plan draws from kinds that have a formula",
+                              "Write gamma, with mean and cv of that run.")  # fmt: skip
+    for where in ("link", "server_link"):
+        for name, value in vars(getattr(clock, where)).items():
+            if isinstance(value, Distribution):
+                raise ConfigError(f"{key}.{where}.{name}", "is drawn, and a plan has the same for each transfer",
+                                  "Write its mean.")  # fmt: skip
+    return clock
+
+
+def _refuse_local(settings: Settings) -> None:
+    local = settings.local
+    if isinstance(local, Significance) or (local.steps and not hasattr(local, "period")):
+        why = f"is {local.name}, which pushes when the parameters have moved, and a plan does not train"
+        raise ConfigError(f"{ARGUMENTS}.local", why, "Write local_sgd with as many steps as you expect (every: 16).")
+
+
+def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """Arguments of the workers that are measured: real ones, who wait for nobody but the server."""
+    kept = {name: args[name] for name in MEASURED if name in args and name != "host"}
+    if settings.has_servers:
+        kept["host"] = "process"
+    if settings.rule.synchronous and kept.get("buffers") is None:
+        kept["buffers"] = "of_worker_0"
+    return kept
+
+
+def _beside(load: Workload, args: Mapping[str, Any], info: ClassInfo, settings: Settings) -> str:
+    rule = choice("rule", args, info)
+    assert rule is not None, "it has a default"
+    words = [(load.rule or "").removeprefix(in_words(rule)).strip(", ")]
+    words += ["process servers"] if settings.has_servers else []
+    words += ["overlap"] if settings.overlap else []
+    return ", ".join(word for word in words if word)

@@ -1,0 +1,137 @@
+"""The process of one question of the browser's: `python -m scalebook.training.planner.planner_process FOLDER`."""
+
+import io
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from typing_extensions import override
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.planner.answering import Setting, answer
+from scalebook.training.planner.profile import Profile
+from scalebook.training.planner.question_folder import QuestionFolder
+from scalebook.training.planner.time_to_target import TargetAnswer
+
+DEADLINE_S: Final = 900
+TRAINING_S: Final = 6 * 3600
+"""For virtual runs to a target, where one was named."""
+EVERY_S: Final = 0.2
+"""Between two words on how far it is."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 answered, 2 a mistake in what was asked, 1 a failure (both are said in the folder), 130 stopped."""
+    asked = QuestionFolder.at(Path(argv[0]))
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(DEADLINE_S)
+    try:
+        with sigterm_interrupts():
+            _work(asked)
+    except KeyboardInterrupt:
+        return 130
+    except ConfigError as error:
+        asked.fail(error)
+        return 2
+    except Exception as error:  # noqa: BLE001 - who waits for an answer is told, with the log
+        asked.fail(ConfigError("plan", f"failed: {error or type(error).__name__}", f"See {asked.folder / 'log.txt'}."))
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _work(asked: QuestionFolder) -> None:
+    if asked.request.target is not None:
+        _check_metric(asked)
+    question = asked.request.question()
+    if asked.has_config():
+        question = question.of(asked.config(), describe(asked.workspace))
+    question.check()
+    profile = asked.profile()
+    if profile is None:
+        profile = _measure(asked)
+        asked.keep_profile(profile)
+    if asked.answer() is None:
+        asked.keep_answer(profile, answer(profile, question, _Seldom(asked)))
+    if asked.request.target is not None:
+        signal.alarm(TRAINING_S)
+        setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])
+        asked.keep_target(profile, _train(asked, setting, question.workers, asked.request.target))
+
+
+def _check_metric(asked: QuestionFolder) -> None:
+    from scalebook.training.planner.updates_to_target import check_metric  # Lightning, which playing does without
+
+    check_metric(asked.config(), asked.request.metric, describe(asked.workspace))
+
+
+def _measure(asked: QuestionFolder) -> Profile:
+    """Of the config, in a short run of its own. ConfigError where it cannot run, or has failed."""
+    from scalebook.training.planner.measuring import NotMeasured, measure  # Lightning, which playing does without
+
+    try:
+        return measure(asked.workspace, asked.config(), describe(asked.workspace), _Words(asked))
+    except NotMeasured as error:
+        raise _told(error) from error
+
+
+def _train(asked: QuestionFolder, setting: Setting, workers: Sequence[int], target: float) -> TargetAnswer:
+    """With each number of virtual workers, up to MOST_TRAINED. ConfigError where a run has failed."""
+    from scalebook.training.planner.measuring import NotMeasured
+    from scalebook.training.planner.updates_to_target import MOST_TRAINED, reach
+
+    request, workspace = asked.request, asked.workspace
+    counts = [count for count in workers if count <= MOST_TRAINED]
+    try:
+        return reach(
+            workspace, asked.config(), describe(workspace), setting, counts, request.metric, target, request.seeds,
+            _Words(asked),
+        )  # fmt: skip
+    except NotMeasured as error:
+        raise _told(error) from error
+
+
+def _told(error: RuntimeError) -> ConfigError:
+    what, _, remedy = str(error).partition(". ")
+    return ConfigError("plan", what, remedy)
+
+
+class _Words(io.StringIO):
+    """Where measuring and training say what they do."""
+
+    def __init__(self, asked: QuestionFolder) -> None:
+        super().__init__()
+        self._asked = asked
+
+    @override
+    def write(self, text: str, /) -> int:
+        if words := text.strip().removeprefix("scalebook: "):
+            self._asked.write_progress(0, 0, words)
+        return len(text)
+
+
+class _Seldom:
+    """Tells how far it is, at most every EVERY_S."""
+
+    def __init__(self, asked: QuestionFolder) -> None:
+        self._asked, self._next = asked, 0.0
+
+    def __call__(self, done: int, whole: int, words: str) -> None:
+        if (now := time.monotonic()) >= self._next:
+            self._asked.write_progress(done, whole, words)
+            self._next = now + EVERY_S
+
+
+def _too_long(number: int, frame: FrameType | None) -> None:
+    raise ConfigError("plan", "took too long", "Ask for fewer workers, rules, shards or links.")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,190 @@
+"""What is asked of a system: for which workers, rules, shards and networks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.engine.rules.settings import Settings
+from scalebook.training.engine.rules.update_rules import RULES, Async, Rule
+from scalebook.training.experiments.classes import suggestion
+from scalebook.training.experiments.description import Description
+from scalebook.training.planner.all_reduce import AllReduce
+from scalebook.training.planner.links import NETWORKS, OWN
+from scalebook.training.planner.planned_config import configured, refuse_machines
+
+MOST_WORKERS: Final = 512
+STRATEGIES: Final = "--strategies"
+COMPARED: Final = "ddp,fsdp,sync,async"
+"""Strategies, where nobody has named one: without a server, and a parameter server by its rule."""
+AT: Final = 16
+"""Workers for which strategies are compared, where no number was asked for."""
+WORKERS: Final = tuple(2**power for power in range(10))
+
+
+@dataclass(frozen=True)
+class Question:
+    """Every combination of these is played.
+
+    Args:
+        workers: How many, rising.
+        rules: A parameter server's, or `AllReduce`. None of them: as the config has it, and `COMPARED` beside it.
+        shards: Into how many parts the parameters are divided. None: as the config has it.
+        networks: Names of `links.NETWORKS`, or `own`: the profile's.
+        seed: Of what is drawn.
+        elastic: Of a config whose machines may join and leave: the fewest workers, and all; both are among `workers`.
+        written: What a config says beside rule and shards, and what is played where none of these is asked for.
+        beside: The same in words, as far as it is not at its default.
+        coded: Whether codecs make the profile's bytes fewer than the parameters'.
+        config_workers: Of the config, which are among `workers`; 0 without one, and for one that trains in one process.
+        at: Workers for which strategies are compared; 0: of the config, else up to AT.
+        node: Workers of one machine, where the config says it; 0: as the profile has it.
+        config_rule: Of `rules`, the config's own; None without a config.
+    """
+
+    workers: Sequence[int] = WORKERS
+    rules: Sequence[Rule | AllReduce] = field(default_factory=lambda: (Async(),))
+    shards: Sequence[int] = (1,)
+    networks: Sequence[str] = (OWN,)
+    seed: int = 0
+    elastic: Sequence[int] = ()
+    written: Settings = field(default_factory=Settings)
+    beside: str = ""
+    coded: bool = False
+    config_workers: int = 0
+    at: int = 0
+    node: int = 0
+    config_rule: Rule | AllReduce | None = None
+
+    def of(self, config: Mapping[str, Any], description: Description) -> "Question":
+        """The same of this config. ConfigError for what of its strategy cannot be planned."""
+        found = configured(config, description)
+        load = found.load
+        node = refuse_machines(load, self.networks)
+        single = load.strategy == "single"
+        own = None if single else found.aggregation
+        asked = replace(
+            self,
+            rules=self.rules or self._compared(own, found.settings),
+            config_rule=own,
+            node=node,
+            shards=self.shards or (found.settings.shards,),
+            written=found.settings,
+            beside=found.beside,
+            coded=found.coded,
+        )
+        if single:
+            return asked
+        ends = (load.workers,) if load.least is None else (load.least, load.workers)
+        asked = replace(asked, workers=sorted({*self.workers, *ends}), config_workers=load.workers)
+        return asked if load.least is None else replace(asked, elastic=ends)
+
+    def _compared(self, own: Rule | AllReduce | None, written: Settings) -> Sequence[Rule | AllReduce]:
+        """The config's own, and of the others those that go with what else it says."""
+        others = []
+        for rule in rules(COMPARED):
+            if own is not None and rule.name == own.name:
+                continue
+            try:
+                if isinstance(rule, Rule):
+                    replace(written, rule=rule).check(max(2, *self.workers))
+            except ValueError:
+                continue
+            others.append(rule)
+        return (*(() if own is None else (own,)), *others)
+
+    @property
+    def compared_at(self) -> int:
+        """Workers for which strategies are compared, which are among `workers`."""
+        if self.config_workers > 1 and not self.at:
+            return self.config_workers
+        return (
+            self.at if self.at in self.workers else max((n for n in self.workers if n <= AT), default=self.workers[0])
+        )
+
+    def check(self) -> None:
+        """ConfigError, naming option and remedy, for what cannot be asked."""
+        if not self.workers or not all(1 <= count <= MOST_WORKERS for count in self.workers):
+            raise ConfigError("--workers", f"is {_listed(self.workers)}", f"Write numbers from 1 to {MOST_WORKERS}.")
+        if list(self.workers) != sorted(set(self.workers)):
+            raise ConfigError("--workers", f"is {_listed(self.workers)}", "Write each number once, the smallest first.")
+        if not self.shards or not all(1 <= count <= MOST_SHARDS for count in self.shards):
+            raise ConfigError("--shards", f"is {_listed(self.shards)}", f"Write numbers from 1 to {MOST_SHARDS}.")
+        for rule in self.rules:
+            if isinstance(rule, Rule):
+                self._check_together(rule)
+        for name in self.networks:
+            if name != OWN and name not in NETWORKS:
+                raise ConfigError("--links", f"there is no network {name!r}", suggestion(name, [OWN, *NETWORKS]))
+
+    def _check_together(self, rule: Rule) -> None:
+        """ConfigError for a rule that does not go with what else the config says, with any number of workers."""
+        problems = []
+        for count in self.workers:
+            try:
+                replace(self.written, rule=rule).check(count)
+            except ValueError as error:
+                problems.append(error)
+        if len(problems) == len(self.workers) and self.written != Settings():
+            raise ConfigError.said_by(problems[-1]) from None
+
+
+MOST_SHARDS: Final = 64
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ",".join(map(str, values)) or "empty"
+
+
+def numbers(text: str, option: str) -> tuple[int, ...]:
+    """Of `1,2,4`; ConfigError for anything else."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(option, f"is {text!r}", f"Write numbers with commas between, as {option} 1,2,4.") from None
+
+
+def rules(text: str) -> tuple[Rule | AllReduce, ...]:
+    """Of `ddp,async,bounded:2,sync:1`: ddp, fsdp, or a rule's name and the value of its first argument.
+
+    ConfigError otherwise.
+    """
+    return tuple(_rule(part.strip()) for part in text.split(","))
+
+
+def _rule(text: str) -> Rule | AllReduce:
+    if text in COLLECTIVES:
+        return COLLECTIVES[text]
+    name, _, value = text.partition(":")
+    if name not in RULES:
+        raise ConfigError(STRATEGIES, f"there is no rule {name!r}", suggestion(name, [*COLLECTIVES, *RULES]))
+    kind = RULES[name]
+    arguments: dict[str, Any] = {}
+    if value:
+        first = next(iter(kind().settings()), None)
+        if first is None:
+            remedy = f"Write {name}. Sums of gradients are `local: downpour` of a config; plan that."
+            raise ConfigError(STRATEGIES, f"is {text!r}, and {name} takes no number", remedy)
+        try:
+            arguments = {first: int(value)}
+        except ValueError:
+            raise ConfigError(STRATEGIES, f"is {text!r}", f"Write a whole number after {name}:, as {name}:2.") from None
+    try:
+        return kind(**arguments)
+    except ValueError as error:
+        raise ConfigError(STRATEGIES, f"{text}: {error}", f"As {STRATEGIES} async,bounded:4,sync,softsync:4.") from None
+
+
+COLLECTIVES: Final[Mapping[str, AllReduce]] = {"ddp": AllReduce(), "fsdp": AllReduce(sharded=True)}
+
+
+def label(rule: Rule | AllReduce) -> str:
+    """As `rules` reads it: `bounded:4`; its first argument where it is not at its default, or the name says nothing."""
+    if isinstance(rule, AllReduce):
+        return rule.name
+    settings = rule.settings()
+    first = next(iter(settings), None)
+    default = type(rule)().settings()
+    if first is None or (settings == default and rule.words is None):
+        return rule.name
+    return f"{rule.name}:{settings[first]}"

@@ -1,0 +1,259 @@
+"""A question that a process of its own works on: what is asked, how far it is, what came of it. Loads no torch.
+
+`.scalebook/cache/plans/` holds `answers/` and `targets/` by profile, question and the engine's version, `profiles/` by
+the hash of the config that was measured, and `asked/`: a folder for each question, with its process. State is derived
+from these.
+"""
+
+import hashlib
+import json
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records, yaml
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.process import ProcessId, send, start_detached, writes_to
+from scalebook.training.planner.answer import Answer
+from scalebook.training.planner.profile import Profile, as_mapping, read_profile
+from scalebook.training.planner.question import Question, rules
+from scalebook.training.planner.time_to_target import TargetAnswer
+
+CONFIG: Final = "config.yaml"
+KEPT: Final = 100
+"""Answers, and folders of questions; older ones are removed when another is asked."""
+PLANNING: Final = Path(__file__).parent
+ENGINE: Final = PLANNING.parent / "ps"
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What is asked, of a profile (as `profile.as_mapping`) or of a config, whose parts are measured first.
+
+    `config_hash` is "" where there is a profile. `rules` as `question.rules` reads them; no rule, or no number of
+    shards: as the config has it. With a `target` of `metric`
+    the config is also trained by virtual workers, with so many `seeds` each.
+    """
+
+    profile: dict[str, Any] | None
+    config_hash: str
+    workers: list[int]
+    rules: list[str]
+    shards: list[int]
+    networks: list[str]
+    seed: int = 0
+    metric: str = ""
+    target: float | None = None
+    seeds: int = 1
+
+    def question(self) -> Question:
+        """ConfigError, naming option and remedy, for what cannot be asked."""
+        of_config = self.profile is None
+        for option, values in (("--strategies", self.rules or of_config), ("--links", self.networks)):
+            if not values:
+                raise ConfigError(option, "is empty", "Choose at least one.")
+        question = Question(
+            self.workers,
+            [rule for text in self.rules for rule in rules(text)],
+            self.shards,
+            self.networks,
+            self.seed,
+        )
+        if not of_config:
+            question.check()
+        return question
+
+
+@dataclass(frozen=True)
+class PlanProgress:
+    """`done` of about `whole` plays, and what is done now; 0 of 0 while parts are measured."""
+
+    done: int
+    whole: int
+    words: str
+
+
+@dataclass(frozen=True)
+class PlanFailure:
+    """Why there is no answer, as a `Problem` has it."""
+
+    key: str
+    message: str
+    remedy: str
+
+
+class QuestionFolder:
+    """The folder of one question. Any process may look; who starts it is the browser's side."""
+
+    def __init__(self, workspace: Workspace, request: PlanRequest) -> None:
+        self.workspace, self.request = workspace, request
+
+    @classmethod
+    def at(cls, folder: Path) -> "QuestionFolder":
+        """The one that was started in `folder`; its request is there."""
+        request = records.load(folder / "request.json", PlanRequest)
+        assert request is not None, folder
+        return cls(Workspace(folder.parents[4]), request)
+
+    @property
+    def _plans(self) -> Path:
+        return self.workspace.cache / "plans"
+
+    @cached_property
+    def folder(self) -> Path:
+        return self._plans / "asked" / _key(asdict(self.request))
+
+    def has_config(self) -> bool:
+        return (self.folder / CONFIG).exists()
+
+    def config(self) -> dict[str, Any]:
+        """The one to measure, where the request has no profile."""
+        config = records.mapping(self.folder / CONFIG)
+        assert config is not None, "`start` was given one"
+        return config
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def profile(self) -> Profile | None:
+        """The one that is asked of, or that was measured; None before it was."""
+        if self.request.profile is not None:
+            return read_profile(self.request.profile)
+        written = records.peek(self._measured, dict[str, Any])
+        return None if written is None else read_profile(written)
+
+    def answer(self) -> Answer | None:
+        """None before there is one."""
+        profile = self.profile()
+        return None if profile is None else records.peek(self._answer(profile), Answer)
+
+    def target_answer(self) -> TargetAnswer | None:
+        """None before there is one, and where no target was named."""
+        profile = self.profile() if self.request.target is not None else None
+        return None if profile is None else records.peek(self._target(profile), TargetAnswer)
+
+    def running(self) -> PlanProgress | None:
+        """How far the process is; None where none works on it."""
+        if self._process() is None:
+            return None
+        return records.peek(self.folder / "progress.json", PlanProgress) or PlanProgress(0, 0, "starting")
+
+    def failure(self) -> PlanFailure | None:
+        """Why the last process made no answer; None where it has made one, works, or was stopped."""
+        return None if self.running() else records.peek(self.folder / "failure.json", PlanFailure)
+
+    @property
+    def _measured(self) -> Path:
+        return self._plans / "profiles" / f"{self.request.config_hash}.json"
+
+    def _answer(self, profile: Profile) -> Path:
+        question = replace(self.request, metric="", target=None, seeds=1)
+        return self._plans / "answers" / f"{_key(_deciding(question, profile))}.json"
+
+    def _target(self, profile: Profile) -> Path:
+        return self._plans / "targets" / f"{_key(_deciding(self.request, profile))}.json"
+
+    # --- starting and stopping ---------------------------------------------------------------------------------------
+
+    def start(self, config: Mapping[str, Any] | None = None, *, anew: bool = False) -> None:
+        """Have a process work on it, unless one does; `config` is what it measures, `anew` also where it was before.
+
+        ConfigError for what cannot be asked.
+        """
+        self.request.question()
+        if self.running() is not None:
+            return
+        if anew:
+            self._measured.unlink(missing_ok=True)
+        _make_room(self._plans)
+        for name in ("progress.json", "failure.json"):
+            (self.folder / name).unlink(missing_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if config is not None:
+            records.put(self.folder / CONFIG, yaml.dump(dict(config)).encode())
+        records.save(self.folder / "request.json", self.request)
+        with (self.folder / "log.txt").open("wb") as log:
+            process = start_detached(log, "scalebook.training.planner.planner_process", str(self.folder.resolve()))
+        records.save(self.folder / "process.json", ProcessId.of(process.pid))
+
+    def stop(self) -> None:
+        """Ask the process to end, with what it measures; nothing happens where none works."""
+        if (process := self._process()) is not None:
+            send(process, signal.SIGTERM)
+
+    def _process(self) -> ProcessId | None:
+        """Which works on it: it writes the log, whatever a record that was found in the folder says."""
+        process = records.peek(self.folder / "process.json", ProcessId)
+        return process if process is not None and writes_to(process, [self.folder / "log.txt"]) else None
+
+    # --- of the process ----------------------------------------------------------------------------------------------
+
+    def write_progress(self, done: int, whole: int, words: str) -> None:
+        records.save(self.folder / "progress.json", PlanProgress(done, whole, words))
+
+    def fail(self, error: ConfigError) -> None:
+        problem = error.problem
+        records.save(self.folder / "failure.json", PlanFailure(problem.key, problem.message, problem.remedy))
+
+    def keep_profile(self, profile: Profile) -> None:
+        self._measured.parent.mkdir(parents=True, exist_ok=True)
+        records.save(self._measured, as_mapping(profile))
+
+    def keep_answer(self, profile: Profile, answer: Answer) -> None:
+        path = self._answer(profile)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        records.save(path, answer)
+
+    def keep_target(self, profile: Profile, answer: TargetAnswer) -> None:
+        path = self._target(profile)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        records.save(path, answer)
+
+
+def measured(workspace: Workspace, config_hash: str) -> Profile | None:
+    """What was measured of a config on this machine; None before it was."""
+    return QuestionFolder(workspace, PlanRequest(None, config_hash, [], [], [], [])).profile()
+
+
+def _deciding(request: PlanRequest, profile: Profile) -> dict[str, Any]:
+    """All that decides an answer: another version of the engine gives another."""
+    return {**asdict(request), "profile": _as_read(profile), "engine": engine_version()}
+
+
+def _as_read(profile: Profile) -> dict[str, Any]:
+    """The same for the profile that was measured and the one that was read back, whose whole numbers are floats."""
+    return as_mapping(read_profile(as_mapping(profile)))
+
+
+def _key(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _make_room(plans: Path) -> None:
+    """Remove the oldest answers and folders; one whose process works is new."""
+    for name in ("answers", "targets", "asked"):
+        held = sorted((plans / name).glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in held[KEPT:]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+@cache
+def engine_version() -> str:
+    """Another one for each change of the engine, the planner or its measured ranges; in any process the same."""
+    digest = hashlib.sha256()
+    for path in _files():
+        digest.update(f"{path.relative_to(PLANNING.parent)}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _files() -> Iterator[Path]:
+    for folder in (ENGINE, PLANNING):
+        yield from sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".json"))

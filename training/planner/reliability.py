@@ -1,0 +1,133 @@
+"""How far plans have been from runs, by kind: each plan is told with the range of plans like it.
+
+`reliability.json` holds every plan that was compared with a run, measured or published. The benchmarks that compare
+write it with `--reliability`, each its own part.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Final, Literal
+
+from scalebook.training.base.files import records
+from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.notebook.claims.intervals import quantile
+from scalebook.training.planner.all_reduce import AllReduce
+from scalebook.training.planner.answer import Range, Reliability
+from scalebook.training.planner.profile import Profile
+
+Strategy = Literal["async", "sync", "ddp", "fsdp"]
+Place = Literal["machine", "short", "network"]
+PLACES: Final[dict[Place, str]] = {
+    "machine": "on one machine", "short": "on one machine, with gradients below 3 ms", "network": "over a network",
+}  # fmt: skip
+SHORT_S: Final = 0.003
+"""Seconds of a gradient below which waking each other, 0.1 to 0.3 ms, is a tenth of it for workers of one machine."""
+FEWEST: Final = 4
+"""Cells without which a kind has no range of its own."""
+SHARE: Final = 0.9
+"""Of the plans of a kind, how many a range is to hold."""
+
+
+@dataclass(frozen=True)
+class ComparedPlan:
+    """One plan beside a run, or beside a published speed-up. `rates`: predicted / measured updates or samples a second;
+    `staleness`: the same of its mean, where there is any."""
+
+    strategy: Strategy
+    place: Place
+    what: str
+    rates: float
+    staleness: float | None = None
+
+
+@dataclass(frozen=True)
+class PlansCompared:
+    """What one command has compared. `machine`: where it measured, or who has published."""
+
+    command: str
+    machine: str
+    cells: list[ComparedPlan]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """All of it, as it is committed."""
+
+    sources: list[PlansCompared]
+
+    def cells(self, strategy: str | None = None, place: str | None = None) -> list[ComparedPlan]:
+        """Of all kinds, where nothing is said."""
+        return [
+            cell
+            for source in self.sources
+            for cell in source.cells
+            if strategy in (None, cell.strategy) and place in (None, cell.place)
+        ]
+
+    def of(self, strategy: Strategy, place: Place) -> Reliability:
+        """Of plans of this strategy at this place; where too few were compared of this strategy anywhere; else of all,
+        which `Reliability.borrowed` says."""
+        here, anywhere = self.cells(strategy, place), self.cells(strategy)
+        if len(here) >= FEWEST:
+            kind, cells = f"{strategy} {PLACES[place]}", here
+        else:
+            kind, cells = strategy, anywhere
+        borrows = len(cells) < FEWEST
+        within = self.cells() if borrows else cells
+        stale = [one.staleness for one in cells if one.staleness is not None]
+        if len(stale) < FEWEST:
+            stale = [one.staleness for one in anywhere if one.staleness is not None]
+        return Reliability(
+            kind,
+            likely_range([one.rates for one in within]),
+            likely_range(stale) if len(stale) >= FEWEST else None,
+            len(cells),
+            [source.command for source in self.sources if any(one in within for one in source.cells)],
+            len(within) if borrows else 0,
+        )
+
+
+def likely_range(ratios: Sequence[float]) -> Range:
+    """Where the next one lies with a probability of SHARE, of ratios whose logarithms are normal: wider than those that
+    are there where these are few (a prediction interval by Student's t)."""
+    logs = [math.log(ratio) for ratio in ratios]
+    center, count = statistics.fmean(logs), len(logs)
+    off = quantile((1 + SHARE) / 2, count - 1) * statistics.stdev(logs) * math.sqrt(1 + 1 / count)
+    return Range(math.exp(center - off), math.exp(center + off))
+
+
+def reliability_of(profile: Profile, rule: Rule | AllReduce, own_network: bool) -> Reliability:
+    """Of a plan of this rule. `own_network`: over the profile's own links."""
+    place: Place = "network"
+    if own_network and profile.cores is not None:
+        place = "short" if profile.gradient_mean_s < SHORT_S else "machine"
+    return compared().of(strategy_of(rule), place)
+
+
+def strategy_of(rule: Rule | AllReduce) -> Strategy:
+    """All rules that wait for a whole round are `sync`, all others `async`."""
+    if isinstance(rule, AllReduce):
+        return "fsdp" if rule.sharded else "ddp"
+    return "sync" if rule.synchronous else "async"
+
+
+@cache
+def compared() -> Compared:
+    """What is committed."""
+    with resources.as_file(resources.files("scalebook.training.planner") / "reliability.json") as path:
+        found = records.load(path, Compared)
+    assert found is not None, "it lies beside this module"
+    return found
+
+
+def write(path: Path, source: PlansCompared) -> None:
+    """Put what a command has compared in place of what it had compared before, by the module that it runs."""
+    kept = records.load(path, Compared) or Compared([])
+    module = source.command.split()[2]
+    others = [one for one in kept.sources if one.command.split()[2] != module]
+    records.save(path, Compared(sorted([*others, source], key=lambda one: one.command)))

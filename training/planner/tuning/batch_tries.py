@@ -1,0 +1,185 @@
+"""Which batch sizes to try, and the tries: each a job of its own,
+alone on the machine, under one MLflow run for the test."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from scalebook.training.base.files import records
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.workload import Workload
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, Result, TrialOf
+from scalebook.training.planner.tuning.followed_job import follow
+from scalebook.training.planner.tuning.tuning_config import cut
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, surroundings
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+FIRST: Final = 8
+PRECISION: Final = 32
+"""Bisection ends when what is left is 1/32 of the largest that fits: memory is not told more sharply."""
+
+
+class Bracket:
+    """Sizes are multiples of `multiple`, at most `most`. After a size that did not fit only smaller ones are tried."""
+
+    def __init__(self, most: int, multiple: int = 1) -> None:
+        self.multiple = multiple
+        self.fits = 0
+        """The largest known to fit."""
+        self.too_large: int | None = None
+        """The smallest known not to."""
+        self.most = self._down(most)
+
+    def next(self) -> int | None:
+        """The size to try now; None when the answer is `fits`."""
+        if self.too_large is None:
+            size = min(self.most, 2 * self.fits or max(self.multiple, self._down(FIRST)))
+            return size if size > self.fits else None
+        if self.too_large - self.fits <= max(self.multiple, self.fits // PRECISION):
+            return None
+        middle = max(self.fits + self.multiple, self._down((self.fits + self.too_large) // 2))
+        return middle if middle < self.too_large else None
+
+    def note_try(self, size: int, fits: bool) -> None:
+        """How a try ended."""
+        if fits:
+            self.fits = max(self.fits, size)
+        else:
+            self.too_large = size if self.too_large is None else min(size, self.too_large)
+
+    def lower(self, most: int) -> None:
+        """No size above `most` can be, for another reason than memory."""
+        self.most = min(self.most, self._down(most))
+
+    @property
+    def step(self) -> int:
+        """The answer is this sharp: sizes that were not tried begin within so many samples."""
+        return 0 if self.too_large is None else self.too_large - self.fits
+
+    def _down(self, size: int) -> int:
+        return size // self.multiple * self.multiple
+
+
+CALLBACK: Final = "scalebook.training.planner.tuning.batch_try.BatchTry"
+TEST: Final = "largest batch"
+
+
+@dataclass(frozen=True)
+class TryResult:
+    """One size, of one worker. `failure` is None where it fits; memory is MB, None where it is not known or limited."""
+
+    id: str
+    batch_size: int
+    workers: int
+    failure: str | None = None
+    cause: str = ""
+    training_samples: int | None = None
+    step_s: float | None = None
+    memory_mb: float | None = None
+    free_mb: float | None = None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Throughput of all workers together."""
+        return self.batch_size * self.workers / self.step_s if self.step_s else None
+
+
+class BatchTries:
+    """Runs tries of `config`, `updates` batches of each worker long. `memory_mb`: the ceiling for each process."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        config: Mapping[str, Any],
+        description: Description,
+        updates: int,
+        memory_mb: int | None,
+    ) -> None:
+        self.workspace, self.config, self.description = workspace, dict(config), description
+        self.updates, self.memory_mb = updates, memory_mb
+        self._client: MlflowClient | None = None
+        self._parent = ""
+        self._count = 0
+        self._load: Workload | None = None
+
+    def open_parent_run(self, load: Workload, more: Mapping[str, str]) -> None:
+        """Make the MLflow run that all tries are children of, with `more` tags."""
+        self._load = load
+        self._client = open_store(self.workspace)
+        experiment = experiment_id(self._client, self.workspace, job_requests.COMMAND_LINE)
+        title = f"{TEST}, {load.strategy} x {load.workers}"
+        tags = {**surroundings(self.workspace.root), names.TAG_TEST: TEST, names.TAG_STRATEGY: load.strategy}
+        tags |= {names.TAG_WORKERS: str(load.workers), **more}
+        self._parent = create_run(self._client, experiment, title, tags, self.config)
+        self._client.update_run(self._parent, status="RUNNING")
+
+    def run(self, size: int) -> TryResult:
+        """Try `size` samples for each worker, to its end; KeyboardInterrupt ends it."""
+        self._count += 1
+        trial = TrialOf(self._parent, self._count, f"batch {size}", exclusive=True, memory_mb=self.memory_mb)
+        (job,) = job_requests.submit(
+            self.workspace, self._trial_config(size), seeds=[1], description=self.description, trial=trial
+        )
+        tried = _tried(job, size, follow(self.workspace, job, lambda *_: None))
+        if self.memory_mb is None or tried.free_mb is None:
+            return tried
+        return replace(tried, memory_mb=self.memory_mb - tried.free_mb)  # what the strategy itself needs included
+
+    def close_parent_run(self, status: str, done: Sequence[TryResult], largest: int | None, workers: int) -> None:
+        """Write the answer and every try to the parent run, and close it."""
+        assert self._client is not None
+        content = {"largest": largest, "memory_mb": self.memory_mb, "tries": [asdict(tried) for tried in done]}
+        self._client.log_text(self._parent, json.dumps(content, indent=1), names.BATCHES_JSON)
+        if largest is not None:
+            self._client.log_metric(self._parent, names.LARGEST_BATCH, float(largest))
+            self._client.log_metric(self._parent, names.LARGEST_GLOBAL, float(largest * workers))
+        self._client.set_tag(self._parent, names.TAG_STATUS, status)
+        self._client.set_terminated(self._parent, MLFLOW_STATUS[status])
+
+    def _trial_config(self, size: int) -> dict[str, Any]:
+        """Twice as many updates as give each worker `updates` gradients: every other batch may be a remainder."""
+        load = self._load
+        assert load is not None
+        updates = max(2, 2 * self.updates * load.workers // load.gradients)
+        callback = {"class_path": CALLBACK, "init_args": {"batch_size": size, "updates": self.updates}}
+        config = cut(self.config, updates, callback)
+        reference = named(config["data"])
+        config["data"] = {"class_path": reference.name, "init_args": {**(reference.args or {}), "batch_size": size}}
+        return config
+
+
+@dataclass(frozen=True)
+class _TryReport:
+    """What a try wrote down of itself (scalebook.training.planner.tuning.batch_try), as far as it came."""
+
+    workers: int | None = None
+    training_samples: int | None = None
+    step_s: float | None = None
+    memory_mb: float | None = None
+    free_mb: float | None = None
+
+
+def _tried(job: JobFolder, size: int, result: Result) -> TryResult:
+    measured = records.peek(job.path / names.BATCH_JSON, _TryReport) or _TryReport()
+    failure = result.failure if result.status == "failed" else None
+    if result.status == "stopped":
+        failure = "stopped"
+    workers = measured.workers or job.request().workers
+    return TryResult(
+        job.id,
+        size,
+        workers,
+        failure,
+        result.cause,
+        measured.training_samples,
+        measured.step_s,
+        measured.memory_mb,
+        measured.free_mb,
+    )

@@ -1,0 +1,70 @@
+"""One job of the queue, from its submission to its end, for a command in the foreground."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from scalebook.training.base.failures import ADVICE, FailureClass
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.job_folder import ENDED, JobFolder, Result
+from scalebook.training.jobs.supervisor_handle import SupervisorKeeper
+from scalebook.training.jobs.waiting_jobs import waiting_reasons
+
+LOOK_EVERY_S: Final = 0.05
+REASONS_EVERY_S: Final = 2.0
+STOP_DEADLINE_S: Final = 60.0
+"""For a job that was asked to stop; the supervisor ends by force one that does not react, well before."""
+
+SILENCE_S: Final = 1800.0
+"""No change of any kind for so long: given up. The supervisor's own deadlines are shorter."""
+
+INTERRUPTED: Final = 130
+
+Show = Callable[[JobFolder, str], None]
+"""Is told of a job's present state now and then, and why it waits ("" where it does not)."""
+
+
+def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
+    """Wait until it has ended and say how. Ctrl-C, or whatever `show` raises, stops the job and is raised again."""
+    try:
+        _watch(workspace, job, show)
+    except BaseException:
+        _stop(job)
+        raise
+    result = job.result()
+    if result is not None:
+        return result
+    died = job.state() == "failed"
+    cause = "its process has died" if died else f"nothing happened for {SILENCE_S:g} s"
+    failure = FailureClass.KILLED if died else FailureClass.TIMED_OUT
+    return Result("failed", time.time(), failure.value, cause, ADVICE[failure])
+
+
+def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:
+    asked = moved = time.monotonic()
+    keeper = SupervisorKeeper(workspace)
+    seen: object = None
+    reason = ""
+    while (state := job.state()) not in ENDED:
+        now = time.monotonic()
+        keeper.has_changed()
+        if now - asked > REASONS_EVERY_S:
+            asked = now
+            reason = waiting_reasons(workspace).get(job.id, "") if state == "waiting" else ""
+        show(job, reason if state == "waiting" else "")
+        progress = job.progress()
+        news = (state, progress.time if progress else 0.0)
+        if news != seen:
+            seen, moved = news, now
+        if now - moved > SILENCE_S:
+            job_requests.stop(job)
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
+def _stop(job: JobFolder) -> None:
+    job_requests.stop(job)
+    deadline = time.monotonic() + STOP_DEADLINE_S
+    while time.monotonic() < deadline and job.state() not in ENDED:
+        time.sleep(LOOK_EVERY_S)

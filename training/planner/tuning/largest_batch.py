@@ -1,0 +1,170 @@
+"""`scalebook search largest-batch`: the largest batch that fits into memory, under the config's own
+strategy; a line for each try, and the answer."""
+
+import sys
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.failures import FailureClass
+from scalebook.training.base.memory_limit import MB, available_bytes
+from scalebook.training.experiments.workload import Workload, workload
+from scalebook.training.jobs.pending_submission import submission
+from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, TryResult
+from scalebook.training.planner.tuning.followed_job import INTERRUPTED
+from scalebook.training.planner.tuning.tuning_config import prepared, whole_number
+
+HEADER: Final = "  batch   global  result          ms/step  us/sample   samples/s  memory MB   left MB"
+SATURATED: Final = 0.9
+"""Share of the best throughput from which on a size counts as fast as any."""
+
+
+def row(tried: TryResult) -> str:
+    """One try, in the columns of `HEADER`."""
+    result = tried.failure or "fits"
+    rate = tried.samples_per_second
+    cells = [
+        "" if tried.step_s is None else f"{tried.step_s * 1e3:,.1f}",
+        "" if rate is None else f"{1e6 / rate:,.1f}",
+        "" if rate is None else f"{rate:,.0f}",
+        "" if tried.memory_mb is None else f"{tried.memory_mb:,.0f}",
+        "" if tried.free_mb is None else f"{tried.free_mb:,.0f}",
+    ]
+    widths = (9, 10, 11, 10, 9)
+    figures = "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    return f"{tried.batch_size:7,}  {tried.batch_size * tried.workers:7,}  {result:13}{figures}".rstrip()
+
+
+def answer(done: Sequence[TryResult], bracket: Bracket, workers: int, memory_mb: int | None) -> str:
+    """What fits, why no more, what it leaves, and where throughput saturates."""
+    best = next((tried for tried in reversed(done) if tried.batch_size == bracket.fits and tried.failure is None), None)
+    if best is None:
+        smallest = min(tried.batch_size for tried in done) if done else bracket.multiple
+        return f"Nothing fits: even {smallest} per worker is too large. {_wall(done, memory_mb)}"
+    lines = [f"Largest batch: {bracket.fits:,} per worker, {bracket.fits * workers:,} global."]
+    if bracket.too_large is not None:
+        lines.append(f"{bracket.too_large:,} does not fit. {_wall(done, memory_mb)}")
+    elif best.training_samples is not None and bracket.fits + bracket.multiple > best.training_samples // workers:
+        lines.append(f"The training set is the limit, not memory: it has {best.training_samples:,} samples.")
+    else:
+        lines.append("--most is the limit, not memory.")
+    if best.free_mb is not None:
+        lines.append(f"It leaves {best.free_mb:,.0f} MB in each process.")
+    return " ".join(lines) + _saturation(done)
+
+
+def _wall(done: Sequence[TryResult], memory_mb: int | None) -> str:
+    hit = sum(tried.failure == FailureClass.OUT_OF_MEMORY for tried in done)
+    where = "the GPU" if memory_mb is None else f"{memory_mb:,} MB"
+    return f"Out of memory ({where}) in {hit} of {len(done)} tries."
+
+
+def _saturation(done: Sequence[TryResult]) -> str:
+    rates = {tried.batch_size: tried.samples_per_second for tried in done if tried.failure is None}
+    known = {size: rate for size, rate in rates.items() if rate is not None}
+    if len(known) < 2:
+        return ""
+    best = max(known.values())
+    enough = min(size for size, rate in known.items() if rate >= SATURATED * best)
+    return f"\nFrom {enough:,} for each worker on it is as fast as it gets: {best:,.0f} samples/s (within 10 %)."
+
+
+OPTIONS: Final = ("--most", "--multiple-of", "--updates", "--memory-mb")
+MOST: Final = 65_536
+UPDATES: Final = 3
+SPARED: Final = 0.1
+"""Share of the free memory that tries leave alone where --memory-mb does not say more."""
+HELP: Final = f"""usage: scalebook search largest-batch -c FILE [--most {MOST}] [--multiple-of 1] [--updates {UPDATES}]
+                                      [--memory-mb N] [--KEY VALUE ...]
+
+Doubles the batch size until a try runs out of memory, then closes in on the largest that fits. A try trains {UPDATES}
+updates in processes of its own, alone on the machine, under the config's own strategy, and is recorded. On a CPU each
+process may take --memory-mb beyond what it starts with (default: its share of the free memory); on a GPU the GPU's
+memory is the limit. Also prints the time of a sample at each size, which shows where more is no faster."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 with an answer, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
+    begun = prepared(argv, OPTIONS, HELP)
+    if isinstance(begun, int):
+        return begun
+    workspace, description, line = begun
+    most = whole_number(line.options, "--most", MOST) or MOST
+    multiple = whole_number(line.options, "--multiple-of", 1) or 1
+    updates = whole_number(line.options, "--updates", UPDATES, least=2) or UPDATES
+    if multiple > most:
+        raise ConfigError("--multiple-of", f"is {multiple}, more than --most {most}", "Lower it.")
+    load = workload(line.config, description)
+    if load.batch_per_worker is None:
+        raise ConfigError(
+            "data",
+            "has no batch_size to vary",
+            "Choose a data set with an argument batch_size, or add one to yours.",
+        )
+    tries = BatchTries(
+        workspace.create(),
+        line.config,
+        description,
+        updates,
+        memory_mb(load, whole_number(line.options, "--memory-mb", None)),
+    )
+    with sigterm_interrupts():
+        return run(tries, Bracket(most, multiple), load, sys.stdout)
+
+
+def memory_mb(load: Workload, asked_mb: int | None) -> int | None:
+    """What each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
+    from scalebook.training.jobs.devices import this_machine
+
+    if load.accelerator in ("gpu", "cuda") or (load.accelerator == "auto" and this_machine().gpus):
+        if asked_mb is not None:
+            raise ConfigError("--memory-mb", "has no effect on a GPU: its own memory is the limit", "Remove it.")
+        return None
+    if asked_mb is not None or (free := available_bytes()) is None:
+        return asked_mb
+    return int(free * (1 - SPARED) / MB / load.processes)
+
+
+def run(tries: BatchTries, bracket: Bracket, load: Workload, out: TextIO) -> int:
+    """Try until the answer is known, print every try and the answer; whatever runs is ended when it is interrupted."""
+    limit = "the GPU's memory" if tries.memory_mb is None else f"{tries.memory_mb:,} MB for each process"
+    _say(out, f"scalebook: largest batch, {load.strategy} x {load.workers}, within {limit}")
+    done: list[TryResult] = []
+    status = "stopped"
+    with hold(tries.workspace), submission(tries.workspace) as tags:
+        tries.open_parent_run(load, tags)
+        try:
+            status = _search(tries, bracket, done, out)
+        except KeyboardInterrupt:
+            _say(out, f"\nInterrupted after {len(done)} tries.")
+            return INTERRUPTED
+        finally:
+            tries.close_parent_run(status, done, bracket.fits if status == "finished" else None, load.workers)
+    if status == "failed":
+        _say(out, f"No answer: {done[-1].cause}. Log: `scalebook jobs log {done[-1].id[:8]}`.")
+        return 1
+    _say(out, answer(done, bracket, load.workers, tries.memory_mb))
+    return 0 if bracket.fits else 1
+
+
+def _search(tries: BatchTries, bracket: Bracket, done: list[TryResult], out: TextIO) -> str:
+    _say(out, HEADER)
+    while (size := bracket.next()) is not None:
+        tried = tries.run(size)
+        if tried.training_samples is not None:
+            bracket.lower(tried.training_samples // tried.workers)
+        if tried.failure == FailureClass.CONFIGURATION and size > bracket.most:
+            continue  # the training set is smaller than the first try: begin again below it
+        done.append(tried)
+        _say(out, row(tried))
+        if tried.failure not in (None, FailureClass.OUT_OF_MEMORY):
+            return "failed"
+        bracket.note_try(size, tried.failure is None)
+    return "finished"
+
+
+def _say(out: TextIO, text: str) -> None:
+    out.write(f"{text}\n")
+    out.flush()

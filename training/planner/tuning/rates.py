@@ -1,0 +1,149 @@
+"""`scalebook search rates`: a learning-rate range test of a config, run as a job, shown as a curve and a suggestion."""
+
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TextIO
+
+from scalebook.training.base.durations import duration
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.completion import seeds_from
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.workload import workload
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.job_folder import JobFolder, Result
+from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.planner.tuning.followed_job import INTERRUPTED, follow
+from scalebook.training.planner.tuning.rate_curve import RateCurve
+from scalebook.training.planner.tuning.tuning_config import cut, number, prepared, whole_number
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_start import open_store
+
+WIDTH: Final = 64
+HEIGHT: Final = 12
+HEADROOM: Final = 0.5
+"""Above the highest point of the first half, as a share of the fall: what explodes further is cut off."""
+
+
+def plot(rates: Sequence[float], losses: Sequence[float], marks: Mapping[float, str]) -> list[str]:
+    """Lines of at most 80 characters: losses by the logarithm of the rates; `marks`, rate -> one character, below."""
+    low = min(losses)
+    high = max(losses[: max(1, len(losses) // 2)])
+    high += HEADROOM * (high - low) or abs(high) or 1.0
+    rows = [[" "] * WIDTH for _ in range(HEIGHT)]
+    for rate, loss in zip(rates, losses, strict=True):
+        row = round((high - min(loss, high)) / (high - low) * (HEIGHT - 1))
+        rows[row][_column(rate, rates)] = "*" if loss <= high else "^"
+    axis = ["-"] * WIDTH
+    for rate, mark in marks.items():
+        axis[_column(rate, rates)] = mark
+    lines = [f"{_plot_label(i, low, high)} |{''.join(row).rstrip()}" for i, row in enumerate(rows)]
+    ends = f"{rates[0]:.1e}".ljust(WIDTH - 8) + f"{rates[-1]:.1e}".rjust(8)
+    return [*lines, f"{'':8} +{''.join(axis)}", f"{'':8}  {ends}"]
+
+
+def _column(rate: float, rates: Sequence[float]) -> int:
+    whole = math.log(rates[-1] / rates[0]) or 1.0
+    return round(math.log(rate / rates[0]) / whole * (WIDTH - 1))
+
+
+def _plot_label(row: int, low: float, high: float) -> str:
+    return f"{high - (high - low) * row / (HEIGHT - 1):8.3g}" if row % 3 == 0 or row == HEIGHT - 1 else " " * 8
+
+
+OPTIONS: Final = ("--from", "--to", "--updates")
+LOWEST: Final = 1e-5
+HIGHEST: Final = 10.0
+UPDATES: Final = 200
+LEAST_UPDATES: Final = 20
+CALLBACK: Final = "scalebook.training.planner.tuning.rate_range.RateRange"
+TEST: Final = "learning rates"
+SAY_EVERY_S: Final = 5.0
+HELP: Final = f"""usage: scalebook search rates -c FILE [--from RATE] [--to RATE] [--updates N] [--KEY VALUE ...]
+
+Trains the config from its beginning for N updates ({UPDATES}) while the learning rate grows from --from ({LOWEST:g}) to
+--to ({HIGHEST:g}), or until the loss explodes (Smith 2017), under the config's own strategy. Prints loss against rate,
+the rate of the steepest fall and the largest that still trains. Other --KEY VALUE change the config as for `scalebook
+fit`; its schedule, lr_scaling and budget are put aside. The run is recorded, with rates.json and rates.png."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 0 with a suggestion, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
+    begun = prepared(argv, OPTIONS, HELP)
+    if isinstance(begun, int):
+        return begun
+    workspace, description, line = begun
+    lowest = number(line.options, "--from", LOWEST, 1e-30)
+    highest = number(line.options, "--to", HIGHEST, 1e-30)
+    updates = whole_number(line.options, "--updates", UPDATES, LEAST_UPDATES)
+    assert lowest is not None and highest is not None and updates is not None  # noqa: PT018  # they have defaults
+    if lowest >= highest:
+        raise ConfigError("--to", f"is {highest:g}, not above --from {lowest:g}", "Raise it.")
+    config = range_config(line.config, lowest, highest, updates)
+    with sigterm_interrupts():
+        return run(workspace.create(), config, description, sys.stdout)
+
+
+def range_config(config: Mapping[str, Any], lowest: float, highest: float, updates: int) -> dict[str, Any]:
+    """The config of the test's job."""
+    init_args = {"lowest": lowest, "highest": highest, "updates": updates}
+    return cut(config, updates, {"class_path": CALLBACK, "init_args": init_args})
+
+
+def run(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> int:
+    """Run the test, print what it found. Ends the job when it is interrupted."""
+    load = workload(config, description)
+    with hold(workspace):
+        (job,) = job_requests.submit(workspace, config, seeds=seeds_from(config, 1), description=description)
+        open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
+        _say(out, f"scalebook: learning-rate range test {job.id[:8]}, {load.strategy} x {load.workers}")
+        try:
+            result = follow(workspace, job, _Progress(out))
+        except KeyboardInterrupt:
+            _say(out, f"\nInterrupted: {job.id[:8]} {job.state()}.")
+            return INTERRUPTED
+    return _report(job, result, out)
+
+
+def curve_of(job: JobFolder) -> RateCurve | None:
+    """What the test of an ended job found; None where it did not get that far."""
+    return records.peek(job.path / names.RATES_JSON, RateCurve)
+
+
+def _report(job: JobFolder, result: Result, out: TextIO) -> int:
+    curve = curve_of(job)
+    if result.status == "failed" or curve is None or not curve.rates:
+        why = result.why or "it left no result"
+        _say(out, f"The test {result.status}. {why.rstrip('.')}. {result.advice}".rstrip())
+        _say(out, f"Log: `scalebook jobs log {job.id[:8]}`.")
+        return 1
+    suggestion = curve.suggestion()
+    marks = {rate: mark for rate, mark in ((suggestion.largest, "|"), (suggestion.steepest, "v")) if rate is not None}
+    _say(out, "\n".join(plot(curve.rates, curve.smoothed(), marks)))
+    _say(out, f"{suggestion.sentence(curve)} ({len(curve.rates)} points; in MLflow: {job.id[:8]})")
+    return 0 if suggestion.steepest is not None else 1
+
+
+class _Progress:
+    """Says now and then how far the test is."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._begun, self._said = out, time.monotonic(), time.monotonic()
+
+    def __call__(self, job: JobFolder, reason: str) -> None:
+        now = time.monotonic()
+        if now - self._said < SAY_EVERY_S:
+            return
+        self._said = now
+        progress = job.progress()
+        words = f"waits: {reason}" if reason else f"{progress.updates if progress else 0:,} updates"
+        _say(self._out, f"  {words} after {duration(now - self._begun)}")
+
+
+def _say(out: TextIO, text: str) -> None:
+    out.write(f"{text}\n")
+    out.flush()

@@ -1,0 +1,96 @@
+"""The config of a test, made from that of an experiment: the same training, cut to a few updates."""
+
+import copy
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.trust import OPTION, settle
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.classes import mapping
+from scalebook.training.experiments.command_line import CommandLine, parse
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.renamed import renewed
+from scalebook.training.experiments.validate import require
+
+TRAINER: Final[dict[str, Any]] = {
+    "max_epochs": -1,
+    "limit_val_batches": 0,
+    "num_sanity_val_steps": 0,
+    "enable_checkpointing": False,
+    "enable_model_summary": False,
+    "enable_progress_bar": False,
+}
+BUDGETS: Final = ("min_epochs", "min_steps", "max_time", "fast_dev_run", "overfit_batches")
+MEANT_FOR_WHOLE_RUNS: Final = ("lr_scheduler", "lr_scaling", "noise_scale", "ckpt_path")
+HELP: Final = ("--help", "-h")
+
+
+def prepared(
+    argv: Sequence[str], options: Sequence[str], help_text: str, queued: bool = True
+) -> tuple[Workspace, Description, CommandLine] | int:
+    """Workspace, its description and the command line, once the folder is trusted; ConfigError for mistakes.
+
+    Where nothing or only help is asked for, the help is printed, and the exit code comes back. `queued`: as `validate`.
+    """
+    workspace = Workspace.find()
+    settle(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
+    description = describe(workspace)
+    line = requested(argv, description, options, queued)
+    if line is None:
+        print(help_text)
+        return 0 if argv else 2
+    return workspace, description, line
+
+
+def requested(
+    argv: Sequence[str], description: Description, options: Sequence[str], queued: bool = True
+) -> CommandLine | None:
+    """Config and options of a command line; None for --help, or where there is nothing. ConfigError for mistakes."""
+    line = parse(argv, description, {**dict.fromkeys((*HELP, OPTION), False), **dict.fromkeys(options, True)})
+    if line.options.keys() & set(HELP) or not argv:
+        return None
+    line.config, older = renewed(line.config)
+    for problem in older:
+        print(f"scalebook: warning: {problem}", file=sys.stderr)
+    require(line.config, description, queued=queued)
+    return line
+
+
+def cut(config: Mapping[str, Any], updates: int, callback: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` for so many updates with `callback` besides, and without what only whole runs need.
+
+    No validation, no checkpoint, no schedule or scaling of the rate, epochs as many as it takes.
+    """
+    done = {key: copy.deepcopy(value) for key, value in config.items() if key not in MEANT_FOR_WHOLE_RUNS}
+    trainer = {key: value for key, value in mapping(done.get("trainer")).items() if key not in BUDGETS}
+    theirs = trainer.get("callbacks") or []
+    callbacks = [dict(callback), *(theirs if isinstance(theirs, list) else [theirs])]
+    done["trainer"] = {**trainer, **TRAINER, "max_steps": updates, "callbacks": callbacks}
+    return done
+
+
+def number(options: Mapping[str, str | None], name: str, default: float | None, least: float) -> float | None:
+    """The value of an option, at least `least`; ConfigError otherwise."""
+    text = options.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise ConfigError(name, f"is {text!r}, not a number", f"Write {name} NUMBER.") from error
+    if not value >= least:
+        raise ConfigError(name, f"is {text}", f"Write at least {least:g}.")
+    return value
+
+
+def whole_number(options: Mapping[str, str | None], name: str, default: int | None, least: int = 1) -> int | None:
+    """The same for whole numbers."""
+    value = number(options, name, default, least)
+    if value is None:
+        return None
+    if value != int(value):
+        raise ConfigError(name, f"is {options[name]}", "Write a whole number.")
+    return int(value)

@@ -1,0 +1,154 @@
+"""How many updates a config needs to a target with so many workers: virtual runs of the person's own model."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TextIO
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
+from scalebook.training.engine.rules.contradictions import ARGUMENTS
+from scalebook.training.engine.rules.update_rules import Rule
+from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.completion import seeds_from
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.workload import VIRTUAL
+from scalebook.training.jobs import job_requests
+from scalebook.training.jobs.job_folder import JobFolder
+from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.notebook.result_row import first_at
+from scalebook.training.planner.all_reduce import AllReduce
+from scalebook.training.planner.answering import Setting
+from scalebook.training.planner.measuring import TEST, NotMeasured
+from scalebook.training.planner.planned_config import STRATEGY
+from scalebook.training.planner.quantities import workers_words
+from scalebook.training.planner.question import label
+from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
+from scalebook.training.planner.tuning.followed_job import follow
+from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import open_store
+
+MOST_TRAINED: Final = 16
+"""Workers of a virtual run, where nobody asks for more by name."""
+
+
+def reach(
+    workspace: Workspace,
+    config: Mapping[str, Any],
+    description: Description,
+    setting: Setting,
+    workers: Sequence[int],
+    metric: str,
+    target: float,
+    seeds: int,
+    out: TextIO,
+) -> TargetAnswer:
+    """Train with each number of virtual workers, and play each number's seconds. NotMeasured where a run fails, or has
+    validated without the metric; ConfigError as `check_metric`."""
+    check_metric(config, metric, description)
+    allowed = [count for count in workers if setting.allows(count)]
+    lower: bool | None = None
+    points, runs = [], []
+    with hold(workspace):
+        for count in allowed:
+            asked = simulated_config(config, count, setting)
+            jobs = job_requests.submit(workspace, asked, seeds=seeds_from(asked, seeds), description=description)
+            needed = []
+            for job in jobs:
+                open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
+                print(f"scalebook: training with {workers_words(count, 'virtual ')} ({job.id[:8]})", file=out)
+                out.flush()
+                _finished(workspace, job, metric)
+                curve = RunReader(workspace.tracking_uri()).curve(job.id, metric)
+                if not curve.values:
+                    raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Name one that it logs.")
+                if lower is None:  # as the first run records it
+                    tags = RunReader(workspace.tracking_uri()).run(job.id).tags
+                    lower = directions.of_runs(metric, None, [tags], [config]).lower
+                needed.append(first_at(curve, "updates", target, lower))
+                runs.append(job.id)
+            reached = [updates for updates in needed if updates is not None]
+            mean = statistics.fmean(reached) if len(reached) == len(needed) else None
+            points.append(TargetPoint(count, mean, setting.play(count).updates_per_s))
+    return TargetAnswer(metric, target, label(setting.rule), setting.network, seeds, points, runs)
+
+
+def check_metric(config: Mapping[str, Any], metric: str, description: Description) -> None:
+    """ConfigError for a metric that the config's model, one of Scalebook's own, does not record. What others record is
+    known once they have validated."""
+    model = named(config.get("model")).info("models", description)
+    if model is None or model.source != "scalebook" or not model.metrics:
+        return
+    known = [*model.metrics, names.TRAIN_LOSS]
+    if metric not in known:
+        raise ConfigError("--metric", f"is {metric}, which {model.name} does not record", f"Use {' or '.join(known)}.")
+
+
+def refuse_unknown(job: JobFolder, metric: str) -> None:
+    """NotMeasured, with the names there are, once the run has validated without recording `metric`."""
+    progress = job.progress()
+    recorded = sorted(progress.metrics) if progress else []
+    late = "train" in metric  # what an epoch of training logs comes after its validation
+    if names.validation_metrics(recorded) and metric not in recorded and not late:
+        raise NotMeasured(f"{job.id[:8]}: {names.unlogged(metric, recorded, one=True)}.")
+
+
+def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:
+    result = follow(workspace, job, lambda job, reason: refuse_unknown(job, metric))
+    if result.status != "finished":
+        raise NotMeasured(
+            f"training {result.status}. {result.why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`."
+        )
+
+
+def simulated_config(config: Mapping[str, Any], workers: int, setting: Setting) -> dict[str, Any]:
+    """The config with so many virtual workers, on the clock that is also played without gradients. All else of its
+    strategy stays. ConfigError for host `overlap`, which virtual workers do not have."""
+    if setting.overlap:
+        why = "is overlap, and a target is reached by virtual workers, who compute nothing meanwhile"
+        raise ConfigError(f"{ARGUMENTS}.host", why, "Write process, or plan without a target.")
+    if isinstance(setting.rule, AllReduce):
+        why = f"is {setting.rule.name}, and a target is reached by virtual workers of a parameter server"
+        raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")
+    trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
+    written = named(trainer.get("strategy"))
+    own = mapping(written.args) if (written.name or "").rpartition(".")[2] == "AsyncPS" else {}
+    arguments = {
+        **own,
+        "workers": workers,
+        "host": VIRTUAL,
+        "rule": _rule(setting.rule),
+        "shards": setting.shards,
+        "clock": _clock(setting.clock(workers)),
+    }
+    return {**config, "trainer": {**trainer, "strategy": {"class_path": STRATEGY, "init_args": arguments}}}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    kind = type(rule)
+    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": rule.settings()}
+
+
+def _clock(clock: ClockSettings) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "gradient_s": _value(clock.gradient_s),
+        "server_s": _value(clock.server_s),
+        "link": _link(clock.link),
+        "server_link": _link(clock.server_link),
+    }
+    if clock.server_process:
+        written["server_process"] = True
+    if clock.stragglers:
+        written["stragglers"] = dict(clock.stragglers)
+    return written
+
+
+def _link(link: Link) -> dict[str, Any]:
+    return {"latency_s": _value(link.latency_s), "bandwidth": _value(link.bandwidth)}
+
+
+def _value(value: Seconds | Bandwidth) -> Any:
+    if not isinstance(value, Distribution):
+        return value
+    return {"kind": value.kind, "mean": value.mean} | ({} if value.cv is None else {"cv": value.cv})

@@ -1,0 +1,156 @@
+"""The runs of a search's trials: which jobs there are, and making new ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scalebook.training.base.files import records
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.files.safe_reading import opened
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.search.definition import SearchSpec
+from scalebook.training.experiments.search.keys import ALL
+from scalebook.training.experiments.search.point import resolve, summary
+from scalebook.training.experiments.workload import Workload, workload
+from scalebook.training.jobs.devices import NodeDevices
+from scalebook.training.jobs.executors import chosen
+from scalebook.training.jobs.gpu_problems import computes_on_gpus
+from scalebook.training.jobs.job_folder import ENDED, JobFolder, TrialOf
+from scalebook.training.jobs.job_requests import all_jobs, submit
+from scalebook.training.jobs.leases import ROUNDING
+from scalebook.training.search.search_folder import SearchFolder
+
+QUIET = {"enable_checkpointing": False, "enable_model_summary": False}
+"""What a trial's trainer is told unless its config says otherwise: hundreds of checkpoints are of no use."""
+
+
+@dataclass
+class Trial:
+    """One trial on its way. `runs` has the newest job of each seed that was begun, in the order of the seeds."""
+
+    number: int
+    point: dict[str, Any]
+    runs: dict[int, JobFolder] = field(default_factory=dict)
+    curve: "CurveTail | None" = None
+    """Of its first seed."""
+    pruned: str = ""
+    """Why it was asked to end early."""
+    compared: set[int] = field(default_factory=set)
+    """Seeds whose values the pruner over seeds has been told."""
+    interruptions: int = 0
+    """How often a run of it was ended with everything else, under this driver."""
+
+    def runs_now(self) -> bool:
+        """Whether a process of it runs: its next run may still wait."""
+        return any(job.state() in ("running", "stopping") for job in self.runs.values())
+
+    def open_jobs(self) -> list[JobFolder]:
+        """The jobs of its runs that have not ended."""
+        return [job for job in self.runs.values() if job.state() not in ENDED]
+
+
+class TrialJobs:
+    """Submits the runs of a search's trials and finds them again."""
+
+    def __init__(self, folder: SearchFolder, description: Description) -> None:
+        self.folder, self.description = folder, description
+
+    def existing(self) -> dict[int, dict[int, JobFolder]]:
+        """The newest job for each seed of each trial of this search: {trial: {seed: job}}. Looks at every job once."""
+        by_trial: dict[int, dict[int, JobFolder]] = {}
+        for job in reversed(all_jobs(self.folder.workspace)):
+            request = job.request()
+            if request.trial is not None and request.trial.search == self.folder.id:
+                by_trial.setdefault(request.trial.number, {})[request.seed] = job
+        return by_trial
+
+    def submit(self, spec: SearchSpec, trial: Trial, seed: int) -> JobFolder:
+        """A waiting job for one seed of the trial, which also goes into `trial.runs`."""
+        asked = self.folder.request()
+        config = resolve(spec, trial.point, self.description)
+        config["trainer"] = quiet(config.get("trainer", {}))
+        trial_of = TrialOf(
+            self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
+            holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb, experiment=asked.trials_experiment,
+        )  # fmt: skip
+        (job,) = submit(
+            self.folder.workspace,
+            config,
+            seeds=[seed],
+            description=self.description,
+            notebook=asked.notebook,
+            cell=asked.name,
+            trial=trial_of,
+        )
+        trial.runs[seed] = job
+        return job
+
+
+def quiet(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the config says, with `QUIET` where it says nothing. Lightning refuses a ModelCheckpoint beside
+    `enable_checkpointing: false`."""
+    callbacks = trainer.get("callbacks")
+    listed = callbacks if isinstance(callbacks, list) else [callbacks]
+    keeps = any((named(callback).name or "").endswith("Checkpoint") for callback in listed)
+    left_out = {"enable_checkpointing"} if keeps else set()
+    return {**{key: value for key, value in QUIET.items() if key not in left_out}, **trainer}
+
+
+def side_by_side(spec: SearchSpec, description: Description, workspace: Workspace) -> int:
+    """Runs that fit side by side; one where times are compared."""
+    if spec.exclusive:
+        return 1
+    load = workload(spec.config, description)
+    machines = chosen(workspace).machines()
+    on_gpus = computes_on_gpus(load, machines)
+    return max(1, sum(_room(load, machine, on_gpus) for machine in machines) // load.nodes)
+
+
+def _room(load: Workload, machine: NodeDevices, on_gpus: bool) -> int:
+    """For how many such runs there are cores, and GPUs, or shares of one."""
+    by_cores = len(machine.cores) // max(1, load.processes * load.threads)
+    if not on_gpus or not machine.gpus:
+        return 0 if on_gpus else by_cores
+    by_gpus = len(machine.gpus) // max(1, min(load.devices, machine.together))
+    return min(by_cores, by_gpus * int(1 / load.gpu_share + ROUNDING))
+
+
+class CurveTail:
+    """Reads what a job appends to its curve, a whole line at a time."""
+
+    def __init__(self, job: JobFolder) -> None:
+        self.job = job
+        self._at = 0
+
+    def news(self) -> list[Mapping[str, Any]]:
+        """The points since the last call: updates, samples, seconds and `metrics`."""
+        try:
+            with opened(self.job.curve) as file:
+                file.seek(self._at)
+                read = file.read()
+        except OSError:
+            return []
+        whole = read[: read.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return [dict(vars(point)) for line in whole.splitlines() if (point := _point(self.job.curve, line)) is not None]
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A line of `curve.jsonl` (scalebook.training.lightning.callbacks.curve_writer)."""
+
+    updates: int
+    samples: int
+    seconds: float
+    metrics: dict[str, float]
+
+
+def _point(path: Path, line: bytes) -> _Point | None:
+    """A point of the curve from one line; None for a line that is none (torn by a full disk, or something else)."""
+    try:
+        return records.parse(path, line, _Point)
+    except BrokenRecord:
+        return None

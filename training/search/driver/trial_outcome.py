@@ -1,0 +1,171 @@
+"""What the runs of a trial mean: go on, run again, or an end that the study is told."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from scalebook.training.base.estimate import estimate
+from scalebook.training.base.failures import FailureClass
+from scalebook.training.experiments.search.definition import Objective, SearchSpec
+from scalebook.training.jobs.job_folder import STOPPED, UNWATCHED, JobFolder
+from scalebook.training.search.driver.trial_jobs import CurveTail, Trial
+from scalebook.training.search.study.own_values import quality
+from scalebook.training.tracking import names
+
+PRUNED: Final = "pruned"
+"""How the cause begins of a run that was ended because others are better."""
+
+IMPOSSIBLE: Final = (FailureClass.OUT_OF_MEMORY.value, FailureClass.DIVERGED.value)
+"""Failures that say something of the point itself; any other says something of this one run."""
+
+NO_FAULT_OF_THE_RUN: Final = (FailureClass.DISK_FULL.value, FailureClass.BROKEN_RECORD.value)
+
+BY_HAND: Final = "stopped"
+"""The failure of a trial whose run somebody stopped, but not the search."""
+
+
+@dataclass(frozen=True)
+class TrialEnd:
+    """How a trial ended. `values` are means over its seeds, one for each objective; `spread` of the first one."""
+
+    state: Literal["finished", "pruned", "infeasible", "failed"]
+    values: tuple[float, ...] = ()
+    spread: float | None = None
+    seconds: float | None = None
+    """Of training, mean over the seeds."""
+    overhead: float | None = None
+    """What the trial's processes took beyond training, mean over the seeds, s."""
+    failure: str = ""
+    cause: str = ""
+    unlogged: str = ""
+    """The objective that its finished runs have not logged: no other trial will."""
+
+
+def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "infeasible", "failed"]:
+    """One run of a trial. `again`: it was ended for reasons that are none of its own."""
+    state = job.state()
+    if state in ("waiting", "running", "stopping"):
+        return "going"
+    result = job.result()
+    if result is None:  # the supervisor, when it comes back, says what it can say of it
+        return "going"
+    if result.status == "finished":
+        return "finished"
+    if result.status == "stopped":
+        return "pruned" if result.cause.startswith(PRUNED) else "failed" if job.told_to_stop() == STOPPED else "again"
+    if result.failure in IMPOSSIBLE:
+        return "infeasible"
+    if result.failure in NO_FAULT_OF_THE_RUN or not job.claimed():  # or no process of it ever began
+        return "again"
+    return "again" if result.cause.endswith(UNWATCHED) else "failed"
+
+
+def trial_end(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> TrialEnd | None:
+    """The trial's end, as soon as its runs decide it; None while any run of it is still wanted.
+
+    One that was to be pruned when all its seeds had been trained to their end is a finished one; where a run of it has
+    died by then, it is pruned, since nobody runs it again.
+    """
+    verdicts = {seed: judge(job) for seed, job in trial.runs.items()}
+    complete = all(verdicts.get(seed) == "finished" for seed in seeds)
+    if trial.pruned and not complete and "going" not in verdicts.values():
+        return TrialEnd("pruned", cause=trial.pruned, seconds=_mean([_seconds(job) for job in trial.runs.values()]))
+    for seed in seeds:
+        if (job := trial.runs.get(seed)) is None or (verdict := verdicts[seed]) in ("going", "again"):
+            return None
+        if verdict == "pruned":
+            return TrialEnd("pruned", cause=trial.pruned or _cause(job), seconds=_seconds(job))
+        if verdict in ("infeasible", "failed"):
+            result = job.result()
+            assert result is not None
+            state: Literal["infeasible", "failed"] = "infeasible" if verdict == "infeasible" else "failed"
+            return TrialEnd(state, failure=result.failure or BY_HAND, cause=result.cause, seconds=_seconds(job))
+    return _finished([trial.runs[seed] for seed in seeds], spec)
+
+
+def _finished(jobs: Sequence[JobFolder], spec: SearchSpec) -> TrialEnd:
+    """An amount to a target that was missed is infinite; a metric comes before it, where there is a target."""
+    seconds = _mean([_seconds(job) for job in jobs])
+    columns: list[list[float]] = []
+    for objective in spec.objectives:
+        amounts = [value(job, objective, spec) for job in jobs]
+        if all(amount is not None and math.isfinite(amount) for amount in amounts):
+            columns.append([amount for amount in amounts if amount is not None])
+        elif objective.name not in names.AXES:
+            if any(_logs(job, objective.name) for job in jobs):
+                cause, unlogged = f"{objective.name} is not a finite number", ""
+            else:
+                cause, unlogged = unlogged_words(objective.name, jobs), objective.name
+            failure = FailureClass.CONFIGURATION.value
+            return TrialEnd("failed", failure=failure, cause=cause, seconds=seconds, unlogged=unlogged)
+        else:
+            columns.append([math.inf])
+    first = estimate(columns[0])
+    return TrialEnd(
+        "finished",
+        tuple(math.fsum(column) / len(column) for column in columns),
+        spread=first.half if first is not None else None,
+        seconds=seconds,
+        overhead=None if spec.is_simulated else _mean([_overhead(job) for job in jobs]),
+    )
+
+
+def value(job: JobFolder, objective: Objective, spec: SearchSpec) -> float | None:
+    """An objective of a finished run: the best value of a metric, or an amount; None where there is none."""
+    progress = job.progress()
+    if progress is None:
+        return None
+    if objective.name not in names.AXES:
+        metrics = progress.metrics
+        if names.best(objective.name) not in metrics:
+            return metrics.get(names.final(objective.name))
+        curve = [point["metrics"].get(objective.name, math.nan) for point in CurveTail(job).news()]
+        values = [value for value in curve if not math.isnan(value)]  # the run's own best may be of the other direction
+        return (min if objective.lower else max)(values) if values else metrics[names.best(objective.name)]
+    if spec.target is None:
+        return float(getattr(progress, objective.name))
+    return to_target(CurveTail(job).news(), objective.name, spec)
+
+
+def to_target(curve: Sequence[Mapping[str, Any]], axis: str, spec: SearchSpec) -> float | None:
+    """Where on `axis` the curve first is at the target or better; None where it never is."""
+    metric, lower = quality(spec)
+    for point in curve if metric else ():
+        reached = point["metrics"].get(metric)
+        if reached is not None and (reached <= spec.target if lower else reached >= spec.target):
+            return float(point[axis])
+    return None
+
+
+def unlogged_words(metric: str, jobs: Sequence[JobFolder]) -> str:
+    """What was logged instead, the closest name first."""
+    known = {name for job in jobs if (progress := job.progress()) for name in progress.metrics}
+    return names.unlogged(metric, known)
+
+
+def _logs(job: JobFolder, metric: str) -> bool:
+    progress = job.progress()
+    return progress is not None and (names.best(metric) in progress.metrics or names.final(metric) in progress.metrics)
+
+
+def _seconds(job: JobFolder) -> float | None:
+    progress = job.progress()
+    return None if progress is None else progress.seconds
+
+
+def _overhead(job: JobFolder) -> float | None:
+    started, result, seconds = job.started(), job.result(), _seconds(job)
+    if started is None or result is None or seconds is None:
+        return None
+    return max(0.0, result.ended - started.started - seconds)
+
+
+def _cause(job: JobFolder) -> str:
+    result = job.result()
+    return "" if result is None else result.cause
+
+
+def _mean(amounts: Sequence[float | None]) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return math.fsum(known) / len(known) if known else None

@@ -1,0 +1,251 @@
+"""A search's folder, `.scalebook/studies/<id>/`: what was asked, how it goes, how it ended.
+
+Who writes what: whoever starts the search `search.json` and `search.yaml` (again to extend it), the empty file `stop`,
+and files in `given/`, one for each point added by hand; the driver `driver.json`, `progress.json` and `result.json`.
+JSON is replaced atomically, a folder appears whole, and the state is derived from the files and the process table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import records, yaml
+from scalebook.training.base.files.record_folder import RecordFolder, load_once
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.trust import FOUND, SEARCH, may_run, within
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.process import ProcessId, alive
+from scalebook.training.search.study.storage import journal_path
+
+if TYPE_CHECKING:
+    from scalebook.training.experiments.description import Description
+    from scalebook.training.experiments.search.definition import SearchSpec
+
+BODY: Final = "search.yaml"
+State = Literal["waiting", "running", "stopping", "finished", "stopped", "failed", "interrupted"]
+ENDED: tuple[State, ...] = ("finished", "stopped", "failed")
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What was asked (`search.json`). `id` is that of the MLflow run which is the parent of the trials' runs."""
+
+    id: str
+    created: float
+    """Unix time, s."""
+    name: str
+    mlflow_experiment: str
+    tracking_uri: str
+    identity: str
+    """Of what may not change while the study goes on; see scalebook.training.experiments.search.definition.identity."""
+    storage: str
+    """`journal:PATH` or an Optuna URL."""
+    notebook: str | None = None
+    """File name within the workspace."""
+    cell: str | None = None
+    trials_experiment: str = ""
+    """Id of the MLflow experiment of its trials' runs. "" in records of earlier versions: that of its own run."""
+    modules: str = ""
+    """The person's own modules that its config uses, as they were when it began (training/base/own_modules.py)."""
+
+    @property
+    def study(self) -> str:
+        """The study's name within its storage."""
+        return f"scalebook-{self.id}"
+
+
+@dataclass(frozen=True)
+class DriverProcess:
+    """`driver.json`: the process that asks and tells."""
+
+    process: ProcessId
+    started: float
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """`progress.json`, every second. `best` is of the first objective; times in s."""
+
+    time: float
+    done: int
+    """Trials that have ended, however."""
+    running: int
+    """Processes: a trial whose run waits is not among them."""
+    trials: int
+    """How many were asked for."""
+    best: float | None = None
+    best_trial: int | None = None
+    left_s: float | None = None
+    overhead_s: float | None = None
+    """Median of what a trial took beyond its own training."""
+    note: str = ""
+    """What the driver waits for, or has found out (`memory ends at 512 samples a worker`)."""
+    now: list[int] | None = None
+    """The numbers of the trials that run; None in records of earlier versions."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """`result.json`."""
+
+    status: Literal["finished", "stopped", "failed"]
+    ended: float
+    cause: str = ""
+    advice: str = ""
+    failed: int = 0
+    """Trials that ran and failed, of a search that finished."""
+
+
+class SearchFolder(RecordFolder):
+    """One search's files."""
+
+    FILES = MappingProxyType(
+        {
+            SearchRequest: "search.json",
+            DriverProcess: "driver.json",
+            SearchProgress: "progress.json",
+            SearchResult: "result.json",
+        }
+    )
+    DURABLE = (SearchRequest, SearchResult)
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace(self.path.parent.parent.parent)
+
+    @property
+    def lock(self) -> Path:
+        """Held by the driver while it lives."""
+        return self.path / "lock"
+
+    @property
+    def given_points(self) -> Path:
+        """Where points added by hand wait for the driver."""
+        return self.path / "given"
+
+    def request(self) -> SearchRequest:
+        """What was asked; it never changes. FileNotFoundError when the folder is gone, or Broken."""
+        return load_once(self.path / "search.json", SearchRequest)
+
+    def name(self) -> str:
+        """What people call it; "" where it is gone or cannot be read."""
+        try:
+            return self.request().name
+        except (OSError, BrokenRecord):
+            return ""
+
+    def body(self) -> dict[str, Any]:
+        """What is searched and how long, as a search file says it. Broken where it cannot be read."""
+        body = records.mapping(self.path / BODY)
+        if body is None:
+            raise BrokenRecord(self.path / BODY, "missing")
+        return body
+
+    def spec(self, description: "Description") -> "SearchSpec":
+        from scalebook.training.experiments.search.definition import read_search
+
+        return read_search(self.body(), None, description)
+
+    def driving(self) -> DriverProcess | None:
+        return records.peek(self.path / "driver.json", DriverProcess)
+
+    def progress(self) -> SearchProgress | None:
+        return records.peek(self.path / "progress.json", SearchProgress)
+
+    def result(self) -> SearchResult | None:
+        """How it ended. None where that cannot be read: a driver will find out and say it again."""
+        try:
+            return records.load(self.path / "result.json", SearchResult)
+        except BrokenRecord as error:
+            if not error.newer:
+                return None
+            return SearchResult("failed", 0.0, f"{error.path} {error.why}", error.problem.remedy)
+
+    def broken(self) -> list[BrokenRecord]:
+        errors = super().broken()
+        try:
+            self.body()
+        except BrokenRecord as error:
+            errors.append(error)
+        return errors
+
+    def write_body(self, body: Mapping[str, Any]) -> None:
+        records.put(self.path / BODY, yaml.dump(body).encode(), durable=True)
+
+    def stamp(self) -> int:
+        """Another one when somebody has written another body."""
+        try:
+            return (self.path / BODY).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def may_run(self) -> bool:
+        """Whether this user has submitted it as it stands, or trusts its folder."""
+        return may_run(self.workspace, self.path, SEARCH)
+
+    def require_trust(self, *, reading: bool = False) -> None:
+        """ConfigError where it was found: its driver runs what it says, and its store may be anywhere.
+
+        `reading`: a journal within the workspace may be looked at all the same.
+        """
+        journal = journal_path(self.request().storage)
+        if reading and journal is not None and journal.resolve().is_relative_to(self.workspace.root.resolve()):
+            return
+        if not self.may_run():
+            raise ConfigError(f"search {self.path.name[:8]}", f"was {FOUND}", "")
+
+    def driven(self) -> bool:
+        """Whether its driver lives."""
+        driving = self.driving()
+        return driving is not None and alive(driving.process)
+
+    def undriven(self) -> None:
+        """Forget its driver, which left in order: only one that did not has died."""
+        (self.path / "driver.json").unlink(missing_ok=True)
+
+    def state(self) -> State:
+        """`interrupted`: its driver died; the supervisor starts another one as soon as there is a supervisor."""
+        if result := self.result():
+            return result.status
+        if self.driven():
+            return "stopping" if self.stop_file.exists() else "running"
+        if result := self.result():  # written between the first look and the driver's end
+            return result.status
+        return "waiting" if self.driving() is None else "interrupted"
+
+    def standing(self) -> str:
+        """Its state in words."""
+        return standing(self.state(), self.result(), self.progress())
+
+
+def standing(state: State, result: SearchResult | None, progress: SearchProgress | None) -> str:
+    """The state; of a search that finished, and of which some trials failed, how many: `finished, 3 of 12 failed`."""
+    if state != "finished" or result is None or not result.failed:
+        return state
+    return f"finished, {result.failed:,}{f' of {progress.done:,}' if progress else ''} failed"
+
+
+def all_searches(workspace: Workspace) -> list[SearchFolder]:
+    """Every search of the workspace whose request can be read, the newest first."""
+    dated = []
+    for folder in _folders(workspace):
+        try:
+            dated.append((folder.request().created, folder.id, folder))
+        except (FileNotFoundError, BrokenRecord):
+            continue  # deleted meanwhile; or `broken_searches` has it
+    return [folder for _, _, folder in sorted(dated, key=lambda entry: entry[:2], reverse=True)]
+
+
+def broken_searches(workspace: Workspace) -> list[BrokenRecord]:
+    """Every record of a search that cannot be read."""
+    return [error for folder in _folders(workspace) for error in folder.broken()]
+
+
+def _folders(workspace: Workspace) -> list[SearchFolder]:
+    if not workspace.studies.is_dir():
+        return []
+    paths = [path for path in sorted(workspace.studies.iterdir()) if not path.name.startswith(".")]
+    return [SearchFolder(path) for path in paths if not path.is_symlink() or within(workspace, path)]

@@ -1,0 +1,287 @@
+"""Starting, resuming, stopping and finding searches: what buttons and the command line call."""
+
+import shutil
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from scalebook.training.base.errors import ConfigError, Problem
+from scalebook.training.base.files import record_folder, records
+from scalebook.training.base.files.machine_errors import refusals_told, understood
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.own_modules import CodeNow, changed_words, listed, used
+from scalebook.training.base.trust import SEARCH, sign
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.completion import to_read
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.identity import config_hash
+from scalebook.training.experiments.search.definition import SearchSpec, body_of, identity, read_search
+from scalebook.training.experiments.search.point import resolve, summary
+from scalebook.training.experiments.search.search_problems import MOST_POINTS, extremes
+from scalebook.training.experiments.workload import workload
+from scalebook.training.jobs.devices import NodeDevices
+from scalebook.training.jobs.gpu_problems import gpu_problems, machines_of
+from scalebook.training.jobs.job_requests import COMMAND_LINE
+from scalebook.training.jobs.job_requests import find as find_run
+from scalebook.training.jobs.pending_submission import submission
+from scalebook.training.jobs.recorded_clock import read_recorded
+from scalebook.training.jobs.supervisor_handle import ensure
+from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchRequest, all_searches
+from scalebook.training.tracking import directions, names
+from scalebook.training.tracking.notes import trials_experiment
+from scalebook.training.tracking.run_reader import RunReader
+from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, surroundings
+
+RECENT_RUNS: Final = 5
+
+
+def start(
+    workspace: Workspace,
+    body: Mapping[str, Any],
+    base: Mapping[str, Any] | None,
+    *,
+    name: str,
+    notebook: str | None = None,
+    cell: str | None = None,
+    description: Description,
+    recorded: Mapping[str, str] = MappingProxyType({}),
+) -> SearchFolder:
+    """Begin a search, or go on with the study of the same name, notebook and identity, with the budget of `body`.
+
+    `base` is the config of the experiment that `body` names, if it names one; `recorded` are further tags of the run of
+    one that begins. ConfigError before anything is made.
+    """
+    spec = read_search(body, base, description)
+    if notebook is not None and base is not None:
+        require_logged(workspace, spec, notebook, str(body.get("experiment", "")), base, description)
+    what = identity(spec, description)
+    for problem in lacking_gpus(spec, description, machines_of(workspace)):
+        raise ConfigError(problem.key, problem.message, problem.remedy)
+    read_recorded(spec.config, partial(find_run, workspace))  # refused here, not by each trial
+    code = CodeNow(description.folder)
+    for search in all_searches(workspace):
+        asked = search.request()
+        same = (asked.notebook, asked.name, asked.identity) == (notebook, name, what)
+        if same and search.may_run() and not (code.changed(asked.modules) and _has_results(search)):
+            return _go_on(search, spec, description)
+    with refusals_told():
+        modules = _modules(workspace, spec, description)
+        folder = _make(workspace, spec, what, name, notebook, cell, recorded, modules)
+    _wake(folder)
+    return folder
+
+
+def require_logged(
+    workspace: Workspace,
+    spec: SearchSpec,
+    notebook: str,
+    experiment: str,
+    config: Mapping[str, Any],
+    description: Description,
+) -> None:
+    """ConfigError for an objective that finished runs of the same config have not logged and the model's source does
+    not name, or of which they have recorded that its other values are better."""
+    hashed, code = config_hash(config, description), CodeNow(description.folder)
+    where = "attributes.status = 'FINISHED'"
+    runs = RunReader(workspace.tracking_uri()).runs(
+        notebook=notebook, cell=experiment, config_hash=hashed, where=where, limit=RECENT_RUNS
+    )
+    runs = [run for run in runs if not code.changed(run.tags.get(names.TAG_MODULES, ""))]
+    model = named(config.get("model")).info("models", description)
+    known = {name for run in runs for name in run.metrics}
+    for objective in spec.objectives:
+        if not runs or objective.name in names.AXES:
+            continue
+        there = known & {objective.name, names.best(objective.name)}
+        if not there and objective.name not in (model.metrics if model else ()):
+            remedy = f"Write one of them, or run {experiment} once more if its model logs it now."
+            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, known)}", remedy)
+        better = directions.of_runs(objective.name, None, [run.tags for run in runs], [config])
+        if not objective.said and better.lower != objective.lower:
+            goal = "min" if better.lower else "max"
+            message = f"is {objective.name}, of which {better.plain}, as the runs of {experiment} have recorded"
+            raise ConfigError("objective", message, f"Write objective: {{{objective.name}: {goal}}}.")
+
+
+def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[NodeDevices]) -> list[Problem]:
+    """What a trial asks of GPUs that no machine has, at the ends of the space."""
+    key = "space.workers" if spec.has("workers") else "space.strategy" if spec.has("strategy") else "config"
+    if not any(machine.gpus for machine in machines):
+        return gpu_problems(workload(spec.config, description), machines)
+    found: dict[str, Problem] = {}
+    for _, point in islice(extremes(spec), MOST_POINTS):
+        for one in gpu_problems(workload(resolve(spec, point, description), description), machines):
+            message = f"{summary(spec, point)} cannot be: {one.key} {one.message}"
+            found.setdefault(one.message, Problem(key, message, one.remedy))
+    return list(found.values())
+
+
+def resume(folder: SearchFolder, description: Description, trials: int | None = None) -> SearchFolder:
+    """Go on with a search that has ended or was interrupted; `trials` is the new number of them in all."""
+    folder.require_trust()
+    spec = folder.spec(description)
+    if trials is not None and trials < spec.trials and folder.state() not in ENDED:
+        raise ConfigError("trials", f"is {trials}, fewer than before", "Stop the search instead.")
+    body = body_of(spec)
+    return _go_on(folder, read_search({**body, "trials": trials or spec.trials}, None, description), description)
+
+
+def stop(folder: SearchFolder) -> None:
+    """Ask for its end: running trials are stopped, and run again when the search is resumed."""
+    if folder.state() not in ENDED:
+        folder.stop_file.touch()
+        _wake(folder)
+
+
+def give(folder: SearchFolder, points: Sequence[Mapping[str, Any]]) -> None:
+    """Points to be tried next; a search that has ended gets them when it is resumed."""
+    folder.given_points.mkdir(exist_ok=True)
+    for place, point in enumerate(points):
+        name = f"{time.time():017.6f}-{place}-{uuid.uuid4().hex[:6]}.json"
+        records.save(folder.given_points / name, dict(point), durable=True)
+
+
+def waiting_points(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
+    """The points that wait in `given/`, the oldest first; the driver removes the file when the study has the point."""
+    if not folder.given_points.is_dir():
+        return []
+    points = []
+    for path in sorted(path for path in folder.given_points.iterdir() if not path.name.startswith(".")):
+        try:
+            point = records.load(path, dict[str, Any])
+        except BrokenRecord as error:
+            print(f"scalebook: a point given by hand is left out: {error}", flush=True)
+            shutil.move(path, path.with_name(f".{path.name}"))  # for whoever wants to look at it
+        else:
+            points += [(path, point)] if point is not None else []
+    return points
+
+
+def find(workspace: Workspace, word: str) -> SearchFolder:
+    """The one search whose id begins so, or the newest that is called so; ConfigError where there is none."""
+    searches = all_searches(workspace)
+    by_id = [search for search in searches if search.id.startswith(word)]
+    if len(by_id) == 1:
+        return by_id[0]
+    if named := [search for search in searches if search.request().name == word]:
+        return named[0]
+    if by_id:
+        raise ConfigError(word, f"matches {len(by_id)} searches", "Write more characters.")
+    raise ConfigError(word, f"is not a search of {workspace.root}", "`scalebook search list` shows them all.")
+
+
+def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | None:
+    """The newest search of a notebook's cell."""
+    asked = ((search, search.request()) for search in all_searches(workspace))
+    return next((search for search, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
+
+
+def stale(
+    ran: str, modules: str, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
+) -> str:
+    """What has changed since the search of identity `ran` began, in words: its space, objective or config, or the
+    person's own modules, of which `modules` is the record; "" where nothing has."""
+    try:
+        same = identity(read_search(body, base, description), description) == ran
+    except ConfigError:
+        same = False
+    if not same:
+        return "the search has changed"
+    changed = listed(CodeNow(description.folder).changed(modules))
+    return changed and changed_words([changed])
+
+
+def delete(folder: SearchFolder) -> None:
+    """Remove an ended search's folder with its study; its runs stay."""
+    if folder.state() not in ENDED and (folder.may_run() or folder.driven()):
+        raise ConfigError(folder.request().name, f"is {folder.state()}", "Stop it first.")
+    shutil.rmtree(folder.path)
+
+
+def _go_on(folder: SearchFolder, spec: SearchSpec, description: Description) -> SearchFolder:
+    """Give an existing search a new budget; its driver looks at `search.yaml` when that changes.
+
+    Where no trial has a result yet, its code is that of now: whoever mended it goes on.
+    """
+    asked = folder.request()
+    if CodeNow(str(folder.workspace.root)).changed(asked.modules) and not _has_results(folder):
+        folder.write(replace(asked, modules=_modules(folder.workspace, spec, description)))
+        record_folder.forget()
+    folder.write_body(body_of(spec))
+    sign(folder.path, folder.id, SEARCH)
+    if folder.state() in ENDED or folder.stop_file.exists():
+        if not folder.driven():
+            folder.undriven()
+        folder.stop_file.unlink(missing_ok=True)
+        (folder.path / "result.json").unlink(missing_ok=True)
+    _wake(folder)
+    return folder
+
+
+def _modules(workspace: Workspace, spec: SearchSpec, description: Description) -> str:
+    return used(workspace, {"config": to_read(spec.config, description), "space": body_of(spec)["space"]}).record()
+
+
+def _has_results(folder: SearchFolder) -> bool:
+    """Whether any of its trials has finished, as far as its driver has said."""
+    progress = folder.progress()
+    return progress is not None and progress.best is not None
+
+
+def _make(
+    workspace: Workspace,
+    spec: SearchSpec,
+    what: str,
+    name: str,
+    notebook: str | None,
+    cell: str | None,
+    recorded: Mapping[str, str],
+    modules: str = "",
+) -> SearchFolder:
+    workspace.create()
+    client = open_store(workspace)
+    mlflow_experiment = Path(notebook).stem if notebook else COMMAND_LINE
+    tags = {names.TAG_SEARCH: name, names.TAG_CONFIG_HASH: what, **surroundings(workspace.root), **recorded}
+    tags |= {names.TAG_MODULES: modules} if modules else {}
+    tags |= {key: value for key, value in ((names.TAG_NOTEBOOK, notebook), (names.TAG_CELL, cell)) if value}
+    body = body_of(spec)
+    with understood(workspace.hidden), submission(workspace) as run_tags:
+        trials = experiment_id(client, workspace, trials_experiment(mlflow_experiment, name), notebook, name)
+        own = experiment_id(client, workspace, mlflow_experiment, notebook)
+        run_id = create_run(client, own, name, tags | run_tags, body, trials)
+        final = workspace.studies / run_id
+        request = SearchRequest(
+            id=run_id,
+            created=time.time(),
+            name=name,
+            mlflow_experiment=mlflow_experiment,
+            tracking_uri=workspace.tracking_uri(),
+            identity=what,
+            storage=spec.storage or f"journal:{final / 'study.journal'}",
+            notebook=notebook,
+            cell=cell,
+            trials_experiment=trials,
+            modules=modules,
+        )
+        beside = SearchFolder(workspace.studies / f".{run_id}")
+        beside.path.mkdir()
+        beside.write(request)
+        beside.write_body(body)
+        sign(beside.path, run_id, SEARCH)
+        client.log_artifact(run_id, str(beside.path / "search.yaml"))
+        made = SearchFolder(beside.path.rename(final))
+    records.settle(workspace.studies)
+    return made
+
+
+def _wake(folder: SearchFolder) -> None:
+    """The supervisor, which keeps drivers alive, looks when the folder of the studies changes."""
+    folder.path.parent.touch()
+    ensure(folder.workspace)

@@ -1,0 +1,45 @@
+"""Values of trials that are not computed from all workers' data together (`tracking.own_metrics`)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from scalebook.training.experiments.search.types import SearchSpec
+from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking import names
+from scalebook.training.tracking.own_metrics import is_own
+from scalebook.training.tracking.run_reader import RunReader, tag_is
+
+MOST: Final = 50_000
+"""Runs that MLflow finds at once."""
+Tags = Mapping[str, Mapping[str, str]]
+
+
+def quality(spec: SearchSpec) -> tuple[str, bool]:
+    """The metric that curves, pruning and the target are about, and whether less of it is better; "" where the search
+    names amounts alone, which have no curve."""
+    found = next((objective for objective in spec.objectives if objective.name not in names.AXES), None)
+    return ("", True) if found is None else (found.name, found.lower)
+
+
+def logging_own(reader: RunReader, search: str) -> Tags:
+    """The tags of those runs of a search that have logged such a metric, by id; of most searches none has."""
+    where = f"{tag_is(names.TAG_PARENT, search)} and tags.`{names.TAG_OWN}` != ''"
+    return {run.id: run.tags for run in reader.runs(where=where, limit=MOST)}
+
+
+def own_values(record: TrialRecord, spec: SearchSpec, tags: Tags) -> list[int]:
+    """Which of the trial's values, by objective: of such a metric, or what it took to bring one to the target."""
+    judged, _ = quality(spec)
+    mine = [tags[run] for run in record.runs.values() if run in tags]
+
+    def own(metric: str) -> bool:
+        return any(is_own(each, metric) for each in mine)
+
+    aimed = spec.target is not None and own(judged)
+    return [i for i, one in enumerate(spec.objectives) if own(one.name) or (aimed and one.name in names.AXES)]
+
+
+def own_words(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[str]:
+    """The names of the objectives of which any of the trials has such a value, in their order."""
+    found = {i for record in records for i in own_values(record, spec, tags)}
+    return [one.name for i, one in enumerate(spec.objectives) if i in found]

@@ -1,0 +1,187 @@
+"""The end of a job that could not say it itself: its result, and telling MLflow.
+
+The supervisor writes the result at once and leaves MLflow to a short-lived process of its own
+(`python -m scalebook.training.supervisor.lost_jobs MARK...`), so that it never imports MLflow itself. The mark
+`unrecorded` stays in the folder until that has succeeded.
+"""
+
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from signal import SIGKILL
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.failures import ADVICE, FailureClass
+from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, lacking, says_full
+from scalebook.training.base.safe_path import importing
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs import pending_submission
+from scalebook.training.jobs.job_folder import MLFLOW_STATUS, UNWATCHED, JobFolder, Result
+from scalebook.training.jobs.process import Children, ProcessId, send, start
+from scalebook.training.supervisor.job_watch import JobWatch
+from scalebook.training.tracking import names
+from scalebook.training.tracking.schema import require_known
+
+
+def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
+    """How a job ended whose process left no result.
+
+    `code` is its exit code, minus the signal's number, or None where nobody could wait for it; `memory_kills` how many
+    processes the kernel has killed for want of memory while it ran.
+    """
+    ended, which = watch.ended or time.time(), watch.started.executor.describe(watch.started.handle)
+    how = f"its main process ({which}) {_how(code)}"
+    if watch.doomed:
+        return _failed(ended, FailureClass.WORKER_LOST, watch.doomed)
+    if watch.timed_out:
+        return _failed(ended, FailureClass.TIMED_OUT, f"{watch.timed_out}; ended by {' and '.join(watch.signals)}")
+    if watch.job.stop_file.exists():
+        forced = f"; it did not stop by itself and got {' and '.join(watch.signals)}" if watch.signals else ""
+        return Result("stopped", ended, cause=f"{watch.job.why_stopped()}{forced}")
+    if full := _full(watch.job, code):
+        return _failed(ended, FailureClass.DISK_FULL, f"{how}; {full}")
+    if code is None or code < 0:
+        if code == -signal.SIGKILL and memory_kills:
+            return _failed(ended, FailureClass.OUT_OF_MEMORY, f"{how}; the machine ran out of memory")
+        return _failed(ended, FailureClass.KILLED, how)
+    last = watch.job.tail(1).strip()
+    return _failed(
+        ended, FailureClass.UNKNOWN, f"{how} without a result" + (f"; its last line: {last}" if last else "")
+    )
+
+
+def _full(job: JobFolder, code: int | None) -> str:
+    """What speaks for a full disk as the cause: the process's own word, its log's end, or the disk as it is now."""
+    if code == EXIT_NO_ROOM:
+        return "a disk is full"
+    last = next((line.strip() for line in reversed(job.tail(20).splitlines()) if says_full(line)), "")
+    if last and code != -signal.SIGKILL:
+        return last
+    return lacking(job.path) if code is None else ""
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return UNWATCHED
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def _failed(ended: float, failure: FailureClass, cause: str) -> Result:
+    return Result("failed", ended, failure.value, cause, ADVICE[failure])
+
+
+def close(job: JobFolder, result: Result) -> None:
+    """Write the result, marked as not yet known to MLflow."""
+    job.unrecorded.touch()
+    job.write(result)
+
+
+def memory_kills() -> int:
+    """How many processes of this control group the kernel has killed for want of memory; 0 if it does not say."""
+    try:
+        group = Path("/proc/self/cgroup").read_text(encoding="ascii").strip().rpartition("::")[2]
+        events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in events.splitlines() if line.startswith("oom_kill "))
+
+
+def record(job: JobFolder) -> None:
+    """Tell MLflow how the job ended, unless it knows; whatever MLflow raises goes to the caller."""
+    with importing():
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+
+    result = job.result()
+    assert result is not None, f"{job.path} has no result to record"
+    require_known(job.request().tracking_uri)
+    client = MlflowClient(job.request().tracking_uri)
+    try:
+        run = client.get_run(job.id)
+        tags = {names.TAG_STATUS: result.status, names.TAG_FAILURE: result.failure, names.TAG_CAUSE: result.cause}
+        tags[names.TAG_ADVICE] = result.advice
+        for name, value in tags.items():
+            if value and run.data.tags.get(name) != value:
+                client.set_tag(job.id, name, value)
+        if run.info.status != MLFLOW_STATUS[result.status]:
+            client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        print(f"scalebook: MLflow has no run {job.id} any more", flush=True)
+    job.unrecorded.unlink(missing_ok=True)
+
+
+def main(marks: Sequence[str]) -> int:
+    """0 when MLflow has been told of all of them: jobs' marks `unrecorded`, and abandoned submissions."""
+    failed = 0
+    for mark in map(Path, marks):
+        try:
+            if mark.parent.name == pending_submission.FOLDER:
+                pending_submission.withdraw(Workspace(mark.parent.parent.parent), mark)
+            else:
+                record(JobFolder(mark.parent))
+        except ConfigError as error:
+            print(f"scalebook: {mark}: {error}", file=sys.stderr, flush=True)
+            failed += 1
+        except Exception:  # noqa: BLE001 - one run that cannot be told must not keep the others from it; the mark stays
+            traceback.print_exc()
+            failed += 1
+    return 1 if failed else 0
+
+
+DEADLINE_S = 120.0
+LONGEST_RETRY_S = 60.0
+
+
+class LostJobRecorder:
+    """Tells MLflow what nobody else will, by a helper process at a time, again until it succeeds: of jobs that could
+    not say how they ended, and of runs that were begun and never got a job.
+
+    Give it marks, files that stay until MLflow has been told (see `main`), and call `poll`.
+    """
+
+    def __init__(self, retry_s: float, children: Children) -> None:
+        self.retry_s, self.children = retry_s, children
+        self.pending: set[Path] = set()
+        self.failures = 0
+        self._helper: ProcessId | None = None
+        self._since = 0.0
+        """Start of the helper, or earliest time of the next; time.monotonic(), s."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is worth waiting for: something is pending that has not failed again and again."""
+        return self._helper is not None or (bool(self.pending) and self.failures < 3)
+
+    def poll(self) -> None:
+        now = time.monotonic()
+        if self._helper is not None:
+            if self.children.pop_exit_code(self._helper.pid) is not None:
+                self._take_stock(now)
+            elif now - self._since > DEADLINE_S:
+                send(self._helper, SIGKILL)
+        elif self.pending and now >= self._since:
+            marks = sorted(map(str, self.pending))[:200]
+            self._helper = start("scalebook.training.supervisor.lost_jobs", *marks)
+            self._since = now
+
+    def close(self) -> None:
+        """End the helper, if one runs; the marks stay for the next supervisor."""
+        if self._helper is not None:
+            send(self._helper, SIGKILL)
+
+    def _take_stock(self, now: float) -> None:
+        self._helper = None
+        before = len(self.pending)
+        self.pending = {mark for mark in self.pending if mark.exists()}
+        self.failures = 0 if len(self.pending) < before else self.failures + 1
+        wait = min(self.retry_s * 2**self.failures, LONGEST_RETRY_S) if self.failures else 0.0
+        self._since = now + wait
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

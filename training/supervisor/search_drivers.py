@@ -1,0 +1,93 @@
+"""Keeping drivers alive: the supervisor's part of a search. It knows nothing of Optuna."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.process import ProcessId, alive, start
+from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult, all_searches
+
+LOOK_EVERY_S: Final = 1.0
+ATTEMPTS: Final = 3
+"""So often a driver may die without having got any further before its search is given up."""
+DRIVER: Final = "scalebook.training.search.driver.driver_loop"
+
+
+class SearchDrivers:
+    """Starts a driver for every search that wants one. Call `poll` often; it looks once a second, or when told.
+
+    Nothing is started, and no death counted, while a disk is full.
+    """
+
+    def __init__(
+        self, workspace: Workspace, driver: str = DRIVER, ended: Callable[[SearchFolder], None] | None = None
+    ) -> None:
+        """`driver` is the module that is started with a search's folder; `ended` hears of each that has ended."""
+        self.workspace, self.driver, self._ended = workspace, driver, ended
+        self.open: set[str] = set()
+        """Searches that have not ended."""
+        self._deaths: dict[str, tuple[int, int]] = {}  # by id: deaths in a row, and how many trials were done then
+        self._looked, self._stamp = 0.0, 0.0
+        self._started: dict[str, ProcessId] = {}
+        """Drivers of ours that there was no room to write down."""
+        self._full = False
+
+    def poll(self, full: str = "") -> None:
+        """`full` says that the disk is."""
+        now, stamp = time.monotonic(), self.workspace.studies.stat().st_mtime
+        if stamp == self._stamp and now - self._looked < LOOK_EVERY_S:
+            return
+        self._looked, self._stamp = now, stamp
+        searches = [search for search in all_searches(self.workspace) if search.result() is None and search.may_run()]
+        before, self.open = self.open, {search.id for search in searches}
+        for name in sorted(before - self.open) if self._ended else ():
+            if (gone := SearchFolder(self.workspace.studies / name)).path.exists() and self._ended:
+                self._ended(gone)
+        self._started = {name: process for name, process in self._started.items() if alive(process)}
+        self._full = self._full or bool(full)
+        self._deaths = {name: known for name, known in self._deaths.items() if name in self.open}
+        if full:
+            return
+        for folder in searches:
+            if folder.id not in self._started and not folder.driven() and folder.result() is None:
+                try:
+                    self._drive(folder)
+                except OSError as error:
+                    print(f"scalebook: search {folder.id} cannot be driven yet: {error}", flush=True)
+        self._full = False
+
+    def _drive(self, folder: SearchFolder) -> None:
+        if folder.driving() is not None and not self._may_try_again(folder):
+            cause = f"its driver died {ATTEMPTS} times without progress; its log ends: {_last(folder)}"
+            folder.write(SearchResult("failed", time.time(), cause, f"Read {folder.log}, then resume the search."))
+            print(f"scalebook: search {folder.id} failed: {cause}", flush=True)
+            del self._deaths[folder.id]
+            return
+        with folder.log.open("ab") as log:
+            quiet = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1"}
+            driver = start(self.driver, str(folder.path), log=log.fileno(), leads=True, environ=quiet)
+        print(f"scalebook: search {folder.id} is driven by process {driver.pid}", flush=True)
+        try:
+            folder.write(DriverProcess(driver, time.time()))  # at once: nobody starts another one while it loads
+        except OSError:
+            self._started[folder.id] = driver
+            raise
+
+    def _may_try_again(self, folder: SearchFolder) -> bool:
+        progress = folder.progress()
+        done = progress.done if progress else 0
+        deaths, before = self._deaths.get(folder.id, (0, done))
+        deaths = 0 if self._full else deaths + 1 if done == before else 1
+        self._deaths[folder.id] = (deaths, done)
+        return deaths < ATTEMPTS
+
+
+def any_open(workspace: Workspace) -> bool:
+    """Whether any search has not ended."""
+    return any(search.result() is None and search.may_run() for search in all_searches(workspace))
+
+
+def _last(folder: SearchFolder) -> str:
+    lines = folder.log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:] if folder.log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "empty")

@@ -1,0 +1,305 @@
+"""What the supervisor does in one turn: listen, keep drivers, discover, watch, start, record; all from files.
+
+Nothing that one job, one search or the disk does ends the supervisor: each step stands for itself, what fails is said
+once in its log and tried again, and the end of a job that cannot be written is kept until it can.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from scalebook.training.base.failures import ADVICE, FailureClass
+from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, lacking
+from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.base.trust import FOUND, JOB, may_run
+from scalebook.training.jobs import supervisor_owners
+from scalebook.training.jobs.executor import Executor
+from scalebook.training.jobs.job_folder import JobFolder, Result
+from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE, GPUS_TAKEN
+from scalebook.training.jobs.leases import DurationEstimates, Lease, left
+from scalebook.training.jobs.pending_submission import abandoned
+from scalebook.training.jobs.process import Children, ProcessId
+from scalebook.training.jobs.schedule import in_order, plan
+from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, noted
+from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
+from scalebook.training.supervisor.launchers import launcher_of
+from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
+from scalebook.training.supervisor.notifier import Notifier
+from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers
+from scalebook.training.supervisor.starter import Starter
+
+CODE_PATIENCE_S = 1.0
+"""So long an exit code may take from the warm process, which waits for the job, to the supervisor."""
+LOOK_AROUND_S = 1.0
+"""Between looks for owners, and at the job folders without a sign that one is new."""
+
+
+class SupervisorLoop:
+    """The supervisor's working memory. `close` leaves the jobs running."""
+
+    def __init__(
+        self,
+        lock: SupervisorLock,
+        limits: JobLimits,
+        executor: Executor[Any],
+        runner: str,
+        preload: Sequence[str],
+        driver: str = DRIVER,
+    ) -> None:
+        self.lock, self.limits, self.executor = lock, limits, executor
+        self.workspace = lock.workspace
+        self.children = Children()
+        self.starter = Starter(launcher_of(executor, self.workspace, self.children, runner, preload), limits)
+        self.recorder = LostJobRecorder(limits.retry_s, self.children)
+        self.notifier = Notifier(self.workspace, self.children)
+        self.drivers = SearchDrivers(self.workspace, driver, self.notifier.search_ended)
+        self.open: dict[str, JobFolder] = {}
+        """Jobs that have not ended, by id."""
+        self.watches: dict[str, JobWatch] = {}
+        self.held: set[str] = set()
+        """Of these the ones that nobody has submitted here, and whose folder is not trusted."""
+        self.lasting = DurationEstimates()
+        self._seen: set[str] = set()
+        self._codes: dict[str, int] = {}
+        self._results: dict[str, Result] = {}
+        """Ends that could not be written yet, by job."""
+        self._full = ""
+        self._said_of: dict[str, str] = {}
+        self._mine: set[str] = set()
+        self._memory_kills: dict[str, int] = {}
+        self._owned = False
+        self._looked_around = self._busy = time.monotonic()
+        self._stamp = self._noted = self._held_until = 0.0
+        self._said: Status | None = None
+        self._me = ProcessId.of()
+        self._guarded("the note", self.publish_status)
+
+    def run_once(self) -> None:
+        """Takes `poll_s` when nothing happens."""
+        began = time.monotonic()
+        if not self._guarded("the warm process", self._listen):
+            time.sleep(self.limits.poll_s)
+        self.lock.beat()
+        self.children.reap()
+        self._look_for_room(began)
+        self._guarded("the searches", partial(self.drivers.poll, self._full))
+        self._guarded("the jobs", self._discover)
+        for name in list(self._results):
+            self._guarded(name, partial(self._write_end, name))
+        self._watch()
+        self._guarded("the start of jobs", self._start)
+        self._guarded("the records", self.recorder.poll)
+        self._guarded("notifications", self.notifier.poll)
+        self._guarded("the note", self.publish_status)
+
+    def _guarded(self, what: str, act: Callable[[], Any]) -> bool:
+        """Do it; what goes wrong is said once, and it is done again at the next turn. False where it went wrong."""
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - one job, or a full disk, must not end the watch over all the others
+            if self._said_of.get(what) != (said := f"{type(error).__name__}: {error}"):
+                self._said_of[what] = said
+                if not isinstance(error, BrokenRecord | OSError):
+                    traceback.print_exc()
+                print(f"scalebook: {what}: {said}", flush=True)
+            return False
+        self._said_of.pop(what, None)
+        return True
+
+    def _listen(self) -> None:
+        for report in self.starter.listen(self.limits.poll_s):
+            self._guarded(report.job, partial(self._hear, report.job, report.code, report.problem))
+
+    def _look_for_room(self, now: float) -> None:
+        if now - self._looked_around > LOOK_AROUND_S or self._full:
+            full = lacking(self.workspace.hidden)
+            if full and not self._full:
+                print(f"scalebook: {full}: nothing starts until there is space", flush=True)
+            self._full = full
+
+    def idle(self) -> bool:
+        """Whether there has been neither job nor owner for `linger_s`."""
+        if self.open.keys() - self.held or self.drivers.open or self.recorder.busy or self.notifier.busy or self._owned:
+            self._busy = time.monotonic()
+        return time.monotonic() - self._busy > self.limits.linger_s
+
+    def publish_status(self) -> None:
+        """Tell the others how things stand, when that has changed, or something else lies in its place."""
+        status = Status(self._me, self.starter.state, self._full or self.starter.problem)
+        now = time.monotonic()
+        if status == self._said and now - self._noted < LOOK_AROUND_S:
+            return
+        self._noted = now
+        if status != self._said or noted(self.workspace) != status:
+            self._said = None
+            self.lock.write_status(status)
+            self._said = status
+
+    def close(self) -> None:
+        self.starter.close()
+        self.recorder.close()
+
+    def _hear(self, name: str, code: int, problem: str) -> None:
+        """A fork has ended; one that never claimed its folder has no watch."""
+        ordered = self.starter.ordered.pop(name, None)
+        if code in (CLAIMED_ELSEWHERE, GPUS_TAKEN):  # the latter waits on: the next plan sees who has come first
+            return
+        job = self.open.get(name)
+        if code == EXIT_NO_ROOM and job is not None and job.started() is None:
+            self._held_until = time.monotonic() + self.limits.retry_s
+            return  # it waits until there is room
+        self._codes[name] = code
+        if ordered is not None and job is not None and job.started() is None:
+            self._fail(job, problem or f"its process ended with code {code} before it started")
+
+    def _discover(self) -> None:
+        """New folders, and process files in known ones."""
+        now = time.monotonic()
+        stamp = self.workspace.jobs.stat().st_mtime
+        if stamp != self._stamp or now - self._looked_around > LOOK_AROUND_S:
+            self._stamp = stamp
+            self._looked_around = now
+            self._owned = supervisor_owners.present(self.workspace)
+            self._guarded("submissions", lambda: self.recorder.pending.update(abandoned(self.workspace)))
+            self.held = {name for name in self.held if not self._may_run(self.open[name])}
+            for path in self.workspace.jobs.iterdir():
+                if path.name not in self._seen and not path.name.startswith("."):
+                    self._guarded(path.name, partial(self._meet, JobFolder(path)))
+        for name, job in list(self.open.items()):
+            if name not in self.watches and name not in self._results:
+                self._guarded(name, partial(self._see, job))
+
+    def _meet(self, job: JobFolder) -> None:
+        """Raises Broken, again and again, until its `job.json` is mended."""
+        with suppress(FileNotFoundError):
+            job.request()
+        self._seen.add(job.id)
+        if not (job.path / "job.json").exists():
+            print(f"scalebook: {job.path} is left alone: it has no job.json", flush=True)
+            return
+        if job.unrecorded.exists() and self._may_run(job):
+            self.recorder.pending.add(job.unrecorded)
+        started, result = job.started(), job.result()
+        if result is None or (started is not None and started.alive()):
+            self.open[job.id] = job
+            if not self._may_run(job):
+                self.held.add(job.id)
+                print(f"scalebook: job {job.id} waits: {FOUND}", flush=True)
+        elif not (job.path / "result.json").exists():
+            self._broken(job, result)
+        else:
+            self.lasting.add(job)
+
+    def _see(self, job: JobFolder) -> None:
+        """A job without a watch: does it run by now, or is it not wanted any more?"""
+        if (started := job.started()) is not None:
+            self.watches[job.id] = JobWatch(job, started, self.limits)
+            self._memory_kills[job.id] = memory_kills()
+            if self.starter.ordered.pop(job.id, None) is not None:
+                self._mine.add(job.id)
+        elif (job.path / "process.json").exists():
+            if (result := job.result()) is not None:
+                self._broken(job, result)
+        elif job.id not in self.starter.ordered and job.stop_file.exists():
+            self._close(job, Result("stopped", time.time(), cause=f"{job.why_stopped()}, before it started"))
+
+    def _broken(self, job: JobFolder, result: Result) -> None:
+        """Who runs it, if anybody, cannot be read: that is its end, unless a newer Scalebook knows better."""
+        newer = any(error.newer for error in job.broken())
+        if newer:
+            print(f"scalebook: job {job.id} is left alone: {result.cause}", flush=True)
+            self._forget(job)
+        else:
+            self._close(job, result)
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        for name, watch in list(self.watches.items()):
+            if name not in self._results:
+                self._guarded(name, partial(self._look_at, name, watch, now))
+            if not self._full:
+                self._guarded(f"what {name} takes", partial(watch.meter.sample, now))
+
+    def _look_at(self, name: str, watch: JobWatch, now: float) -> None:
+        watch.poll(now)
+        if not watch.over:
+            return
+        assert watch.died is not None
+        if name in self._mine and name not in self._codes and now - watch.died < CODE_PATIENCE_S:
+            return
+        self._end(watch, self._codes.get(name))
+
+    def _end(self, watch: JobWatch, code: int | None) -> None:
+        """The last act for a job whose processes are gone."""
+        job = watch.job
+        said = job.result()
+        if not job.path.exists():
+            print(f"scalebook: job {job.id} has ended, and its folder was deleted", flush=True)
+            self._forget(job)
+        elif said is None or watch.timed_out or watch.doomed:
+            self._close(job, explain(watch, code, memory_kills() - self._memory_kills[job.id]))
+        elif code is None or code < 0:
+            self._close(job, said)  # it may have died between saying so here and saying so to MLflow
+        else:
+            if job.unrecorded.exists():  # it could not tell MLflow itself
+                self.recorder.pending.add(job.unrecorded)
+            self._forget(job)
+
+    def _start(self) -> None:
+        waiting = [
+            job.queued()
+            for name, job in self.open.items()
+            if name not in self.watches
+            and name not in self.starter.ordered
+            and name not in self._results
+            and name not in self.held
+        ]
+        for name, cause in self.starter.hopeless([request.id for request in in_order(waiting)]).items():
+            self._fail(self.open[name], cause)
+        if not waiting and not any(watch.job.request().grows for watch in self.watches.values()):
+            if self._owned or self.drivers.open:
+                self.starter.prepare(fresh=False)
+            return
+        if self._full or time.monotonic() < self._held_until:
+            return
+        running = [Lease.of(watch.job, watch.started, left(watch.job)) for watch in self.watches.values()]
+        leases = [*running, *self.starter.leases()]
+        planned = plan(waiting, leases, self.executor.machines(), self.lasting.of(waiting))
+        if self.starter.prepare(fresh=bool(planned.starts)):
+            for start in planned.starts:
+                if start.request.id in self.open:
+                    self.starter.order(self.open[start.request.id], start)
+            for join in planned.joins:
+                self._guarded(join.job, partial(self.starter.join, self.open[join.job], join.lent))
+
+    def _fail(self, job: JobFolder, cause: str) -> None:
+        failure = FailureClass.UNKNOWN
+        self._close(job, Result("failed", time.time(), failure.value, cause, ADVICE[failure]))
+
+    def _close(self, job: JobFolder, result: Result) -> None:
+        """Write its end, now or as soon as that can be done."""
+        self.open[job.id], self._results[job.id] = job, result
+        self._write_end(job.id)
+
+    def _write_end(self, name: str) -> None:
+        job, result = self.open[name], self._results[name]
+        if job.path.exists():
+            close(job, result)
+            if job.id not in self.held:
+                self.recorder.pending.add(job.unrecorded)
+        print(f"scalebook: job {job.id} {result.status}: {result.cause}", flush=True)
+        self._forget(job)
+
+    def _forget(self, job: JobFolder) -> None:
+        for hear in (self.lasting.add, self.notifier.job_ended) if job.path.exists() else ():
+            self._guarded(job.id, partial(hear, job))
+        for memory in (self.open, self.watches, self._codes, self._memory_kills, self._results, self._said_of):
+            memory.pop(job.id, None)
+        self._mine.discard(job.id)
+        self.held.discard(job.id)
+
+    def _may_run(self, job: JobFolder) -> bool:
+        return may_run(self.workspace, job.path, JOB)

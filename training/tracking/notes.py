@@ -1,0 +1,110 @@
+"""MLflow's descriptions of runs and experiments: what a person wrote, and below it the way back to Scalebook's pages.
+
+Addresses and ports change from start to start, so a link names neither: it stays on the server that shows MLflow's
+pages, which sends on to where ours are served at that time (`app/serving/mlflow_server.py`). Where another server shows
+them there is no such way; the last sentence says so.
+"""
+
+import json
+import re
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from scalebook.training.base.workspace import HIDDEN
+from scalebook.training.tracking import names
+
+PREFIX: Final = "/scalebook"
+"""Of paths on MLflow's server that are ours."""
+WHERE: Final = (
+    "These links work while `scalebook ui` shows this page. Elsewhere: start `scalebook ui` in the notebook's folder "
+    f"(the one with `{HIDDEN}` in it)."
+)
+KEY: Final = "scalebook"
+VIEW_TAG: Final = f"mlflow.sharedViewState.{KEY}"
+OPEN: Final = ("train", "Model metrics", "best", "final")
+"""The second is what MLflow calls names without a slash: empty where a model has none, so not the first."""
+FOLDED: Final = ("perf", "ps", "System metrics")
+SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+.!|~=-])")
+
+
+def trials_experiment(of: str, search: str) -> str:
+    """What the MLflow experiment of a search's trials is called, beside that `of` the notebook: there they would bury
+    the runs that a person made one by one."""
+    return f"{of}: trials of {search}"
+
+
+def of_run(run_id: str, notebook: str | None, trials: str = "") -> str:
+    """Of a run, which may be a search's own: `trials` is then the id of the MLflow experiment of its trials."""
+    parts = [f"[This run in Scalebook]({PREFIX}/run/{run_id})"]
+    if notebook is not None:
+        parts.append(f"[its notebook]({PREFIX}/run/{run_id}/notebook)")
+    if trials:
+        where = quote(f"tags.mlflow.parentRunId = '{run_id}'")
+        parts.append(f"[its trials](#/experiments/{trials}/runs?workflowType=machine_learning&searchFilter={where})")
+    return f"{' · '.join(parts)}\n\n{WHERE}"
+
+
+def of_experiment(experiment: str, notebook: str | None, search: str = "") -> str:
+    """Of the MLflow experiment of a notebook (its file's name), or of the trials of one of its searches."""
+    order = f"[Charts, what the model logs first]({charts(experiment)})."
+    if notebook is None:
+        what = f"Trials of the search {_plain(search)}" if search else "Runs"
+        return f"{what} from the command line, of no notebook. {order}"
+    stem = Path(notebook).stem
+    cell = f"?{urlencode({'cell': search})}" if search else ""
+    link = f"[{_plain(stem)}]({PREFIX}/notebook/{quote(stem, safe='')}{cell})"
+    if search:
+        return f"Trials of the search {_plain(search)} of the notebook {link}. {order}\n\n{WHERE}"
+    others = "The trials of each of its searches are in an experiment of their own, called after it."
+    return f"Runs of the notebook {link}. {order} {others}\n\n{WHERE}"
+
+
+def parted(content: str, run_id: str) -> tuple[str, str]:
+    """What a person wrote of a run, and our part; both may be ""."""
+    found = re.search(rf"\[This run in Scalebook\]\({PREFIX}/run/{run_id}\).*?{re.escape(WHERE)}", content, re.DOTALL)
+    if found is None:
+        return content, ""
+    said = f"{content[: found.start()].rstrip()}\n\n{content[found.end() :].strip()}"
+    return said.strip(), found.group()
+
+
+def joined(said: str, ours: str) -> str:
+    """The inverse of `parted`."""
+    return f"{said}\n\n{ours}" if said and ours else said or ours
+
+
+def _plain(name: str) -> str:
+    """A name that is text in Markdown, whatever signs it has."""
+    return SPECIAL.sub(r"\\\1", escape(name, quote=False))
+
+
+def charts(experiment: str) -> str:
+    """The address of the experiment's charts in this order, on the server that shows MLflow's pages."""
+    return (
+        f"#/experiments/{experiment}/runs?workflowType=machine_learning&compareRunsMode=CHART&viewStateShareKey={KEY}"
+    )
+
+
+def model_first() -> str:
+    """The value of VIEW_TAG: an order of the charts, what the model logs first, what we measure about runs folded up.
+
+    MLflow orders the sections of its charts by name, so `perf` and `ps` lie before `train` and `val`, and names without
+    a slash come last. The only other order that it takes is that of a shared view: a tag of the experiment, which an
+    address names. Sections that the view does not name come after those that it does. It is no *saved* one, with a name
+    and a place in the menu *Views*, since MLflow opens these in its pages for language models.
+    """
+    sections = [
+        {"uuid": f"scalebook-{name}", "name": name, "display": name in OPEN, "isReordered": False}
+        for name in (*OPEN, *FOLDED)
+    ]
+    left_out: list[dict[str, Any]] = [
+        {
+            "type": "LINE", "uuid": f"scalebook-{axis}", "metricKey": axis, "metricSectionId": sections[1]["uuid"],
+            "isGenerated": True, "deleted": True,
+        }
+        for axis in names.AXES
+    ]  # fmt: skip
+    state = {"compareRunSections": sections, "compareRunCharts": left_out, "isAccordionReordered": True}
+    return json.dumps(state)

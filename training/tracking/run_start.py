@@ -1,0 +1,242 @@
+"""The beginning of a run's record: the store, the experiment, and a run that waits (SCHEDULED) with all that is known.
+
+MLflow is imported inside the functions (1.8 s, once per process).
+"""
+
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalebook.training.base.files import locks
+from scalebook.training.base.safe_path import importing
+from scalebook.training.base.workspace import Workspace, sqlite_address
+from scalebook.training.tracking import names, notes
+from scalebook.training.tracking.schema import require_known
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from shutil import which
+from typing import Final
+
+LOCK_DEADLINE_S = 120.0
+LONGEST_PARAM = 6000
+"""Characters that MLflow keeps of a parameter's value."""
+PARAMS_A_CALL = 100
+PACKAGES = ("scalebook", "torch", "lightning", "mlflow", "optuna", "numpy")
+GIT_DEADLINE_S: Final = 3.0
+"""Of each of the two questions to git; a few ms where the machine is free."""
+GIT_LASTING_S: Final = 5.0
+"""So long git's answer is given again: a search makes several runs a second."""
+GIT_SAFELY: Final = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks")
+NO_SETTINGS: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+GIT_CONFIG: Final = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = {format}\n"
+
+
+def open_store(workspace: Workspace) -> "MlflowClient":
+    """A client of the workspace's store, one per process and address.
+
+    The embedded store is made at first use, in WAL mode (readers and the writer do not wait for each other), with its
+    tables (2.5 s): once, whoever else comes meanwhile waits. TimeoutError after 120 s. ConfigError for a database of
+    another MLflow's version.
+    """
+    return _client(workspace.tracking_uri(), workspace)
+
+
+@lru_cache(maxsize=64)
+def _client(uri: str, workspace: Workspace) -> "MlflowClient":
+    workspace.create()
+    with _locked(workspace):
+        require_known(uri)
+        with importing():
+            from mlflow import MlflowClient
+
+        for chatty in ("mlflow.store.db", "mlflow.store.db.utils", "alembic"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        if is_embedded(workspace) and not workspace.database.exists():
+            _make(workspace)
+        client = MlflowClient(uri)
+        client.search_experiments(max_results=1)  # the store is opened, and migrated, by the first question
+    return client
+
+
+def _make(workspace: Workspace) -> None:
+    """The database with its tables, and MLflow's Default experiment, whose files would else go to `./mlruns`."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    with closing(sqlite3.connect(workspace.database)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    make: Any = SqlAlchemyStore  # has no types
+    make(workspace.tracking_uri(), workspace.artifacts.resolve().as_uri()).engine.dispose()
+
+
+def is_embedded(workspace: Workspace) -> bool:
+    """Whether runs are recorded in the workspace's own SQLite file."""
+    return workspace.tracking_uri() == sqlite_address(workspace.database)
+
+
+def experiment_id(
+    client: "MlflowClient", workspace: Workspace, name: str, notebook: str | None = None, search: str = ""
+) -> str:
+    """The MLflow experiment called `name`: found, brought back where somebody deleted it, or made; with a description,
+    of the `notebook` and of the `search` whose trials it has, and an order of its charts, where it has none."""
+    if (experiment := client.get_experiment_by_name(name)) is None:
+        with _locked(workspace):
+            if (experiment := client.get_experiment_by_name(name)) is None:
+                location = workspace.artifacts.resolve().as_uri() if is_embedded(workspace) else None
+                made = str(client.create_experiment(name, artifact_location=location))
+                _describe(client, made, notebook, search)
+                return made
+    if experiment.lifecycle_stage == "deleted":
+        client.restore_experiment(experiment.experiment_id)
+    if names.TAG_NOTE not in experiment.tags:  # of an earlier version; one that a person has emptied has an empty one
+        _describe(client, experiment.experiment_id, notebook, search)
+    return str(experiment.experiment_id)
+
+
+def _describe(client: "MlflowClient", experiment: str, notebook: str | None, search: str) -> None:
+    client.set_experiment_tag(experiment, notes.VIEW_TAG, notes.model_first())
+    client.set_experiment_tag(experiment, names.TAG_NOTE, notes.of_experiment(experiment, notebook, search))
+
+
+def create_run(
+    client: "MlflowClient",
+    experiment: str,
+    name: str,
+    tags: Mapping[str, str],
+    config: Mapping[str, Any],
+    trials: str = "",
+) -> str:
+    """A run that waits: state SCHEDULED, `tags`, a description with the way back to our pages, and the config flattened
+    into parameters. Returns its id. `trials`: id of the experiment of its trials, where it is a search's own."""
+    from mlflow.entities import Param, RunTag
+
+    source = {names.TAG_SOURCE: tags.get(names.TAG_NOTEBOOK, "scalebook"), names.TAG_SOURCE_TYPE: "LOCAL"}
+    run_id: str = client.create_run(experiment, tags={**source, **tags}, run_name=name).info.run_id
+    client.update_run(run_id, status="SCHEDULED")
+    params = [Param(key, value[:LONGEST_PARAM]) for key, value in flat(config).items()]
+    note = [RunTag(names.TAG_NOTE, notes.of_run(run_id, tags.get(names.TAG_NOTEBOOK), trials))]
+    for first in range(0, max(1, len(params)), PARAMS_A_CALL):
+        client.log_batch(run_id, params=params[first : first + PARAMS_A_CALL], tags=note if not first else [])
+    return run_id
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested mappings as dotted keys; lists as JSON; `model.init_args.width` becomes `model.width`."""
+    by_key: dict[str, str] = {}
+    for key, value in config.items():
+        name = prefix.rstrip(".") if key == "init_args" and prefix else f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            by_key |= flat(value, f"{name}.")
+        else:
+            by_key[name] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return by_key
+
+
+def surroundings(root: Path) -> dict[str, str]:
+    """Tags that say where a run comes from: host, versions of packages, and the git commit of the folder `root`, with
+    whether its files differ from it."""
+    tags = {names.TAG_HOST: platform.node(), names.TAG_VERSIONS: json.dumps(_versions())}
+    if commit := commit_of(root):
+        tags[names.TAG_COMMIT] = commit.id
+        if commit.changed is not None:
+            tags[names.TAG_UNCOMMITTED] = "yes" if commit.changed else "no"
+    return tags
+
+
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+@contextmanager
+def _locked(workspace: Workspace) -> Iterator[None]:
+    """Alone among all processes that prepare this workspace's store."""
+    path = workspace.hidden / "mlflow.lock"
+    handle = locks.opened(path)
+    try:
+        if not locks.acquired(handle, LOCK_DEADLINE_S):
+            raise TimeoutError(f"{path} is held by another process")
+        yield
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """`changed`: whether a file that git knows, in the folder or below it, differs; None where that is not known."""
+
+    id: str
+    changed: bool | None
+
+
+_known: dict[Path, tuple[float, Commit | None]] = {}
+
+
+def commit_of(folder: Path) -> Commit | None:
+    """The commit of a folder, and whether its files differ from it, found without running anything of the repository.
+
+    None where the folder is in no repository of this user's, or git is missing or too slow. It may be a stranger's: its
+    `.git/config` can name programs (a file system monitor, filters, a transport) that git runs when it looks at files.
+    The commit is asked of `rev-parse`, which looks at none; whether files differ of a git directory made for the
+    question, which has the repository's objects and index, and no settings.
+    """
+    at, commit = _known.get(folder, (0.0, None))
+    if not at or time.monotonic() - at > GIT_LASTING_S:
+        commit = _asked_of_git(folder)
+        _known[folder] = time.monotonic(), commit
+    return commit
+
+
+def _asked_of_git(folder: Path) -> Commit | None:
+    words = ("rev-parse", "HEAD", "--show-toplevel", "--git-path", "objects", "--git-path", "index")
+    lines = (_git(folder, *words) or "").splitlines()
+    if len(lines) != 4:  # also in a bare repository, and of paths with a line break
+        return None
+    commit, top, objects, index = lines
+    if not all(sign in "0123456789abcdef" for sign in commit) or len(commit) not in (40, 64):
+        return None
+    with tempfile.TemporaryDirectory(prefix="scalebook-git-") as made:
+        place = Path(made)
+        (place / "HEAD").write_text(f"{commit}\n", encoding="ascii")
+        settings = GIT_CONFIG.format(format="sha1" if len(commit) == 40 else "sha256")
+        (place / "config").write_text(settings, encoding="ascii")
+        for needed in ("refs", "objects"):
+            (place / needed).mkdir()
+        here = {"GIT_OBJECT_DIRECTORY": str(folder / objects), "GIT_INDEX_FILE": str(folder / index), **NO_SETTINGS}
+        words = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all", "--no-renames", "--", ".")
+        told = _git(folder, f"--git-dir={place}", f"--work-tree={top}", *words, **here)
+    return Commit(commit, None if told is None else bool(told.strip()))
+
+
+def _git(folder: Path, *words: str, **more: str) -> str | None:
+    """What git prints; None where it fails or takes too long."""
+    if (program := which("git")) is None:
+        return None
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            [program, *GIT_SAFELY, "-C", str(folder), *words], env={**environment, **more}, capture_output=True,
+            text=True, timeout=GIT_DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (subprocess.TimeoutExpired, OSError, ValueError):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,111 @@
+"""Figures of single workers: `workers.jsonl`, in the job's folder while it runs, among the run's artifacts afterwards.
+
+As metrics they would bury the run's own: 16 workers have 170. A line for each point, written by worker 0 alone:
+`{"updates": 90, "samples": 2880, "seconds": 0.41, "metrics": {"worker_1/perf/samples_per_second": 160.0}}`. The
+last line has each worker's totals. The earlier ones, for curves, have the first CURVES workers, and cease at LIVE
+bytes. Runs recorded by earlier versions have the same names as metrics.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import MetricCurve
+
+CURVES: Final = 64
+LIVE: Final = 2**22
+LARGEST: Final = 2**24
+"""Bytes that are read; of a longer file nothing is."""
+MOST_POINTS: Final = 400_000
+"""Values that are kept of a file: what LARGEST bytes hold of ours."""
+NAME: Final = re.compile(r"worker_(\d{1,6})/(perf|ps|system)/[a-z0-9_]{1,40}", re.ASCII)
+AXES: Final = (names.UPDATES, names.SAMPLES, names.SECONDS)
+
+
+def of_worker(metric: str) -> int | None:
+    """Whose figure this is; None for one of the run."""
+    found = NAME.fullmatch(metric)
+    return int(found[1]) if found else None
+
+
+class WorkerFile:
+    """Writes it; for one process. OSError where the disk is full."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / names.WORKERS_JSONL
+        self._size = 0
+
+    def add(self, axes: Mapping[str, float], metrics: Mapping[str, float], last: bool = False) -> None:
+        """`last`: the totals, which are written in any case."""
+        if not last:
+            if self._size > LIVE:
+                return
+            metrics = {name: value for name, value in metrics.items() if (of_worker(name) or 0) < CURVES}
+        if not metrics:
+            return
+        short = {name: float(f"{value:.7g}") for name, value in metrics.items()}
+        line = json.dumps({**axes, "metrics": short}, allow_nan=False) + "\n"
+        self._size += len(line)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line)
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    """What a file tells."""
+
+    last: dict[str, float] = field(default_factory=dict)
+    """Last values, by metric."""
+    points: dict[str, list[tuple[float, float, float, float]]] = field(default_factory=dict)
+    """Updates, samples, seconds, value; by metric."""
+
+    def curve(self, run_id: str, metric: str) -> MetricCurve:
+        columns = [list(column) for column in zip(*self.points.get(metric, []), strict=True)] or [[], [], [], []]
+        updates, samples, seconds, values = columns
+        return MetricCurve(run_id, metric, updates=updates, samples=samples, seconds=seconds, values=values)
+
+
+def parsed(content: bytes) -> WorkerFigures:
+    """The figures in such a file, which may be anybody's: what is no figure of a worker is left out."""
+    figures, room = WorkerFigures(), MOST_POINTS
+    for line in content[:LARGEST].splitlines() if len(content) <= LARGEST else ():
+        for name, point in _points(line):
+            room -= 1
+            if room < 0:
+                return figures
+            figures.points.setdefault(name, []).append(point)
+            figures.last[name] = point[-1]
+    return figures
+
+
+def _points(line: bytes) -> Iterator[tuple[str, tuple[float, float, float, float]]]:
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError):  # half a line, of a machine that stopped
+        return
+    metrics = raw.get("metrics") if isinstance(raw, dict) else None
+    if not isinstance(metrics, dict):
+        return
+    updates, samples, seconds = (_number(raw.get(axis)) for axis in AXES)
+    if updates is None or samples is None or seconds is None:
+        return
+    for name, said in metrics.items():
+        value = _number(said)
+        if value is not None and NAME.fullmatch(name):
+            yield name, (updates, samples, seconds, value)
+
+
+def _number(said: Any) -> float | None:
+    """None for what is no finite number."""
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return None
+    try:
+        value = float(said)
+    except OverflowError:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,86 @@
+"""The messages of JupyterLab in English and French: real translations, in a package that is installed with this one."""
+
+import gettext
+import importlib.util
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from jsonargparse.typing import NonNegativeInt, OpenUnitInterval, PositiveInt
+from typing_extensions import override
+
+from scalebook.training.zoo.data.module import DataError
+from scalebook.training.zoo.data.parallel_text import Pair, ParallelText
+
+PACKAGE: Final = "jupyterlab-language-pack-fr-FR"
+MODULE: Final = "jupyterlab_language_pack_fr_FR"
+CONTEXT: Final = "\x04"
+"""What gettext has between a message's context and the message."""
+
+
+class Messages(ParallelText):
+    """Translate what a program says from English to French: 3,198 messages of JupyterLab and its extensions.
+
+    They come with the package `jupyterlab-language-pack-fr-FR` (BSD-3-Clause), 21,000 French words: menus, questions,
+    errors, descriptions of settings. Messages alike but for case and signs are in the same part. Both languages share
+    their subwords (byte-pair encoding), which are learned from the training part.
+
+    Args:
+        batch_size: Sentences per batch of one worker.
+        limit: Train on this many messages only, the first ones. Default: all.
+        val_fraction: Share of the messages held out for validation.
+        split_seed: Seed of the split of messages; independent of the run's seed.
+        vocabulary: Largest number of subwords.
+        longest: Skip messages with more subwords in either language.
+    """
+
+    def __init__(
+        self,
+        batch_size: PositiveInt = 32,
+        limit: PositiveInt | None = None,
+        val_fraction: OpenUnitInterval = 0.1,
+        split_seed: NonNegativeInt = 0,
+        vocabulary: PositiveInt = 2_000,
+        longest: PositiveInt = 24,
+    ) -> None:
+        super().__init__(batch_size, limit, val_fraction, None, split_seed, vocabulary, longest)
+
+    @override
+    def pairs(self) -> list[Pair]:
+        return messages(catalogues())
+
+
+def catalogues() -> list[Path]:
+    """The files with the messages, in the order of their names; nothing of the package is imported."""
+    found = importlib.util.find_spec(MODULE)
+    folders = [] if found is None else list(found.submodule_search_locations or ())
+    files = sorted(path for folder in folders for path in Path(folder).rglob("*.mo"))
+    if not files:
+        raise DataError(f"The package {PACKAGE} is not installed, or has no messages. Run pip install {PACKAGE}.")
+    return files
+
+
+def messages(files: list[Path]) -> list[Pair]:
+    """Each message once, in the order in which it is met first, with the translation that it has most often.
+
+    Of a message that has a plural the singular. What stands before a message to tell it from others is left out.
+    """
+    translations: dict[str, Counter[str]] = {}
+    for file in files:
+        for message, translation in _catalogue(file).items():
+            text, form = message if isinstance(message, tuple) else (message, 0)
+            text = text.rpartition(CONTEXT)[2]
+            if text.strip() and translation.strip() and form == 0:
+                translations.setdefault(text, Counter())[translation] += 1
+    return [Pair(text, found.most_common(1)[0][0]) for text, found in translations.items()]
+
+
+def _catalogue(file: Path) -> dict[str | tuple[str, int], str]:
+    """The messages of a compiled catalogue; those with a plural by message and form."""
+    try:
+        with file.open("rb") as content:
+            read = gettext.GNUTranslations(content)
+    except (OSError, ValueError, LookupError) as error:
+        raise DataError(f"{file} is damaged ({error}). Run pip install --force-reinstall {PACKAGE}.") from error
+    found: dict[str | tuple[str, int], str] = vars(read)["_catalog"]
+    return found

@@ -1,0 +1,124 @@
+"""What has a docstring in Python's standard library, as bags of n-grams; read from its source, once."""
+
+import ast
+import hashlib
+import sys
+import sysconfig
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scalebook.training.zoo.data.cache import keep, kept
+from scalebook.training.zoo.data.module import DataError
+from scalebook.training.zoo.data.ngrams import Bags, bags
+
+FORMAT: Final = 1
+"""Of the file that is kept. Raise it when other n-grams are made, or other objects taken."""
+LEFT_OUT: Final = frozenset(
+    {"test", "tests", "idle_test", "site-packages", "lib2to3", "idlelib", "turtledemo", "ensurepip", "distutils"}
+)
+"""Folders of the standard library that not every installation has."""
+MOST_BYTES: Final = 1 << 28
+"""Of the file that is kept; more is not ours."""
+NAMES: Final = ("query_hashes", "query_ends", "document_hashes", "document_ends", "files")
+"""Of the arrays in that file."""
+
+
+class DocumentedObject(NamedTuple):
+    """A function or class. `summary` is the first line of its docstring, `body` its source without the docstring."""
+
+    module: str
+    summary: str
+    name: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """All that is described: `queries` of the summaries, `documents` of names and bodies, `file` int64 [objects]."""
+
+    queries: Bags
+    documents: Bags
+    file: np.ndarray
+
+    @property
+    def files(self) -> int:
+        """How many there are; `file` counts from 0."""
+        return int(self.file.max()) + 1
+
+
+def corpus(folder: Path) -> Corpus:
+    """The corpus of this Python, kept in the folder. DataError where its library has no source."""
+    library = Path(sysconfig.get_path("stdlib"))
+    key = hashlib.sha256(repr((FORMAT, sys.version, str(library))).encode()).hexdigest()[:16]
+    path = folder / f"docstrings-{key}.npz"
+    found = _kept(path)
+    if found is None:
+        found = read(library)
+        _keep(path, found)
+    return found
+
+
+def read(library: Path) -> Corpus:
+    """The corpus of the Python files in the folder. DataError where nothing in two of them is described."""
+    found = list(described(library))
+    modules = {module: place for place, module in enumerate(dict.fromkeys(one.module for one in found))}
+    if len(modules) < 2:
+        raise DataError(f"There are no docstrings in {library}. Use a Python that comes with its library's source.")
+    return Corpus(
+        bags([one.summary for one in found]),
+        bags([f"{one.name} {one.body}" for one in found]),
+        np.array([modules[one.module] for one in found], np.int64),
+    )
+
+
+def described(library: Path) -> Iterator[DocumentedObject]:
+    """What has a docstring in the Python files of the folder; nothing is run.
+
+    Files that this Python cannot read or parse are left out.
+    """
+    for path in sorted(library.rglob("*.py")):
+        inside = path.relative_to(library)
+        if not LEFT_OUT.intersection(inside.parts):
+            yield from _described(path, inside.with_suffix("").as_posix())
+
+
+def _described(path: Path, module: str) -> Iterator[DocumentedObject]:
+    try:
+        with tokenize.open(path) as source, warnings.catch_warnings(action="ignore"):
+            text = source.read()
+            tree = ast.parse(text)
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return
+    lines = text.splitlines()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        summary = (ast.get_docstring(node) or "").strip().split("\n")[0]
+        if summary:
+            docstring = node.body[0]
+            assert docstring.end_lineno is not None
+            body = lines[node.lineno - 1 : docstring.lineno - 1] + lines[docstring.end_lineno : node.end_lineno]
+            yield DocumentedObject(module, summary, node.name, "\n".join(body))
+
+
+def _kept(path: Path) -> Corpus | None:
+    """What the file holds; None where there is none, or one that is not ours."""
+    found = kept(path, NAMES, MOST_BYTES)
+    if found is None:
+        return None
+    query_hashes, query_ends, document_hashes, document_ends, files = (found[name] for name in NAMES)
+    whole = Corpus(Bags(query_hashes, query_ends), Bags(document_hashes, document_ends), files)
+    shapes = {len(whole.queries.ends), len(whole.documents.ends), len(whole.file)}
+    ends = all(len(each.hashes) == each.ends[-1] for each in (whole.queries, whole.documents) if len(each.ends))
+    return whole if len(shapes) == 1 and len(whole.file) and ends else None
+
+
+def _keep(path: Path, made: Corpus) -> None:
+    arrays = (*made.queries, *made.documents, made.file)
+    keep(path, dict(zip(NAMES, arrays, strict=True)), "each worker reads the standard library")

@@ -1,0 +1,48 @@
+"""A multi-layer perceptron as classifier."""
+
+from typing import Literal
+
+from jsonargparse.typing import ClosedUnitInterval, PositiveInt
+from torch import nn
+from typing_extensions import override
+
+from scalebook.training.zoo.data.module import ImageSpec
+from scalebook.training.zoo.models.classifier import Classifier
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
+
+
+class MLPClassifier(Classifier):
+    """Multi-layer perceptron: fully connected layers over the pixels, each with layer normalisation.
+
+    Args:
+        hidden: Units in each hidden layer.
+        layers: Number of hidden layers.
+        activation: Activation after each hidden layer.
+        dropout: Dropout rate after each hidden layer.
+        images: Geometry of the images. Default: taken from the data set.
+    """
+
+    def __init__(
+        self,
+        hidden: PositiveInt = 128,
+        layers: PositiveInt = 2,
+        activation: Literal["relu", "gelu", "tanh"] = "relu",
+        dropout: ClosedUnitInterval = 0.0,
+        images: ImageSpec | None = None,
+    ) -> None:
+        super().__init__(images)
+        self.save_hyperparameters(ignore=["images"])
+        self.hidden, self.layers, self.activation, self.dropout = hidden, layers, activation, dropout
+        self.configure_model()
+
+    @override
+    def build(self, images: ImageSpec) -> None:
+        stack: list[nn.Module] = [nn.Flatten()]
+        features = images.channels * images.height * images.width
+        for _ in range(self.layers):
+            stack += [nn.Linear(features, self.hidden), nn.LayerNorm(self.hidden), ACTIVATIONS[self.activation]()]
+            if self.dropout:
+                stack.append(nn.Dropout(self.dropout))
+            features = self.hidden
+        self.net = nn.Sequential(*stack, nn.Linear(features, images.classes))

@@ -1,0 +1,148 @@
+"""A gated PixelCNN: the likelihood of an image, pixel by pixel."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jsonargparse.typing import PositiveInt
+from torch import nn
+from typing_extensions import override
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.tracking.names import TRAIN_BITS_PER_DIM, TRAIN_LOSS, VAL_BITS_PER_DIM, VAL_LOSS
+from scalebook.training.zoo.data.module import Batch, ImageSpec
+from scalebook.training.zoo.models.image_model import ImageModel
+from scalebook.training.zoo.models.masked_conv import GatedLayer, MaskedRow
+
+
+class PixelCNN(ImageModel):
+    """Gated PixelCNN: predicts each pixel from those above and to the left; can generate images.
+
+    Each channel of a pixel is a softmax over its levels, given all earlier pixels and the earlier channels of the same
+    pixel (van den Oord et al. 2016, "Conditional Image Generation with PixelCNN Decoders"). The loss is the negative
+    log-likelihood in nats per pixel and channel; bits per dimension are the same in bits.
+
+    Args:
+        features: Feature maps in each stack, for each channel of the image.
+        layers: Number of gated layers, the first included.
+        reach: How many pixels a layer sees in each direction; 1 is a kernel of 3 x 3, 2 of 5 x 5. All layers together
+            see layers * reach pixels far.
+        images: Geometry of the images. Default: taken from the data set.
+    """
+
+    metrics = (VAL_BITS_PER_DIM, VAL_LOSS)
+
+    def __init__(
+        self,
+        features: PositiveInt = 16,
+        layers: PositiveInt = 3,
+        reach: PositiveInt = 2,
+        images: ImageSpec | None = None,
+    ) -> None:
+        super().__init__(images)
+        self.save_hyperparameters(ignore=["images"])
+        self.features, self.layers, self.reach = features, layers, reach
+        self.configure_model()
+
+    @override
+    def build(self, images: ImageSpec) -> None:
+        if images.normalized:
+            raise ConfigError(
+                "data.init_args.normalize",
+                "a PixelCNN predicts levels, which normalised pixels do not have",
+                "Set it to false.",
+            )
+        channels, width = images.channels, self.features * images.channels
+        first = GatedLayer(channels, width, self.reach, channels, first=True)
+        rest = (GatedLayer(width, width, self.reach, channels, first=False) for _ in range(self.layers - 1))
+        self.gated = nn.ModuleList([first, *rest])
+        self.head = nn.Sequential(
+            nn.ReLU(),
+            MaskedRow(width, width, 0, "B", channels),
+            nn.ReLU(),
+            MaskedRow(width, channels * images.levels, 0, "B", channels),
+        )
+
+    @override
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images [n, channels, height, width] in 0..1 -> logits [n, levels, channels, height, width]."""
+        pixels = 2 * images - 1
+        return self._across(pixels, self._above(pixels))
+
+    def _above(self, pixels: torch.Tensor) -> list[torch.Tensor]:
+        """The vertical stack: what each layer's row r takes from the rows before r."""
+        taken, features = [], pixels
+        for layer in self.gated:
+            assert isinstance(layer, GatedLayer)
+            features, to_right = layer.down(features)
+            taken.append(to_right)
+        return taken
+
+    def _across(self, pixels: torch.Tensor, above: list[torch.Tensor]) -> torch.Tensor:
+        """The horizontal stack and the head; rows do not mix here, so it also takes a single row of each."""
+        features = pixels
+        for layer, taken in zip(self.gated, above, strict=True):
+            assert isinstance(layer, GatedLayer)
+            features = layer.right(features, taken)
+        logits: torch.Tensor = self.head(features)
+        rows, columns = logits.shape[2:]
+        return logits.view(len(logits), pixels.shape[1], -1, rows, columns).transpose(1, 2)
+
+    @override
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        loss = self._loss(batch[0]).mean()
+        self.log(TRAIN_LOSS, loss, batch_size=len(batch[0]))
+        self.log(TRAIN_BITS_PER_DIM, loss.detach() / math.log(2), batch_size=len(batch[0]))
+        return loss
+
+    @override
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        loss = self._loss(batch[0]).mean()
+        bits = loss / math.log(2)
+        self.log_dict({VAL_LOSS: loss, VAL_BITS_PER_DIM: bits}, batch_size=len(batch[0]), sync_dist=True)
+
+    @override
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        loss = self._loss(batch[0]).mean()
+        bits = loss / math.log(2)
+        self.log_dict({"test/loss": loss, "test/bits_per_dim": bits}, batch_size=len(batch[0]), sync_dist=True)
+
+    @override
+    def predict_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        """Bits per dimension of each image [batch]."""
+        return self._loss(batch[0]).flatten(1).mean(1) / math.log(2)
+
+    def _loss(self, images: torch.Tensor) -> torch.Tensor:
+        """Nats [n, channels, height, width]."""
+        levels = (images * (self._spec.levels - 1)).round().long()
+        return F.cross_entropy(self(images), levels, reduction="none")
+
+    @property
+    def _spec(self) -> ImageSpec:
+        assert self.images is not None, "the model is not built: give `images`, or a trainer with data"
+        return self.images
+
+    @torch.no_grad()
+    def sample(self, count: int, generator: torch.Generator | None = None) -> torch.Tensor:
+        """Draw new images: levels, int64 [count, channels, height, width] on the model's device.
+
+        The vertical stack is computed once a row, the horizontal stack once a channel of each pixel, for one row only.
+        `generator`, on the model's device, makes the draw repeatable; without it the global random numbers are used.
+        """
+        spec = self._spec
+        drawn = torch.zeros(count, spec.channels, spec.height, spec.width, dtype=torch.long, device=self.device)
+        scale = 2 / (spec.levels - 1)
+        for row in range(spec.height):
+            seen = drawn[:, :, max(0, row - self.layers * self.reach) : row + 1]  # what the last row depends on
+            above = [taken[:, :, -1:] for taken in self._above(seen.to(self.dtype) * scale - 1)]
+            for column in range(spec.width):
+                for channel in range(spec.channels):
+                    pixels = drawn[:, :, row : row + 1].to(self.dtype) * scale - 1
+                    odds = self._across(pixels, above)[:, :, channel, 0, column].float().softmax(1)
+                    drawn[:, channel, row, column] = torch.multinomial(odds, 1, generator=generator)[:, 0]
+        return drawn
+
+    def sample_images(self, count: int) -> torch.Tensor:
+        """Draw new images to look at, float32 [count, channels, height, width] in 0..1; repeatable."""
+        drawn = self.sample(count, torch.Generator(self.device).manual_seed(0))
+        return drawn / (self._spec.levels - 1)

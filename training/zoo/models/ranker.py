@@ -1,0 +1,109 @@
+"""A two-tower ranker: which document answers a query, from sums of embedded n-grams."""
+
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from jsonargparse.typing import ClosedUnitInterval, PositiveFloat, PositiveInt
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from typing_extensions import override
+
+from scalebook.training.tracking.names import TRAIN_LOSS, VAL_LOSS, VAL_MRR, VAL_RECALL_10
+from scalebook.training.zoo.data.docstrings import Docstrings, RankingBatch
+from scalebook.training.zoo.data.ngrams import PADDING
+from scalebook.training.zoo.models.other_data import refuse_other_data
+
+AMONG_FIRST: Final = 10
+
+
+class Ranker(LightningModule):
+    """Two towers, for queries and documents: sums and compares the n-grams' rows of one large table.
+
+    Huang et al. 2013 ("Learning deep structured semantic models", section 3), with a table in the place of layers. A
+    document's score is the cosine of its sum with the query's, weighed n-gram by n-gram in either tower. The loss is
+    the cross-entropy of the right document among those of the batch, so a larger batch is a harder task: losses of
+    different batch sizes are not alike, ranks in validation are. A step touches the rows of its batch's n-grams only.
+
+    Args:
+        rows: Rows of the table; n-grams whose hashes collide share a row.
+        width: Numbers in a row.
+        temperature: Divisor of the cosines before the softmax; a smaller one makes it sharper.
+        dropout: Share of n-grams dropped from a text during training, so that no few of them identify a document.
+        sparse: Sparse gradients: only the rows of the batch's n-grams. Needs torch.optim.SGD without momentum,
+            SparseAdam or Adagrad, in one process or under AsyncPS, which sends only these rows.
+    """
+
+    metrics = (VAL_MRR, VAL_RECALL_10, VAL_LOSS)
+
+    def __init__(
+        self,
+        rows: PositiveInt = 65_536,
+        width: PositiveInt = 128,
+        temperature: PositiveFloat = 0.1,
+        dropout: ClosedUnitInterval = 0.5,
+        sparse: bool = False,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.temperature, self.dropout = float(temperature), float(dropout)
+        self.table = nn.EmbeddingBag(int(rows) + 1, int(width), mode="sum", sparse=sparse, padding_idx=PADDING)
+        self.weights = nn.ModuleList(_ones(int(rows) + 1, sparse) for _ in ("queries", "documents"))
+        nn.init.normal_(self.table.weight, std=float(width) ** -0.5)
+        with torch.no_grad():
+            self.table.weight[PADDING] = 0
+
+    @override
+    def configure_model(self) -> None:
+        refuse_other_data(self, Docstrings, "queries and documents", "Choose Docstrings.")
+
+    @override
+    def forward(self, queries: Tensor, documents: Tensor) -> Tensor:
+        """Cosines, float [queries, documents]; both are hashes [texts, n-grams], filled up with 0."""
+        of_queries, of_documents = self.weights
+        return self._tower(queries, of_queries) @ self._tower(documents, of_documents).T
+
+    @override
+    def training_step(self, batch: RankingBatch, batch_idx: int) -> Tensor:
+        loss = self._loss(self(*batch))
+        self.log(TRAIN_LOSS, loss, batch_size=len(batch[0]))
+        return loss
+
+    @override
+    def validation_step(self, batch: RankingBatch, batch_idx: int) -> None:
+        self.log_dict(self._evaluate(batch), batch_size=len(batch[0]), sync_dist=True)
+
+    @override
+    def predict_step(self, batch: RankingBatch, batch_idx: int) -> Tensor:
+        """The best documents of the batch for each query, best first: int64 [queries, 10]."""
+        scores: Tensor = self(*batch)
+        return scores.topk(min(AMONG_FIRST, scores.shape[1])).indices
+
+    def _tower(self, texts: Tensor, weights: nn.Module) -> Tensor:
+        left_out = texts == PADDING
+        if self.training and self.dropout:
+            left_out |= torch.rand(texts.shape, device=texts.device) < self.dropout
+        rows = torch.where(left_out, PADDING, 1 + texts % (self.table.num_embeddings - 1))
+        summed = self.table(rows, per_sample_weights=weights(rows).squeeze(-1))
+        return F.normalize(summed, dim=1)
+
+    def _loss(self, cosines: Tensor) -> Tensor:
+        return F.cross_entropy(cosines / self.temperature, torch.arange(len(cosines), device=cosines.device))
+
+    def _evaluate(self, batch: RankingBatch) -> dict[str, Tensor]:
+        cosines = self(*batch)
+        place = ranks(cosines)
+        found = (place <= AMONG_FIRST).float().mean()
+        return {VAL_LOSS: self._loss(cosines), VAL_MRR: place.reciprocal().mean(), VAL_RECALL_10: found}
+
+
+def ranks(scores: Tensor) -> Tensor:
+    """The rank of document i for query i, from 1: float [queries]. Of equal scores the middle rank is taken."""
+    right = scores.diagonal().unsqueeze(1)
+    return 0.5 + (scores > right).sum(1) + 0.5 * (scores == right).sum(1)
+
+
+def _ones(rows: int, sparse: bool) -> nn.Embedding:
+    weights = nn.Embedding(rows, 1, sparse=sparse, padding_idx=PADDING)
+    nn.init.ones_(weights.weight)
+    return weights

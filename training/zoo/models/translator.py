@@ -1,0 +1,202 @@
+"""A small Transformer that translates: an encoder of the sentence, a decoder of its translation."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from jsonargparse.typing import ClosedUnitInterval, PositiveInt
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torchmetrics.functional.text import chrf_score
+from typing_extensions import override
+
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.tracking.names import TRAIN_LOSS, VAL_CHRF, VAL_LOSS
+from scalebook.training.zoo.data.parallel_text import ParallelText, TranslationBatch
+from scalebook.training.zoo.data.subwords import END, PADDING, START, Subwords
+from scalebook.training.zoo.models.image_model import plain_hyperparameters
+from scalebook.training.zoo.models.other_data import refuse_other_data
+
+CHECKPOINT_KEY: Final = "subwords"
+EVALUATED: Final = 64
+"""Sentences of which the logits are in memory at once where nothing is trained."""
+
+
+class Translator(LightningModule):
+    """Transformer: reads a sentence of one language and writes it in another, subword by subword.
+
+    Vaswani et al. 2017 ("Attention is all you need") with normalisation before each part and one table of embeddings
+    for source, target and output. The loss is the cross-entropy of the next subword, nats per subword. Translations
+    take the likeliest subword each time. chrF (Popović 2015) is the F-score, beta 2, of their runs of one to six
+    letters against the reference's, over all sentences that are translated: 0 to 1.
+
+    Args:
+        width: Numbers in an embedding and between the layers.
+        layers: Layers of the encoder, and of the decoder.
+        heads: Heads of each attention; they share the width among them.
+        dropout: Dropout rate on the output of each part.
+        translated: Number of validation sentences to translate for chrF, from the first on.
+    """
+
+    metrics = (VAL_CHRF, VAL_LOSS)
+
+    def __init__(
+        self,
+        width: PositiveInt = 96,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        dropout: ClosedUnitInterval = 0.1,
+        translated: PositiveInt = 64,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        if width % (2 * heads):
+            raise ConfigError(
+                "model.init_args.width",
+                f"{width} numbers are not an even number for each of {heads} heads",
+                f"Choose a multiple of {2 * heads}, or other heads.",
+            )
+        self.width, self.layers, self.heads = int(width), int(layers), int(heads)
+        self.dropout, self.translated = float(dropout), int(translated)
+        self.subwords: Subwords | None = None
+
+    @override
+    def configure_model(self) -> None:
+        if self.subwords is not None or self._trainer is None:
+            return
+        refuse_other_data(self, ParallelText, "sentences in two languages", "Choose Messages.")
+        data = getattr(self._trainer, "datamodule", None)
+        if not isinstance(data, ParallelText):
+            raise ConfigError(
+                "data",
+                f"{type(data).__name__} is no ParallelText, and Translator learns from nothing else",
+                "Choose Messages, or derive your own from scalebook.training.zoo.data.ParallelText.",
+            )
+        self.build(data.subwords)
+
+    def build(self, subwords: Subwords) -> None:
+        """Make the layers, for these subwords."""
+        self.subwords = subwords
+        self.embedding = nn.Embedding(len(subwords), self.width, padding_idx=PADDING)
+        shape = (self.width, self.heads, 4 * self.width, self.dropout)
+        encoder = nn.TransformerEncoderLayer(*shape, batch_first=True, norm_first=True)
+        decoder = nn.TransformerDecoderLayer(*shape, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(encoder, self.layers, nn.LayerNorm(self.width), enable_nested_tensor=False)
+        self.decoder = nn.TransformerDecoder(decoder, self.layers, nn.LayerNorm(self.width))
+        for weights in (*self.encoder.parameters(), *self.decoder.parameters()):
+            if weights.dim() > 1:  # the layers are copies of one, and would begin alike
+                nn.init.xavier_uniform_(weights)
+        nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
+        with torch.no_grad():
+            self.embedding.weight[PADDING] = 0
+
+    @override
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits of the subword after each of the target, float [batch, subwords, vocabulary]."""
+        return self._decoded(target, self._encoded(source), source == PADDING)
+
+    @override
+    def training_step(self, batch: TranslationBatch, batch_idx: int) -> Tensor:
+        source, target = batch
+        loss = self._summed(source, target) / _counted(target)
+        self.log(TRAIN_LOSS, loss, batch_size=len(source))
+        return loss
+
+    @override
+    def validation_step(self, batch: TranslationBatch, batch_idx: int) -> None:
+        source, target = batch
+        summed = sum(self._summed(*part) for part in _alike(batch))
+        loss = summed / _counted(target)
+        references = self._subwords.decode(target[: self.translated])
+        score = chrf_score(self.translate(source[: self.translated]), [[one] for one in references], n_word_order=0)
+        assert isinstance(score, Tensor)
+        self.log_dict({VAL_CHRF: score, VAL_LOSS: loss}, batch_size=len(source), sync_dist=True)
+
+    @override
+    def predict_step(self, batch: TranslationBatch, batch_idx: int) -> list[str]:
+        """The translation of each sentence."""
+        return [text for part in torch.split(batch[0], EVALUATED) for text in self.translate(part)]
+
+    @torch.no_grad()
+    def translate(self, source: Tensor) -> list[str]:
+        """The translations of int64 [sentences, subwords], each at most twice as long as the longest sentence, and 8.
+
+        The likeliest subword is taken each time.
+        """
+        source = source[:, : max(1, _longest(source))]
+        states, unread = self._encoded(source), source == PADDING
+        written = source.new_full((len(source), 1), START)
+        ended = torch.zeros(len(source), dtype=torch.bool, device=source.device)
+        for _ in range(2 * source.shape[1] + 8):
+            following = self._decoded(written, states, unread)[:, -1].argmax(1).masked_fill(ended, PADDING)
+            written = torch.cat([written, following.unsqueeze(1)], 1)
+            ended |= following == END
+            if ended.all():
+                break
+        return self._subwords.decode(written)
+
+    @override
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.subwords is not None:
+            checkpoint[CHECKPOINT_KEY] = torch.frombuffer(bytearray(self.subwords.model), dtype=torch.uint8)
+        plain_hyperparameters(self, checkpoint)
+
+    @override
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        trained_with = checkpoint[CHECKPOINT_KEY].numpy().tobytes()
+        if self.subwords is None:
+            self.build(Subwords(trained_with))
+        elif self.subwords.model != trained_with:
+            raise ConfigError(
+                "ckpt_path",
+                "was trained with other subwords than those of this data set",
+                "Let data be what it was: vocabulary, limit, val_fraction, split_seed, and the text itself.",
+            )
+
+    @property
+    def _subwords(self) -> Subwords:
+        assert self.subwords is not None, "the model is not built: give a trainer with data, or call `build`"
+        return self.subwords
+
+    def _encoded(self, source: Tensor) -> Tensor:
+        states: Tensor = self.encoder(self._embedded(source), src_key_padding_mask=source == PADDING)
+        return states
+
+    def _decoded(self, target: Tensor, states: Tensor, unread: Tensor) -> Tensor:
+        later = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool, device=target.device).triu(1)
+        decoded = self.decoder(
+            self._embedded(target), states, tgt_mask=later, tgt_is_causal=True, memory_key_padding_mask=unread
+        )
+        return F.linear(decoded, self.embedding.weight)
+
+    def _embedded(self, subwords: Tensor) -> Tensor:
+        """Embeddings with their places, float [batch, subwords, width]: Vaswani et al. 2017, section 3.5."""
+        embedded: Tensor = self.embedding(subwords) * math.sqrt(self.width)
+        place = torch.arange(subwords.shape[1], device=embedded.device, dtype=embedded.dtype).unsqueeze(1)
+        wave = torch.arange(0, self.width, 2, device=embedded.device, dtype=embedded.dtype)
+        angle = place * torch.exp(wave * (-math.log(10_000) / self.width))
+        return F.dropout(embedded + torch.cat([angle.sin(), angle.cos()], 1), self.dropout, self.training)
+
+    def _summed(self, source: Tensor, target: Tensor) -> Tensor:
+        """Nats of all subwords after START."""
+        logits = self(source, target[:, :-1])
+        return F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PADDING, reduction="sum")
+
+
+def _counted(target: Tensor) -> Tensor:
+    """Subwords that are predicted: all but START."""
+    return (target[:, 1:] != PADDING).sum()
+
+
+def _longest(rows: Tensor) -> int:
+    return int((rows != PADDING).sum(1).max())
+
+
+def _alike(batch: TranslationBatch) -> Iterator[TranslationBatch]:
+    """The batch in parts of sentences about as long as each other, so that little is filled up."""
+    source, target = batch
+    for part in torch.split((target != PADDING).sum(1).argsort(stable=True), EVALUATED):
+        sources, targets = source[part], target[part]
+        yield sources[:, : _longest(sources)], targets[:, : _longest(targets)]
