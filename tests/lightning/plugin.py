@@ -81,7 +81,7 @@ def _judge(report: pytest.TestReport, error: "pytest.ExceptionInfo[BaseException
         return "skipped", str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
     assert error is not None
     words = " ".join(f"{error.typename}: {error.value}".split())
-    place = next((one for one in reversed(error.traceback) if str(one.path).startswith(str(ROOT / "scalebook"))), None)
+    place = next((one for one in reversed(error.traceback) if str(one.path).startswith(str(ROOT / "training"))), None)
     where = "" if place is None else f" [{Path(place.path).name}:{place.lineno + 1}]"
     kind = "timed out" if "Timeout (>" in words else "refused" if any(mark in words for mark in REFUSED) else "failed"
     return kind, words[:500] + where

@@ -1,4 +1,4 @@
-"""CUDA before a fork: whether anything has begun it in this process, and how many GPUs there are without beginning it.
+"""What does not survive a fork: CUDA, if anything has begun it in this process, and a process group of torch's.
 
 A process that has called the driver's `cuInit` hands its forks a driver that does not work, whoever called it: torch
 (`torch.cuda.is_initialized()` says nothing of `cudaGetDeviceCount`), Triton, a library of the user's.
@@ -11,6 +11,7 @@ import sys
 from typing import Final
 
 import torch
+import torch.distributed as dist
 
 _DRIVER: Final = "libcuda.so.1"
 _NOT_INITIALIZED: Final = 3  # CUDA_ERROR_NOT_INITIALIZED, cuda.h
@@ -46,6 +47,15 @@ def count_gpus_apart() -> None:
 def counting_begins_cuda() -> bool:
     """Whether torch cannot count this process's GPUs by NVML."""
     return bool(torch.cuda._is_compiled()) and torch.cuda._device_count_nvml() < 0
+
+
+def refuse_process_group() -> None:
+    """RuntimeError where this process has one: its threads would not be there in a worker, who would wait for them."""
+    if dist.is_available() and dist.is_initialized():
+        raise RuntimeError(
+            "torch.distributed: this process has a process group, which does not survive the fork of the workers. Call "
+            "torch.distributed.destroy_process_group() before it."
+        )
 
 
 def _loaded_driver() -> ctypes.CDLL | None:

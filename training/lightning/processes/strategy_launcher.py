@@ -13,7 +13,6 @@ from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
@@ -42,6 +41,7 @@ from scalebook.training.lightning.package import (
     _Launcher,
     move_data_to_device,
 )
+from scalebook.training.lightning.processes.cuda_fork import refuse_process_group
 from scalebook.training.lightning.processes.peer_monitor import NONE, PeerMonitor
 from scalebook.training.lightning.processes.processes import LostProcess, Reaction, run_workers
 from scalebook.training.lightning.processes.threads import check_fork
@@ -234,7 +234,7 @@ class ForkLauncher(_Launcher):
         assert trainer is not None, "started without a Trainer"
         _check_bad_cuda_fork()
         check_fork(trainer.strategy.root_device)
-        _refuse_process_group()
+        refuse_process_group()
         if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
 
@@ -376,12 +376,3 @@ def take_rank(worker: int, workers: int, on_each: int | None = None) -> None:
     ranks = {"LOCAL_RANK": local, "RANK": worker, "WORLD_SIZE": workers, "NODE_RANK": node}
     os.environ |= {name: str(rank) for name, rank in ranks.items()}
     fabric_rank_zero.rank = utilities_rank_zero.rank = worker  # type: ignore[attr-defined]  # Lightning's own way
-
-
-def _refuse_process_group() -> None:
-    """RuntimeError where this process has one: its threads would not be there in a worker, who would wait for them."""
-    if dist.is_available() and dist.is_initialized():
-        raise RuntimeError(
-            "torch.distributed: this process has a process group, which does not survive the fork of the workers. Call "
-            "torch.distributed.destroy_process_group() before it."
-        )

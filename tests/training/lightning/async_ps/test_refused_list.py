@@ -1,4 +1,4 @@
-"""docs/reference/refusals.md is the one list of what AsyncPS refuses by design, held against the messages in the code."""
+"""docs/reference/refusals.md lists what AsyncPS refuses by design. It is held against the messages in the code."""
 
 import ast
 import re
@@ -13,6 +13,7 @@ from scalebook.training.engine.rules.table_conflicts import settings_beside_tabl
 ROOT: Final = Path(__file__).resolve().parents[4]
 REFUSING: Final = (
     "lightning/async_ps/refusals.py",
+    "lightning/processes/cuda_fork.py",
     "lightning/data/data_sharing.py",
     "lightning/async_ps/worker_hooks.py",
     "lightning/buffers.py",
