@@ -46,7 +46,7 @@ from scalebook.training.planner.links import PAYLOAD, Network
 from scalebook.training.planner.measuring import EVEN
 from scalebook.training.planner.play import play
 from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, compared, strategy_of, write
+from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, read_comparisons, strategy_of, write
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Namespaces, namespaces, why_not
@@ -244,7 +244,7 @@ def cells(name: str, rates: Sequence[Rate], points: Sequence[Point], gigabits: f
 def row(name: str, rates: Sequence[Rate], points: Sequence[Point], rule: Rule) -> list[str]:
     """Lines of the table for one codec, by machines; `points` as `planned`."""
     found = [replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)]
-    within = compared().of(strategy_of(rule), "network").updates_per_s
+    within = read_comparisons().of(strategy_of(rule), "network").updates_per_s
     knees = [find_knee(row[0].samples_per_s, row, within) for row in (found, points)]
     size = f"{rates[0].push_bytes / 1e6:.2f} + {rates[0].pull_bytes / 1e6:.2f}"
     ratios = [f"{point.samples_per_s / rate.updates_per_s:.2f}" for point, rate in zip(points, rates, strict=True)]

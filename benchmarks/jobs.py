@@ -60,7 +60,7 @@ def main() -> None:
             ("first use of the store, MLflow's import and tables included", seconds(lambda: open_store(workspace)))
         ]
         rows.append(("describe, not in the cache", seconds(lambda: describe(workspace))))
-        with supervisor_owners.hold(workspace):
+        with supervisor_owners.hold_supervisor(workspace):
             process = supervisor_handle.ensure(workspace)
             try:
                 rows += _processes(workspace, process)

@@ -183,8 +183,8 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "cluster", f"{CLUSTER}/node_connection.py",
-        "    IncomingFiles(folder.path).finish()\n    tell(folder.path, replace(state, alive=False",
-        "    tell(folder.path, replace(state, alive=False",
+        "    IncomingFiles(folder.path).finish()\n    write_state(folder.path, replace(state, alive=False",
+        "    write_state(folder.path, replace(state, alive=False",
         "an end that has come with its machine's last words is lost", (f"{ON_CLUSTER}/test_comes_to_nothing.py",),
     ),
 )  # fmt: skip

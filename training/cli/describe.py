@@ -22,7 +22,7 @@ import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.modules import UNTRUSTED, import_modules
-from scalebook.training.base.trust import HELP, OPTION, importable, settle, trusted
+from scalebook.training.base.trust import HELP, OPTION, importable, resolve_trust, trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cli.model_making import parameters
 from scalebook.training.experiments.catalogue import content_hash
@@ -313,7 +313,7 @@ def main(argv: list[str]) -> int:
     """Print the description, or one class of it, as JSON; a class by its path or its short name."""
     args = _read(argv)
     workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
-    settle(workspace, args.trust)
+    resolve_trust(workspace, args.trust)
     if args.parameters:
         print(json.dumps(asdict(_parameters(workspace, json.loads(args.parameters)))))
         return 0

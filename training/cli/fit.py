@@ -16,7 +16,7 @@ from scalebook.training.base.files.terminal import give, untouched
 from scalebook.training.base.modules import import_modules
 from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.base.safe_path import importing
-from scalebook.training.base.trust import OPTION, settle
+from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue, sparse_tables
 from scalebook.training.experiments.command_line import merge, parse, read
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     kind = "fit" if command == "fit" else "validate"
     workspace = Workspace.find()
     idle = len(argv) == 1 or {"--help", "-h", "--print_config"} & set(argv)
-    settle(workspace, OPTION in argv, runs=not idle)
+    resolve_trust(workspace, OPTION in argv, runs=not idle)
     description = catalogue.describe(workspace)
     line = parse(argv[1:], description, OPTIONS[kind])
     if line.options.keys() & {"--help", "-h"} or len(argv) == 1:
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     line.config, older = renewed(line.config)
     problems = validate(line.config, description, typed=True)
     is_right = all(problem.severity != "error" for problem in problems)
-    if command == "fit" and is_right and sparse_tables.look(line.config, description):
+    if command == "fit" and is_right and sparse_tables.inspect_model(line.config, description):
         problems = validate(line.config, description, typed=True)
     for problem in [*older, *problems]:
         if problem.severity == "error":

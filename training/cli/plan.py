@@ -9,11 +9,11 @@ from typing import Any, Final, TextIO
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.terminal import over
-from scalebook.training.base.trust import OPTION, settle
+from scalebook.training.base.files.terminal import overwrite_line
+from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import named, suggestion
+from scalebook.training.experiments.classes import read_class, suggestion
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.validate import require
@@ -89,7 +89,7 @@ def _of_config(argv: Sequence[str]) -> int:
 
 def _of_cell(path: Path, argv: Sequence[str]) -> int:
     workspace = Workspace(path.resolve().parent)
-    settle(workspace, OPTION in argv, runs=True)
+    resolve_trust(workspace, OPTION in argv, runs=True)
     description = describe(workspace)
     line = parse(argv, description, {OPTION: False, **dict.fromkeys((*OPTIONS, CELL), True)})
     notebook, name = store.read(path).notebook, line.options.get(CELL)
@@ -109,7 +109,7 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
 
 def _main_metric(config: Mapping[str, Any], description: Description) -> str:
     """What the model is known to log while validating; ConfigError where that is nothing."""
-    model = named(config.get("model")).info("models", description)
+    model = read_class(config.get("model")).info("models", description)
     main = names.main_metric(names.validation_metrics(model.metrics)) if model else None
     if main is None:
         raise ConfigError("--metric", "is missing: --target needs a metric", "Name a metric that the model logs.")
@@ -219,4 +219,4 @@ class _Progress:
 
     def __call__(self, done: int, whole: int, words: str) -> None:
         if self._out is not None:
-            over(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])
+            overwrite_line(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])

@@ -29,8 +29,8 @@ from scalebook.training.cluster.node_connection import (
     SILENT_S,
     TURN_S,
     AgentLink,
-    comes_to_nothing,
     give_up,
+    record_failed_start,
 )
 from scalebook.training.cluster.outgoing_files import package_hash
 from scalebook.training.cluster.ray_daemons import connected
@@ -252,12 +252,12 @@ class ClusterDaemon:
         for order in orders:
             if order.machine not in there:
                 print(f"scalebook: {order.job} cannot begin: {order.machine} is not there", flush=True)
-                comes_to_nothing(self.desk, order.job, order.parts)
+                record_failed_start(self.desk, order.job, order.parts)
         known = {order.job for order in orders}
         known |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
         for name, what in self.desk.pending_requests():
             if what == "withdraw" and name not in known:
-                comes_to_nothing(self.desk, name)
+                record_failed_start(self.desk, name)
                 self.desk.passed_on(name, what)
 
     def _name(self, node: dict[str, Any]) -> str:

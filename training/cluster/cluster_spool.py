@@ -155,13 +155,13 @@ def state_of(folder: Path) -> RemoteState | None:
     return records.peek(folder / REMOTE, RemoteState)
 
 
-def came_to_nothing(folder: Path) -> bool:
+def has_failed_to_start(folder: Path) -> bool:
     """Of a job or a part: that it was to begin, and does not any more."""
     state = state_of(folder)
     return state is not None and state.handle is None and state.cleared
 
 
-def tell(folder: Path, state: RemoteState) -> None:
+def write_state(folder: Path, state: RemoteState) -> None:
     """OSError where the folder is gone."""
     records.save(folder / REMOTE, state)
 

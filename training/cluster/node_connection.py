@@ -14,15 +14,15 @@ from scalebook.training.cluster.cluster_spool import (
     ClusterSpool,
     JobOrder,
     RemoteState,
-    came_to_nothing,
+    has_failed_to_start,
     state_of,
-    tell,
+    write_state,
 )
 from scalebook.training.cluster.incoming_files import IncomingFiles
 from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.outgoing_files import parcel
 from scalebook.training.cluster.rendezvous import Gathering
-from scalebook.training.jobs.begin_request import RayHandle, is_part, joined, run_of
+from scalebook.training.jobs.begin_request import RayHandle, is_part, read_joined_parts, run_of
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.tracking import names
@@ -170,7 +170,7 @@ class AgentLink:
 
     def _may_begin(self, name: str, handle: RayHandle) -> bool | None:
         """Of a job on several machines all parts or none: None while others have not come so far."""
-        if any(came_to_nothing(self.desk.folder_of(part)) for part in ([name] if is_part(name) else handle.parts)):
+        if any(has_failed_to_start(self.desk.folder_of(part)) for part in ([name] if is_part(name) else handle.parts)):
             return False
         if not is_part(name):
             return True if self.gathering.asked.issuperset(handle.parts) else None
@@ -179,7 +179,7 @@ class AgentLink:
         started = run.started()
         if started is None:
             return None
-        joins = name in (part.name for part in joined(run.path)) and not run.is_ending()
+        joins = name in (part.name for part in read_joined_parts(run.path)) and not run.is_ending()
         expected = isinstance(started.handle, RayHandle) and name in started.handle.parts
         return (joins or expected) and started.alive()
 
@@ -189,7 +189,7 @@ class AgentLink:
         started = run.started()
         is_over = started is not None and (run.is_ending() or not started.alive())
         together = [order.job, *order.parts] if is_part(order.job) else order.parts
-        return is_over or any(came_to_nothing(self.desk.folder_of(name)) for name in together)
+        return is_over or any(has_failed_to_start(self.desk.folder_of(name)) for name in together)
 
     def finish_ended(self, remote: _Remote) -> None:
         """Say that a job has ended as soon as all of it is here, and that nothing of it is left there."""
@@ -245,9 +245,9 @@ class AgentLink:
         """The machine does not answer: what has not begun there is to begin elsewhere."""
         for order in self.desk.ordered():
             if order.machine == self.machine:
-                comes_to_nothing(self.desk, order.job, order.parts)
+                record_failed_start(self.desk, order.job, order.parts)
         for remote in self.jobs.values():
-            if not remote.permitted and not came_to_nothing(remote.folder.path):
+            if not remote.permitted and not has_failed_to_start(remote.folder.path):
                 self._refused(remote.folder, remote.parts)
 
     def _put(self, digest: str, path: Path) -> None:
@@ -262,11 +262,11 @@ class AgentLink:
                     return
 
     def _refused(self, folder: JobFolder, parts: Sequence[str] = ()) -> None:
-        comes_to_nothing(self.desk, folder.id, parts)
+        record_failed_start(self.desk, folder.id, parts)
 
     def _say(self, remote: _Remote, state: RemoteState) -> None:
         if state != remote.state:
-            tell(remote.folder.path, state)
+            write_state(remote.folder.path, state)
             remote.state = state
 
     def _drop(self, remote: _Remote) -> None:
@@ -276,18 +276,18 @@ class AgentLink:
         self._seen.pop(remote.folder.id, None)
 
 
-def comes_to_nothing(desk: ClusterSpool, name: str, parts: Sequence[str] = ()) -> None:
+def record_failed_start(desk: ClusterSpool, name: str, parts: Sequence[str] = ()) -> None:
     """This start of a job, or of a part; with a job's its `parts`, of which none has begun then."""
     for one in (*parts, name):
         folder = desk.folder_of(one)
         if folder.exists():
             state = state_of(folder)
             if state is None or state.handle is None or (state.code is not None and not is_part(one)):
-                tell(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
+                write_state(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
         desk.order_done(one)
 
 
 def give_up(folder: JobFolder, state: RemoteState, why: str) -> None:
     """Nothing will be heard of the job any more. A whole record of its end that has come counts."""
     IncomingFiles(folder.path).finish()
-    tell(folder.path, replace(state, alive=False, cleared=True, lost=why))
+    write_state(folder.path, replace(state, alive=False, cleared=True, lost=why))

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs.begin_request import RayHandle, folder_of, joined
+from scalebook.training.jobs.begin_request import RayHandle, folder_of, read_joined_parts
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executor import Executor, JobUsage, Level, PartEnd
 from scalebook.training.jobs.process import ProcessId, alive
@@ -101,7 +101,7 @@ class RayExecutor(Executor[RayHandle]):
             state = state_of(part)
             if state is not None and not state.alive and not state.cleared:
                 ask(part, "clear")
-        for one in joined(Path(handle.folder)):
+        for one in read_joined_parts(Path(handle.folder)):
             part = folder_of(Path(handle.folder).parents[1], one.name)
             if state_of(part) is None and time.time() - one.ordered > BEGINS_S:
                 ask(part, "withdraw")
@@ -114,7 +114,9 @@ class RayExecutor(Executor[RayHandle]):
     def _parts(self, handle: RayHandle) -> list[Path]:
         """Of a job on several machines, the folders of the others' parts."""
         run = Path(handle.folder)
-        return [folder_of(run.parents[1], name) for name in (*handle.parts, *(part.name for part in joined(run)))]
+        return [
+            folder_of(run.parents[1], name) for name in (*handle.parts, *(part.name for part in read_joined_parts(run)))
+        ]
 
     def _state(self, handle: RayHandle) -> RemoteState | None:
         """What is known of exactly this start of the job."""

@@ -15,11 +15,11 @@ from scalebook.training.cluster.cluster_spool import (
     JobOrder,
     KnownNodes,
     ask,
-    came_to_nothing,
+    has_failed_to_start,
     state_of,
 )
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs.begin_request import JoinedParts, RunPart, joined, joined_name, part_names
+from scalebook.training.jobs.begin_request import JoinedParts, RunPart, joined_name, part_names, read_joined_parts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_nodes import parts_of
@@ -94,7 +94,7 @@ class RayLauncher(Launcher):
         started = job.started()
         if started is None:
             return
-        found = joined(job.path)
+        found = read_joined_parts(job.path)
         ends = started.executor.ended_parts(started.handle)
         taken = {part.node for part in parts_of(job, started) if part.name not in ends}
         node = next(node for node in range(1, job.request().nodes) if node not in taken)
@@ -107,7 +107,7 @@ class RayLauncher(Launcher):
         """Each machine's, with a folder of its own here for what comes back."""
         lent_ = [lent for lent in lease.others if not lent.idle]
         machines, attempt = [lease.machine, *(lent.machine for lent in lent_)], 0
-        while any(came_to_nothing(self.desk.folder_of(one)) for one in part_names(job.id, machines, attempt)):
+        while any(has_failed_to_start(self.desk.folder_of(one)) for one in part_names(job.id, machines, attempt)):
             attempt += 1
         self._parts[job.id] = names = part_names(job.id, machines, attempt)
         request = job.request()
