@@ -106,8 +106,8 @@ def on_cluster(root: Path, trials: int, epochs: int) -> list[str]:
         trust(workspace)
         told, wrong = searched(Workspace(workspace.root), trials, epochs)
         show("Ray", told)
-        courier = ClusterSpool(workspace).machines()
-        until(lambda: courier is None or not alive(courier.courier), "the courier to leave")
+        daemon = ClusterSpool(workspace).machines()
+        until(lambda: daemon is None or not alive(daemon.daemon), "the courier to leave")
         return wrong
     finally:
         for home in (b, a):

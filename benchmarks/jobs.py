@@ -1,6 +1,6 @@
 """What starting and watching jobs costs: `python -m benchmarks.jobs` (about a minute).
 
-Measured with the real supervisor and warm process, the shipped classifier on digits: from `submit` to the first line of
+Measured with the real supervisor and fork server, the shipped classifier on digits: from `submit` to the first line of
 the log, to the first progress, to the first loss in MLflow; the size and the idle CPU of the processes; and the time
 of the questions a page asks, with 1,000 jobs in the workspace. Prints one table.
 """

@@ -1,4 +1,5 @@
-"""Jobs on machines of a Ray cluster, asked about without Ray: by what the courier writes, and leaves to be asked."""
+"""Jobs on machines of a Ray cluster, asked about without Ray: by what the cluster daemon writes, and leaves to be
+asked."""
 
 import time
 from collections.abc import Iterable
@@ -33,7 +34,7 @@ class RayExecutor(Executor[RayHandle]):
         """Those on which jobs can be started now."""
         assert self.workspace is not None, "of no workspace"
         told = ClusterSpool(self.workspace).machines()
-        return told.ready if told is not None and alive(told.courier) else []
+        return told.ready if told is not None and alive(told.daemon) else []
 
     def need(self, paths: Iterable[str]) -> None:
         assert self.workspace is not None, "of no workspace"
@@ -43,7 +44,7 @@ class RayExecutor(Executor[RayHandle]):
         """All machines of the cluster, those too of which nothing can be lent just now, with why."""
         assert self.workspace is not None, "of no workspace"
         told = ClusterSpool(self.workspace).machines()
-        if told is None or not alive(told.courier):
+        if told is None or not alive(told.daemon):
             names = [] if told is None else [*(machine.name for machine in told.ready), *told.others]
             return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not asked just now"))
         return told
@@ -52,7 +53,7 @@ class RayExecutor(Executor[RayHandle]):
         """Why there is no machine."""
         assert self.workspace is not None, "of no workspace"
         told = ClusterSpool(self.workspace).machines()
-        if told is None or not alive(told.courier):
+        if told is None or not alive(told.daemon):
             return "waits for a machine; the cluster is being asked"
         words = "; ".join(f"{name} {how}" for name, how in told.others.items())
         return f"waits for a machine of the cluster; {told.problem or words or 'none is there'}"
@@ -138,7 +139,7 @@ def _cleared(part: Path, run: Path) -> bool:
 
 
 def _since_told(folder: Path) -> float:
-    """Seconds since the courier last wrote down what became of it."""
+    """Seconds since the cluster daemon last wrote down what became of it."""
     return time.time() - _told_at(folder)
 
 

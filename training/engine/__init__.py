@@ -14,7 +14,7 @@ The rooms, from the ground up; each knows only those before it:
     applying       one optimizer: where it lies in memory, its shards and rounds, and its hosts (who applies)
     worker         a worker's end: join, pull, push; which batches are whose; `end`, all that a trainer knows
     sim            all workers of a run simulated by one process, on a clock that is declared (host virtual)
-    channel        workers on other machines: frames, who may come in, a stand-in for each, and their end
+    channel        workers on other machines: frames, who may come in, a proxy for each, and their end
     replay         a run made again from its trace
     launch         what the processes of a run share, made before the fork, and the ends that they get
     far            the same for a run over several machines: the server's one port, and the way there

@@ -30,7 +30,7 @@ KEEP_AGAIN_S = 10.0
 
 @dataclass(frozen=True)
 class Status:
-    """`supervisor.json`: who the supervisor is, and how its warm process does."""
+    """`supervisor.json`: who the supervisor is, and how its fork server does."""
 
     process: ProcessId
     warm: str = "none"

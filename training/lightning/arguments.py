@@ -112,7 +112,7 @@ class AsyncArguments:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether one process plays all workers."""
+        """Whether one process simulates all workers."""
         return self.server.host == "virtual"
 
     def settings(self, trainer: Trainer) -> Settings:

@@ -32,7 +32,7 @@ from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers
 from scalebook.training.supervisor.starter import Starter
 
 CODE_PATIENCE_S = 1.0
-"""So long an exit code may take from the warm process, which waits for the job, to the supervisor."""
+"""So long an exit code may take from the fork server, which waits for the job, to the supervisor."""
 LOOK_AROUND_S = 1.0
 """Between looks for owners, and at the job folders without a sign that one is new."""
 

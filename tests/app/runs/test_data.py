@@ -193,9 +193,9 @@ def test_machines_of_a_cluster_are_told_by_name_with_who_holds_them(bench: Bench
     assert device_state(bench.workspace).elsewhere == []
     (root / SETTINGS).write_text('[cluster]\naddress = "auto"', encoding="utf-8")
     workspace, job = Workspace(root), bench.job(name="far away")
-    desk = ClusterSpool(workspace).create()
+    spool = ClusterSpool(workspace).create()
     b = NodeDevices([0, 1, 2], [Gpu("GPU-a", "A", 1), Gpu("GPU-b", "A", 1)], "b")
-    desk.note(KnownNodes(ProcessId.of(), [b, NodeDevices([0, 1], name="d")], {"c": "does not answer"}))
+    spool.note(KnownNodes(ProcessId.of(), [b, NodeDevices([0, 1], name="d")], {"c": "does not answer"}))
     handle = RayHandle(ProcessId(7, 1, "boot"), "b", "agent", str(job.path))
     assert job.claim(JobStart(handle, 1.0, [1], ["GPU-b"], machine="b", others=[Allocation("d", [0])]))
     write_state(job.path, RemoteState(handle, alive=True))
@@ -206,5 +206,5 @@ def test_machines_of_a_cluster_are_told_by_name_with_who_holds_them(bench: Bench
         NodeState("d", [DeviceHolder(job.id, "far away", [0], [])], [1], []),
         NodeState("c", [], [], [], "does not answer"),
     ]
-    (desk.folder / "machines.json").unlink()
+    (spool.folder / "machines.json").unlink()
     assert device_state(workspace).elsewhere == []

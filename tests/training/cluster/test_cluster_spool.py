@@ -1,4 +1,4 @@
-"""What is known and asked of jobs elsewhere, by files alone: no Ray, and no courier."""
+"""What is known and asked of jobs elsewhere, by files alone: no Ray, and no cluster daemon."""
 
 import os
 import socket
@@ -29,8 +29,8 @@ from tests.training.benches import Bench, bench
 __all__ = ["bench"]
 
 
-def test_a_job_elsewhere_is_what_its_courier_last_said(bench: Bench) -> None:
-    job, executor, desk = bench.job(), RayExecutor(bench.workspace), ClusterSpool(bench.workspace).create()
+def test_a_job_elsewhere_is_what_its_cluster_daemon_last_said(bench: Bench) -> None:
+    job, executor, spool = bench.job(), RayExecutor(bench.workspace), ClusterSpool(bench.workspace).create()
     handle = RayHandle(ProcessId(7, 1, "boot"), "b", "agent", str(job.path))
     assert job.claim(JobStart(handle, 1.0, [0], machine="b"))
     assert (job.started(), job.state()) == (JobStart(handle, 1.0, [0], machine="b"), "failed")
@@ -38,7 +38,7 @@ def test_a_job_elsewhere_is_what_its_courier_last_said(bench: Bench) -> None:
     assert (job.state(), executor.usage(handle), executor.describe(handle)) == ("running", (2.0, 3.0), "pid 7 on b")
     executor.stop(handle, "kill")
     assert not executor.clear(handle)
-    assert sorted(desk.pending_requests()) == [(job.id, "clear"), (job.id, "kill")]
+    assert sorted(spool.pending_requests()) == [(job.id, "clear"), (job.id, "kill")]
     other = replace(handle, agent="a later one")
     assert (executor.alive(other), executor.clear(other), executor.usage(other)) == (False, True, None)
     write_state(job.path, RemoteState(handle, cleared=True, lost="lost with b"))
@@ -52,11 +52,11 @@ def test_a_job_elsewhere_is_what_its_courier_last_said(bench: Bench) -> None:
 def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, executor, desk = bench.job(nodes=2), RayExecutor(bench.workspace), ClusterSpool(bench.workspace).create()
+    job, executor, spool = bench.job(nodes=2), RayExecutor(bench.workspace), ClusterSpool(bench.workspace).create()
     (name,) = part_names(job.id, ["a", "b"])
     assert (run_of(name), run_of(job.id), is_part(name), is_part(job.id)) == (job.id, job.id, True, False)
     assert part_names(job.id, ["c", "b"]) != [name]
-    part = desk.folder_of(name)
+    part = spool.folder_of(name)
     part.mkdir(parents=True)
     mine, theirs = (
         RayHandle(ProcessId(pid, 1, "boot"), machine, "agent", str(folder), parts=names)
@@ -76,13 +76,13 @@ def test_a_job_on_two_machines_is_stopped_and_cleared_on_both(
         write_state(folder, RemoteState(handle, alive=True, cpu_s=2.0, memory_mb=3.0))
     assert executor.usage(mine) == (4.0, 6.0)
     executor.stop(mine, "terminate")
-    assert desk.pending_requests() == [(job.id, "terminate")]
+    assert spool.pending_requests() == [(job.id, "terminate")]
     executor.stop(mine, "kill")
-    assert sorted(desk.pending_requests()) == [(job.id, "kill"), (job.id, "terminate"), (name, "kill")]
+    assert sorted(spool.pending_requests()) == [(job.id, "kill"), (job.id, "terminate"), (name, "kill")]
     write_state(job.path, RemoteState(mine, cleared=True))
     assert not executor.clear(mine)
     write_state(part, RemoteState(theirs, lost="lost with b"))
-    assert (executor.clear(mine), (name, "clear") in desk.pending_requests(), executor.failure_reason(mine)) == (
+    assert (executor.clear(mine), (name, "clear") in spool.pending_requests(), executor.failure_reason(mine)) == (
         False,
         True,
         "",
@@ -110,14 +110,14 @@ def test_a_run_has_one_port_and_one_key_that_nothing_shows(tmp_path: Path) -> No
         kept.release(run)
 
 
-def test_machines_are_those_that_a_living_courier_names(bench: Bench) -> None:
-    executor, desk = RayExecutor(bench.workspace), ClusterSpool(bench.workspace).create()
+def test_machines_are_those_that_a_living_cluster_daemon_names(bench: Bench) -> None:
+    executor, spool = RayExecutor(bench.workspace), ClusterSpool(bench.workspace).create()
     assert (executor.machines(), executor.without()) == ([], "waits for a machine; the cluster is being asked")
-    desk.note(KnownNodes(ProcessId.of(), [NodeDevices([0, 1], name="b")], {"c": "does not answer"}))
+    spool.note(KnownNodes(ProcessId.of(), [NodeDevices([0, 1], name="b")], {"c": "does not answer"}))
     assert executor.machines() == [NodeDevices([0, 1], name="b")]
-    desk.note(KnownNodes(ProcessId.of(), [], {"c": "does not answer"}))
+    spool.note(KnownNodes(ProcessId.of(), [], {"c": "does not answer"}))
     assert executor.without() == "waits for a machine of the cluster; c does not answer"
-    desk.note(KnownNodes(replace(ProcessId.of(), start=1), [NodeDevices([0], name="b")]))
+    spool.note(KnownNodes(replace(ProcessId.of(), start=1), [NodeDevices([0], name="b")]))
     assert executor.machines() == []
 
 

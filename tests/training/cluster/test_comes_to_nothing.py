@@ -21,7 +21,7 @@ __all__ = ["bench"]
 
 
 @pytest.fixture
-def desk(bench: Bench) -> ClusterSpool:
+def spool(bench: Bench) -> ClusterSpool:
     return ClusterSpool(bench.workspace).create()
 
 
@@ -29,24 +29,24 @@ def handle(folder: JobFolder, agent: str = "agent") -> RayHandle:
     return RayHandle(ProcessId(7, 1, "boot"), "b", agent, str(folder.path))
 
 
-def test_the_job_and_its_parts_wait_again_and_no_order_is_left(bench: Bench, desk: ClusterSpool) -> None:
+def test_the_job_and_its_parts_wait_again_and_no_order_is_left(bench: Bench, spool: ClusterSpool) -> None:
     job = bench.job(nodes=2)
     (part,) = part_names(job.id, ["a", "b"])
-    desk.folder_of(part).mkdir(parents=True)
+    spool.folder_of(part).mkdir(parents=True)
     for name in (job.id, part, "another"):
-        desk.order(JobOrder(name, "b", [0], []))
-    record_failed_start(desk, job.id, [part])
-    assert [order.job for order in desk.ordered()] == ["another"]
-    for folder in (job.path, desk.folder_of(part)):
+        spool.order(JobOrder(name, "b", [0], []))
+    record_failed_start(spool, job.id, [part])
+    assert [order.job for order in spool.ordered()] == ["another"]
+    for folder in (job.path, spool.folder_of(part)):
         assert has_failed_to_start(folder)
         assert state_of(folder) == RemoteState(code=CLAIMED_ELSEWHERE, cleared=True)
 
 
-def test_what_has_begun_is_not_taken_back(bench: Bench, desk: ClusterSpool) -> None:
+def test_what_has_begun_is_not_taken_back(bench: Bench, spool: ClusterSpool) -> None:
     job = bench.job()
     begun = RemoteState(handle(job), alive=True)
     write_state(job.path, begun)
-    record_failed_start(desk, job.id)
+    record_failed_start(spool, job.id)
     assert state_of(job.path) == begun
     assert not has_failed_to_start(job.path)
 

@@ -1,4 +1,4 @@
-"""The warm process: everything imported, nothing touched, forked once per job.
+"""The fork server: everything imported, nothing touched, forked once per job.
 
 `python -m scalebook.training.jobs.local.fork_server`.
 

@@ -1,4 +1,4 @@
-"""A search from its start to its end, with the real supervisor, driver, study and MLflow; trials are stand-ins."""
+"""A search from its start to its end, with the real supervisor, driver, study and MLflow; trials are proxies."""
 
 import signal
 from dataclasses import replace
