@@ -1,4 +1,4 @@
-# Every command that the README and CI name. `make run` and `make test` set up all they need.
+# Every command that README, docs and CI name. `make run` and `make test` set up all they need.
 SHELL := /bin/bash
 VENV ?= .venv
 PYTHON ?= python3
@@ -13,7 +13,7 @@ OUTCOMES := .pytest_cache/outcomes
 # What both lanes of `make test` need alike (tests/prepared.py).
 PREPARED := $(CURDIR)/.pytest_cache/prepared
 
-.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough fuzz mutants clients gpu gpu-app wheel-test bench clean
+.PHONY: run demo test check lint types unit shared beside alone e2e cluster programs drills thorough fuzz mutants clients gpu gpu-app wheel-test bench docs screenshots clean
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -22,7 +22,7 @@ demo: $(VENV)/.run ## the notebook "First steps", headless
 	$(BIN)/scalebook notebook run notebooks/first-steps.md
 
 test: export SCALEBOOK_PREPARED := $(PREPARED)
-test: lint programs ## everything; what CI runs. Journeys, then types, go beside the unit tests
+test: lint docs programs ## everything; what CI runs. Journeys, then types, go beside the unit tests
 	rm -rf $(OUTCOMES) $(PREPARED)
 	-$(MAKE) --jobs=2 --keep-going --output-sync=target shared beside
 	-$(MAKE) alone
@@ -106,7 +106,13 @@ gpu-app: programs ## a job on a GPU, the pages that show it, the notebook First 
 wheel-test: ## the wheel in an empty environment, with what it needs from the package index; some minutes
 	$(PYTHON) -m tests.wheel
 
-bench: $(VENV)/.dev ## every figure in the README, in turn
+docs: $(VENV)/.docs ## the documentation as a site in site/; a link or an anchor that leads nowhere ends it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+screenshots: programs ## the pictures in README and docs, about twenty minutes; ONLY=pages, search or tutorial
+	$(BIN)/python -m benchmarks.screenshots $(if $(ONLY),--only $(ONLY))
+
+bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.engine --all
 	$(BIN)/python -m benchmarks.host_part
 	$(BIN)/python -m benchmarks.engine_drills
@@ -150,9 +156,13 @@ $(VENV)/.dev: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 $(VENV)/.cluster: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
 	touch $@
 
 clean: ## the environment and caches; notebooks and their runs stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis

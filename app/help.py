@@ -1,34 +1,100 @@
-"""The README, which every installation has, made fit for a page."""
+"""The documents of docs/, which every installation has, made fit for a page: without pictures, links lead back here."""
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import metadata
-from pathlib import Path
+from html import escape
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
 from typing import Final
 
 import scalebook
 
-PICTURES: Final = re.compile(r"^(?:\|.*)?!\[[^\]]*\]\([^)]*\).*\n", re.M)
-EMPTY_TABLE: Final = re.compile(r"^\| \| \|\n\|---\|---\|\n(?!\|)", re.M)
-LINK: Final = re.compile(r"\[([^\]]+)\]\((?!\w+:|#)([^)]+)\)")
-FENCE: Final = re.compile(r"^```.*?^```", re.M | re.S)
+DOCS: Final = Path(scalebook.__file__).parent / "docs"
+ADDRESS: Final = "/help"
+START: Final = "index"
+SECTIONS: Final = ("tutorial", "how-to", "concepts", "reference", "benchmarks", "decisions", "lab")
+MOST: Final = 20
+"""Pages of a section that are offered in a row; longer sections have their index alone."""
+
+FENCE: Final = re.compile(r"^(?P<begin> *(`{3,}))[^\n]*\n.*?^ *\2[ \t]*$", re.M | re.S)
+PICTURE: Final = re.compile(r"^[ \t]*!\[[^\]]*\]\([^)]*\)[ \t]*\n", re.M)
+LINK: Final = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 HEADING: Final = re.compile(r"^## (.+)$", re.M)
 
 
+@dataclass(frozen=True)
+class HelpPage:
+    """One page: its name (`how-to/gpus`, as an address says it) and its text, as it was written."""
+
+    name: str
+    source: str
+
+    @property
+    def title(self) -> str:
+        """Its first heading."""
+        return self.source.partition("\n")[0].removeprefix("# ").strip()
+
+    @property
+    def section(self) -> str:
+        """The folder that it lies in, "" at the top."""
+        return self.name.rpartition("/")[0]
+
+    def shown(self) -> str:
+        """What stands below its title, as Markdown with HTML for links."""
+        return _outside_code(self.source.partition("\n")[2], self._fit)
+
+    def contents(self) -> list[tuple[str, str]]:
+        """Titles and anchors of its parts."""
+        return [(title, _anchor(title)) for title in HEADING.findall(FENCE.sub("", self.source))]
+
+    def _fit(self, text: str) -> str:
+        return LINK.sub(self._link, PICTURE.sub("", text))
+
+    def _link(self, found: re.Match[str]) -> str:
+        """To a document of ours a link within this tab, to anything else its path in words."""
+        label, target, anchor = found.groups(default="")
+        path = normpath(PurePosixPath(self.section, target))
+        name = path.removesuffix(".md")
+        return link(label, name, anchor) if name in documents() else f"{label} (`{path.removeprefix('../')}`)"
+
+
+def link(label: str, name: str, anchor: str = "") -> str:
+    """To a document; `label` may be Markdown."""
+    return f'<a href="{ADDRESS}?document={escape(name)}{escape(anchor)}" target="_self">{label}</a>'
+
+
 @cache
-def readme_text() -> str:
-    """From its first section on, without pictures; links to files name the file. In a checkout that of the folder, else
-    the one of the installed package."""
-    beside = Path(scalebook.__file__).parents[1] / "README.md"
-    whole = beside.read_text(encoding="utf-8") if beside.is_file() else metadata("scalebook")["Description"]
-    begun = whole[whole.index("\n") :] if whole.startswith("# ") else whole
-    return LINK.sub(r"\1 (`\2`)", EMPTY_TABLE.sub("", PICTURES.sub("", begun)))
+def documents() -> dict[str, HelpPage]:
+    """All of them by name, each section in the order in which its index names its pages."""
+    found: dict[str, HelpPage] = {}
+    for section in ("", *SECTIONS):
+        folder = DOCS / section
+        index = folder / "index.md"
+        named = LINK.findall(index.read_text(encoding="utf-8")) if index.is_file() else []
+        pages = [index, *(folder / target for _, target, _ in named), *sorted(folder.glob("*.md"))]
+        for page in dict.fromkeys(page for page in pages if page.parent == folder and page.is_file()):
+            name = page.relative_to(DOCS).with_suffix("").as_posix()
+            found[name] = HelpPage(name, page.read_text(encoding="utf-8"))
+    return found
 
 
-def readme_contents(whole: str) -> str:
-    """A line of links to its sections."""
-    titles = HEADING.findall(FENCE.sub("", whole))
-    return " · ".join(f"[{title}](#{_anchor(title)})" for title in titles)
+def rows(chosen: HelpPage) -> list[list[HelpPage]]:
+    """What stands above a document: the indexes of the sections, and the pages of its own."""
+    every = documents()
+    heads = [every[name] for name in (START, *(f"{section}/index" for section in SECTIONS)) if name in every]
+    beside = [one for one in every.values() if one.section == chosen.section and one not in heads]
+    return [heads, beside] if 0 < len(beside) <= MOST else [heads]
+
+
+def _outside_code(text: str, change: Callable[[str], str]) -> str:
+    """With `change` of all that stands outside of fences."""
+    parts, at = [], 0
+    for fence in FENCE.finditer(text):
+        parts += [change(text[at : fence.start()]), fence.group()]
+        at = fence.end()
+    return "".join([*parts, change(text[at:])])
 
 
 def _anchor(title: str) -> str:

@@ -1,1 +1,1 @@
-"""Every figure in the README comes from a command in here."""
+"""Every figure in the documentation comes from a command in here."""

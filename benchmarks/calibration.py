@@ -1,4 +1,4 @@
-"""Virtual workers beside theory: the page docs/calibration.md, made by `python -m benchmarks.calibration`.
+"""Virtual workers beside theory: the page docs/benchmarks/calibration.md, made by `python -m benchmarks.calibration`.
 
 Each row is a law that somebody has proved or printed, and what the engine makes of it: its own rules, rounds, queues
 and clock, with a parameter of one number. Nothing is fitted. Where times are drawn the figure has the half-width of its
@@ -39,7 +39,7 @@ from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.lightning import AsyncPS
 from scalebook.training.planner.play import EndlessWork
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "calibration.md"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "benchmarks" / "calibration.md"
 EXPONENTIAL: Final = ClockSettings(Distribution("exponential", 1.0))
 BATCHES: Final = 20
 """Of which an interval is made."""

@@ -1,8 +1,8 @@
-"""README's three commands, as a new user gives them: `python -m benchmarks.cluster_first_run`, as root.
+"""The commands of docs/how-to, as a new user gives them: `python -m benchmarks.cluster_first_run`, as root.
 
 Two machines, each a network namespace with an address, a home and a folder of its own, where Scalebook has never run.
 Prints the seconds of each command: first AsyncPS by hand, then, where the extra `cluster` is installed, a notebook on a
-Ray cluster. Exits with 1 where a command does not do what the README says.
+Ray cluster. Exits with 1 where a command does not do what the page says.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What was run on GPUs, as a page: `python -m benchmarks.gpu_page [FILE ...]` writes docs/gpu.md.
+"""What was run on GPUs, as a page: `python -m benchmarks.gpu_page [FILE ...]` writes docs/benchmarks/gpu.md.
 
 From what `make gpu` has written: the files given are kept in docs/figures/gpu, one for each kind of GPU, and the page
 is of all that lie there.
@@ -16,11 +16,11 @@ from tests.gpu import POINTS
 
 ROOT: Final = Path(__file__).parents[1]
 KEPT: Final = ROOT / "docs" / "figures" / "gpu"
-PAGE: Final = ROOT / "docs" / "gpu.md"
+PAGE: Final = ROOT / "docs" / "benchmarks" / "gpu.md"
 HEAD: Final = """# On a GPU
 
 Written by `python -m benchmarks.gpu_page gpu.json`, from what `make gpu` has written on a machine with a GPU: what only
-such a machine shows, and figures. What shards on GPUs would be is in [device-resident.md](device-resident.md).
+such a machine shows, and figures. What shards on GPUs would be is in [Shards on GPUs](../device-resident.md).
 """
 NOTHING: Final = """
 **Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, but for what is CUDA's

@@ -35,9 +35,9 @@ OF_CURVES: Final = ("train/", "bytes")
 def main() -> None:
     checkout, cells, workspace, out = (Path(argument).resolve() for argument in sys.argv[1:])
     sys.path.insert(0, str(checkout))
-    name = "scalebook.training" if (checkout / "scalebook" / "__init__.py").exists() else "training"
-    command = importlib.import_module(f"{name}.__main__")
-    importlib.import_module(f"{name}.cli")  # what takes long, once
+    rooms = (checkout / "training" / "cli" / "main.py").exists()  # version 0.1 has other modules
+    command = importlib.import_module("scalebook.training.cli.main" if rooms else "scalebook.training.__main__")
+    importlib.import_module("scalebook.training.cli.lightning_cli" if rooms else "scalebook.training.cli")  # long, once
     importlib.import_module("mlflow")
     origin = str(Path(str(command.__file__)).resolve())
     assert origin.startswith(f"{checkout}/"), f"{origin} is not of {checkout}"

@@ -150,8 +150,8 @@ CONFIGS: Final[dict[str, Config]] = {
         MLP, SGD, server(push_codec="qsgd", pull_codec="bf16", host="process")
     ),
     "sync x 2, signs": config(CONV, SGD, server("Sync", workers=2, push_codec="sign")),
-    "DDP x 2, top 5 %": config(
-        MLP, SGD, {"class_path": "scalebook.training.lightning.DDP", "init_args": {"codec": TOP}}, devices=2
+    "DDP x 2, top 5 %": config(  # by its path in version 0.1, which both read
+        MLP, SGD, {"class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": TOP}}, devices=2
     ),
     "virtual x 4, async, momentum": config(MLP, MOMENTUM, played()),
     "virtual x 4, bounded, top 5 %, int8 differences": config(MLP, SGD, played("Bounded", **FRAMES)),

@@ -1,16 +1,18 @@
-"""The pictures in the README: the notebooks that ship, run for real, and every page of them in a real Chromium.
+"""The pictures of README and docs: the notebooks that ship, run for real, and every page of them in a real Chromium.
 
-    python -m benchmarks.screenshots [--only pages|search] [--searched FOLDER] [--out docs]
+    python -m benchmarks.screenshots [--only pages|search|tutorial] [--searched FOLDER] [--out docs]
 
 Takes about twenty minutes on two cores: the experiments of `notebooks/first-steps.md` and the searches of
 `notebooks/batch-size.md` are run in temporary workspaces. `--searched` names a workspace where the latter has been run.
+Of the tutorial nothing is trained, but for what the planner measures.
 """
 
 import argparse
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,22 +28,27 @@ from scalebook.training.search import search_requests
 from scalebook.training.search.map.map_pictures import map_figure
 from scalebook.training.search.study.study_reader import read
 from scalebook.training.tracking import drawing
+from tests.docs.blocks import DOCS, file_in
 from tests.e2e.conftest import CHROMIUMS, ROOT, Served, end_supervisor, serve
+from tests.e2e.test_journey import choose
 
 DEADLINE_S = 2400.0
-WIDTH, HEIGHT, TALLEST = 1280, 900, 2200
+WIDTH, HEIGHT, TALLEST, PLAN_TALL = 1280, 900, 2200, 1500
+TURN_MS = 120_000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "docs")
-    parser.add_argument("--only", choices=["pages", "search"])
+    parser.add_argument("--only", choices=["pages", "search", "tutorial"])
     parser.add_argument("--searched", type=Path, help="a workspace where batch-size.md has been run")
     options = parser.parse_args()
-    if options.only != "search":
+    if options.only in (None, "pages"):
         _of(None, "first-steps.md", _pages, options.out)
-    if options.only != "pages":
+    if options.only in (None, "search"):
         _of(options.searched, "batch-size.md", _searches, options.out)
+    if options.only in (None, "tutorial"):
+        _of(None, "first-steps.md", _tutorial, options.out)
 
 
 def _of(folder: Path | None, notebook: str, take: Callable[[Browser, Served, Path], None], out: Path) -> None:
@@ -128,8 +135,40 @@ def _wait(done: Callable[[], bool]) -> None:
         time.sleep(0.5)
 
 
+def _tutorial(browser: Browser, served: Served, out: Path) -> None:
+    """What the walks of docs/tutorial show beside the pages above, pressed as they say."""
+    out, root = out / "screenshots", served.workspace.root
+    (root / "sides.py").write_text(file_in(DOCS / "tutorial" / "own-model.md", "sides.py"), encoding="utf-8")
+    _picture(browser, served, "/search?notebook=first-steps&experiment=classifier-async-2", out / "search-setup.png")
+    with _opened(browser, served, "/?notebook=first-steps") as page:
+        page.locator(".st-key-notebook-more button").click()
+        page.get_by_role("menuitem", name="Use my own model").click()
+        use = page.locator(".st-key-use-sides button")
+        use.wait_for()
+        _taken(page, out / "own-model.png", HEIGHT)
+        use.click()
+        page.get_by_role("button", name="Trust this folder").click()
+        page.get_by_text("This folder wants to run its own code").wait_for(state="hidden", timeout=TURN_MS)
+        page.goto(served.addresses.app + "/compose?notebook=first-steps")
+        _settle(page)
+        choose(page, "Model", "Side")
+        _settle(page)
+        choose(page, "Data", "Points")
+        _taken(page, out / "own-compose.png")
+    with _opened(browser, served, "/plan?notebook=first-steps&cell=classifier-async-2") as page:
+        page.locator(".st-key-plan-play button").click()
+        page.get_by_role("heading", name="Answer").wait_for(timeout=TURN_MS)
+        _taken(page, out / "plan.png", PLAN_TALL)
+
+
 def _picture(browser: Browser, served: Served, path: str, file: Path, scheme: str = "light") -> None:
     """The whole page, up to TALLEST pixels, after its charts have been drawn."""
+    with _opened(browser, served, path, scheme) as page:
+        _taken(page, file)
+
+
+@contextmanager
+def _opened(browser: Browser, served: Served, path: str, scheme: str = "light") -> Iterator[Page]:
     with browser.new_context(
         viewport={"width": WIDTH, "height": HEIGHT},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -137,13 +176,19 @@ def _picture(browser: Browser, served: Served, path: str, file: Path, scheme: st
     ) as context:
         served.let_in(context)
         page = context.new_page()
+        page.set_default_timeout(TURN_MS)
         page.goto(served.addresses.app + path)
         _settle(page)
-        tall = int(page.evaluate("document.querySelector('.stMain').scrollHeight"))
-        page.set_viewport_size({"width": WIDTH, "height": max(HEIGHT, min(tall, TALLEST))})
-        page.wait_for_timeout(1500)
-        page.screenshot(path=file)
-        print(f"{file.name}: {file.stat().st_size // 1024} kB", flush=True)
+        yield page
+
+
+def _taken(page: Page, file: Path, tallest: int = TALLEST) -> None:
+    _settle(page)
+    tall = int(page.evaluate("document.querySelector('.stMain').scrollHeight"))
+    page.set_viewport_size({"width": WIDTH, "height": max(HEIGHT, min(tall, tallest))})
+    page.wait_for_timeout(1500)
+    page.screenshot(path=file)
+    print(f"{file.name}: {file.stat().st_size // 1024} kB", flush=True)
 
 
 def _settle(page: Page) -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
@@ -168,6 +169,18 @@ def test_a_room_knows_only_the_rooms_below_it(house: str) -> None:
                 assert above.index(known) <= above.index(own), f"{path} imports {name}"
             elif house != "app":
                 pytest.fail(f"{path} imports {name}: write where {own} and {known} stand in LAYERS")
+
+
+def test_no_file_name_occurs_twice_within_training() -> None:
+    names = Counter(path.name for path in sources("training") if not path.name.startswith("__"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_package_says_what_is_in_it_and_where_to_begin() -> None:
+    packages = [path for path in sources("training") if path.name == "__init__.py"]
+    assert len(packages) > 30
+    without = [path for path in packages if "Begin with" not in (ast.get_docstring(ast.parse(path.read_text())) or "")]
+    assert [str(path.relative_to(ROOT)) for path in without] == []
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

@@ -1,4 +1,4 @@
-"""What the README names is there: files, pictures, benchmarks, make targets; and the tests that a document names."""
+"""What README and the documents name is there: files, pages, pictures, benchmarks, make targets, tests."""
 
 import re
 import tomllib
@@ -7,16 +7,64 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.docs.blocks import DOCS
+
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+PRESENT = {page: text for page, text in TEXTS.items() if page.parent.name != "lab"}
+"""What says how things are; the lab book says how they were on a day."""
+TEXT = "\n".join(PRESENT.values())
+NAV = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)["nav"]
+FENCE = re.compile(r"^ *(`{3,})[^\n]*\n.*?^ *\1[ \t]*$", re.M | re.S)
+LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
+IN_REPOSITORY = re.compile(r"`((?:benchmarks|notebooks|tests|training|app|pages|docs)/[\w./-]+\.\w+)`")
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)\)", TEXT))))
-def test_a_linked_file_exists(target: str) -> None:
-    assert (ROOT / target).is_file()
+def in_nav(part: object = NAV) -> set[str]:
+    """The pages of the site; those that its hooks make are among them."""
+    if isinstance(part, str):
+        return {part}
+    entries = part if isinstance(part, list) else list(part.values())  # type: ignore[attr-defined]
+    return {page for entry in entries for page in in_nav(entry)}
 
 
-@pytest.mark.parametrize("module", sorted(set(re.findall(r"python -m ([a-z_.]+)", TEXT))))
+@pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES])
+def test_what_a_page_links_to_exists(page: Path) -> None:
+    """A file, or a page of the site."""
+    site = {(DOCS / name).resolve() for name in in_nav()}
+    targets = {(page.parent / target).resolve() for target in LINK.findall(FENCE.sub("", TEXTS[page]))}
+    assert [str(target) for target in targets if not target.is_file() and target not in site] == []
+
+
+def test_files_that_are_named_exist() -> None:
+    """But for those of docs/browser.md, which are named from tests/ on."""
+    named = {
+        found for page, text in PRESENT.items() if page.name != "browser.md" for found in IN_REPOSITORY.findall(text)
+    }
+    assert sorted(found for found in named if not (ROOT / found).is_file()) == []
+
+
+def test_every_page_is_in_the_site_once() -> None:
+    written = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    listed = re.findall(r"[- ](\w[\w/-]*\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    listed_by_index = {page for page in written if re.match("decisions/0|lab/", page)}
+    assert written - listed_by_index <= set(listed)
+    assert set(listed) == in_nav()
+    assert len(listed) == len(set(listed))
+
+
+def test_every_picture_is_shown() -> None:
+    """What nobody shows is not kept."""
+    pictures = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.png")}
+    assert {picture for picture in pictures if picture not in TEXT} == set()
+
+
+def test_the_readme_is_read_in_some_minutes() -> None:
+    assert len(TEXTS[ROOT / "README.md"].splitlines()) <= 200
+
+
+@pytest.mark.parametrize("module", sorted(set(re.findall(r"python -m ((?:benchmarks|tests)(?:\.\w+)*)", TEXT))))
 def test_a_module_to_run_exists(module: str) -> None:
     path = ROOT / module.replace(".", "/")
     assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
@@ -28,7 +76,7 @@ def test_a_make_target_exists(target: str) -> None:
 
 
 def test_the_tests_that_hold_the_browsers_promises_exist() -> None:
-    text = (ROOT / "docs" / "browser.md").read_text(encoding="utf-8")
+    text = TEXTS[DOCS / "browser.md"]
     named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text)
     assert len(named) > 60
     sources = {file: (ROOT / "tests" / file).read_text(encoding="utf-8") for file, _ in named}

@@ -15,6 +15,7 @@ import streamlit
 
 from scalebook.training.base.workspace import Workspace
 from tests.app.serving.asking import ask, new_session, opened
+from tests.docs.blocks import DOCS
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
 from tests.wheel import own_are_found, own_packages
 
@@ -119,6 +120,14 @@ def test_the_notebooks_that_ship_are_in_it(installed: Installed, tmp_path: Path)
     subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=True)
     shipped = {path.name: path.read_bytes() for path in (ROOT / "notebooks").glob("*.md")}
     assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == shipped
+
+
+def test_the_documents_that_help_opens_are_in_it(installed: Installed) -> None:
+    """Their texts, without pictures and programs."""
+    (docs,) = installed.folder.glob("lib/python3*/site-packages/scalebook/docs")
+    shipped = {path.relative_to(docs): path.read_bytes() for path in docs.rglob("*") if path.is_file()}
+    written = {path.relative_to(DOCS): path.read_bytes() for path in DOCS.rglob("*.md")}
+    assert shipped == written
 
 
 @pytest.mark.thorough

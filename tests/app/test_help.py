@@ -1,25 +1,61 @@
 import re
-from pathlib import Path
 
 import pytest
 
-import scalebook
-from scalebook.app.help import FENCE, readme_contents, readme_text
+from scalebook.app.help import ADDRESS, DOCS, FENCE, MOST, SECTIONS, START, HelpPage, documents, rows
+from scalebook.app.navigation import HELP
+from tests.docs.blocks import DOCS as WRITTEN
 
 
-def test_it_has_neither_pictures_nor_links_that_lead_nowhere() -> None:
-    text = readme_text()
+def outside_code(text: str) -> str:
+    return FENCE.sub("", text)
+
+
+@pytest.mark.parametrize("name", sorted(documents()))
+def test_a_document_has_neither_pictures_nor_links_that_lead_nowhere(name: str) -> None:
+    text = outside_code(documents()[name].shown())
     assert "![" not in text
-    assert set(re.findall(r"\]\(([a-z]*)", FENCE.sub("", text))) <= {"https", "http"}
-    assert text.count("\n## ") == readme_contents(text).count("](#")
+    assert set(re.findall(r"\]\(([a-z]*)", text)) <= {"https", "http", ""}
+    assert set(re.findall(r"\?document=([^\"#]*)", text)) <= documents().keys()
 
 
-def test_an_installation_without_a_checkout_shows_its_description(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(scalebook, "__file__", str(tmp_path / "scalebook" / "__init__.py"))
-    readme_text.cache_clear()
-    try:
-        assert "## Start" in readme_text()
-    finally:
-        readme_text.cache_clear()
+def test_every_document_has_a_title_and_its_place() -> None:
+    every = documents()
+    assert {path.relative_to(WRITTEN).with_suffix("").as_posix() for path in WRITTEN.rglob("*.md")} == set(every)
+    assert [name for name, document in every.items() if not document.source.startswith("# ")] == []
+    assert next(iter(every)) == START
+    assert DOCS.resolve() == WRITTEN.resolve()
+
+
+def test_links_stay_in_this_tab_and_code_is_left_alone() -> None:
+    document = HelpPage(
+        "how-to/gpus",
+        "# GPUs\n\n![A picture](../screenshots/run.png)\n\n[Rules](../concepts/staleness.md#the-rule), "
+        "[a notebook](../../notebooks/first-steps.md), [Ray](https://www.ray.io), [here](#part)\n"
+        "\n````md\n[Rules](x.md)\n```\n![y](y.png)\n```\n````\n\n## Part\n",
+    )
+    shown = document.shown()
+    assert '<a href="/help?document=concepts/staleness#the-rule" target="_self">Rules</a>' in shown
+    assert "a notebook (`notebooks/first-steps.md`), [Ray](https://www.ray.io), [here](#part)" in shown
+    assert "\n````md\n[Rules](x.md)\n```\n![y](y.png)\n```\n````\n" in shown
+    assert "A picture" not in shown
+    assert document.contents() == [("Part", "part")]
+
+
+def test_pages_of_a_section_stand_in_the_order_of_its_index() -> None:
+    every = documents()
+    heads, beside = rows(every["tutorial/own-model"])
+    assert [one.name for one in heads] == [
+        START,
+        *(f"{section}/index" for section in SECTIONS if f"{section}/index" in every),
+    ]
+    assert [one.name for one in beside] == [
+        "tutorial/first-run", "tutorial/own-model", "tutorial/first-search", "tutorial/how-many-workers",
+    ]  # fmt: skip
+    assert all(len(row) <= MOST for document in every.values() for row in rows(document))
+
+
+def test_it_is_read_where_the_package_is_and_shown_by_its_page() -> None:
+    """In a checkout by a link, in an installation as files of the package (tests/test_wheel.py)."""
+    assert DOCS.parent.name == "scalebook"
+    assert HELP.url() == ADDRESS

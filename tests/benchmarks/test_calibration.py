@@ -1,4 +1,5 @@
-"""What docs/calibration.md says holds in a small version of it, row by row; and the page is what the command writes."""
+"""What docs/benchmarks/calibration.md says holds in a small version of it, row by row; and the page is what the command
+writes."""
 
 from collections.abc import Callable, Iterator
 

@@ -164,6 +164,7 @@ class Gallery:
             "plan-measured": "/plan?notebook=staleness&cell=pixelcnn-async-2",
             "plan-yaml": "/plan?system=YAML",
             "help": "/help",
+            "help-document": "/help?document=concepts/staleness",
         }
 
 

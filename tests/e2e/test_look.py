@@ -48,6 +48,7 @@ PAGES = {
     "plan-measured": "Plan pixelcnn-async-2 · Does staleness hurt?",
     "plan-yaml": "Plan",
     "help": "Help",
+    "help-document": "Staleness and rules",
 }
 TALL = ("notebook", "compose", "compose-cell", "runs", "run", "search-map", "search-table")
 """Where more stands below the fold, of which axe-core judges no colours."""

@@ -17,7 +17,7 @@ from tests.lightning.results import MORE, Result, read
 from tests.lightning.substitute import CLASSES, Substitute, Way
 
 ROOT = Path(__file__).resolve().parents[2]
-REFUSED = ("than AsyncPS", "does not work with a parameter server", "cannot be shared by")  # docs/refused.md
+REFUSED = ("than AsyncPS", "does not work with a parameter server", "cannot be shared by")  # docs/reference/refusals.md
 
 
 class Recorder:

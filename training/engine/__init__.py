@@ -3,21 +3,18 @@
 `SharedRun(workers, settings)` before the fork, `join(...)` in each worker, `joined.begin()`, then `client.push()` after
 every backward pass. With host `process`, `serve(...)` in each of `run.servers` processes more.
 
-The rooms, from the ground up; each knows only those before it:
-    policy         what is done with a gradient: rules, dampings, settings. Pure, and without torch
-    codecs         gradients and parameters in fewer bytes: the kernels of what policy declares
-    clock          how a worker waits, and what time it is
-    memory         shared memory, locks and events in it, views into it; versions lent as a worker's parameters
-    optimizer      the user's optimizer on other tensors, the hyper-parameters that a push carries, its state seen
-    trace          the log of updates
-    coordination   what processes know of each other: the run, who may begin, who is let in, who is there; measures
-    applying       one optimizer: where it lies in memory, its shards and rounds, and its hosts (who applies)
-    worker         a worker's end: join, pull, push; which batches are whose; `end`, all that a trainer knows
+Begin with `worker/client.py` (a push and a pull) and `store/shard.py` (how a version is made). The rooms, from the
+ground up; each knows only those before it:
+    rules          what is done with a gradient: rules, dampings, codecs, settings. Pure, and without torch
+    codecs         gradients and parameters in fewer bytes: the kernels of the codecs that `rules` declares
+    memory         shared memory, locks and events in it, views into it
+    coordination   what processes know of each other: the run, who may begin, whose gradient is admitted; measures
+    store          one optimizer: its memory, shards, rounds, and its hosts (who applies a gradient)
+    worker         a worker's end: join, pull, push; `worker_end` is all that a trainer knows
     sim            all workers of a run simulated by one process, on a clock that is declared (host virtual)
-    channel        workers on other machines: frames, who may come in, a proxy for each, and their end
-    replay         a run made again from its trace
-    launch         what the processes of a run share, made before the fork, and the ends that they get
-    far            the same for a run over several machines: the server's one port, and the way there
+    net            workers on other nodes: frames, authentication, a proxy for each beside the shards
+Beside them: `launch` makes what the processes of a run share, `served_run` does so for several nodes, `replay` makes a
+run again from its `trace`, `worker_clock` says how a worker waits, `hyper` what travels with a push.
 """
 
 from importlib import import_module

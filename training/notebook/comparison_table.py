@@ -1,4 +1,4 @@
-"""A comparison as aligned plain text of at most 120 columns: for the terminal and for the README."""
+"""A comparison as aligned plain text of at most 120 columns: for the terminal and for documents."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -235,7 +235,7 @@ def load_profile(path: Path) -> Profile:
     """Of a YAML file; ConfigError, naming key and remedy, for what is no profile."""
     raw = records.mapping(path.resolve())
     if raw is None:
-        raise ConfigError("--profile", f"there is no file {path}", "Write one; README, Planning, shows how.")
+        raise ConfigError("--profile", f"there is no file {path}", "Write one; docs/concepts/planner.md shows how.")
     return read_profile(raw)
 
 

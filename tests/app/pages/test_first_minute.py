@@ -70,11 +70,21 @@ def test_a_template_is_written_and_a_taken_name_refused_in_the_dialog(open_page:
     assert (tmp_path / f"{SUGGESTED}.py").exists()
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == f'modules = ["{SUGGESTED}"]\n'
     app = press(press(app, "Use my own model"), "Create file")
-    assert "my_model is there already. Choose another name" in app.error[0].value
+    assert "my_model exists already. Choose another name" in app.error[0].value
 
 
-def test_help_is_a_page_of_the_frame_and_shows_the_readme(open_page: Open) -> None:
+def test_help_is_a_page_of_the_frame_and_opens_the_documents(open_page: Open) -> None:
     shown = words(open_page("help"))
-    assert "[Claims](#claims)" in shown
-    assert "scalebook plan -c x.yaml" in shown
-    assert "](docs/" not in shown
+    assert '<a href="/help?document=tutorial/index" target="_self">Tutorial</a>' in shown
+    assert "](tutorial/" not in shown
+
+
+def test_a_document_has_its_own_address(open_page: Open) -> None:
+    shown = words(open_page("help", document="how-to/export"))
+    assert "**Export, archive and verify**" in shown
+    assert "scalebook notebook export first-steps.md --archive" in shown
+
+
+def test_a_document_that_is_not_there_is_said(open_page: Open) -> None:
+    app = open_page("help", document="../../secrets")
+    assert app.warning[0].value == "There is no document ../../secrets."

@@ -1,4 +1,4 @@
-"""What docs/cluster.md gives to be copied: it can be read by those who are to read it, and our own commands take it."""
+"""What docs/how-to gives to be copied for clusters: who is to read it can, and our own commands take it."""
 
 import re
 import shlex
@@ -7,7 +7,6 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -16,12 +15,13 @@ from ruamel.yaml import YAML
 from scalebook.app import serve
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cli import cluster, notebook
+from tests.docs.blocks import DOCS, blocks
 
-TEXT = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text(encoding="utf-8")
+CLUSTER, SLURM, KUBERNETES = (DOCS / "how-to" / f"{name}.md" for name in ("cluster", "slurm", "kubernetes"))
 PARSED: dict[str, Callable[[list[str]], object]] = {
-    "cluster": lambda words: cluster._parser().parse_args(words),
-    "notebook": lambda words: notebook._parser().parse_args(words),
-    "ui": serve._options,
+    "cluster": lambda words: cluster.parser().parse_args(words),
+    "notebook": lambda words: notebook.parser().parse_args(words),
+    "ui": lambda words: serve.parser().parse_args(words),
 }
 SBATCH = {"--job-name", "--nodes", "--ntasks-per-node", "--cpus-per-task", "--time"}
 
@@ -38,14 +38,6 @@ for more in (["--head", "--port=6379"], ["--address=10.0.0.1:6379", "--block"]):
 """
 
 
-def blocks(heading: str) -> list[str]:
-    """What is indented under a heading."""
-    _, found, rest = TEXT.partition(f"\n## {heading}\n")
-    assert found, heading
-    section = rest.partition("\n## ")[0]
-    return [dedent(block).strip() + "\n" for block in re.findall(r"\n\n((?:    .*\n|\n(?=    ))+)", section)]
-
-
 def ours(text: str) -> list[list[str]]:
     """The words of each command of ours in it, with nothing of a shell's around them."""
     text = re.sub(r"\\\n\s*", "", text)
@@ -54,18 +46,14 @@ def ours(text: str) -> list[list[str]]:
 
 
 def test_each_of_our_commands_is_one_that_its_parser_takes() -> None:
-    commands = [
-        words
-        for heading in ("Three commands", "On Slurm", "On Kubernetes")
-        for words in ours("\n".join(blocks(heading)))
-    ]
+    commands = [words for page in (CLUSTER, SLURM, KUBERNETES) for block in blocks(page) for words in ours(block.text)]
     assert len(commands) == 6
     for name, *words in commands:
         PARSED[name](words)
 
 
 def test_the_settings_are_settings(tmp_path: Path) -> None:
-    text = next(block for block in blocks("Three commands") if block.startswith("[cluster]"))
+    (text,) = (block.text for block in blocks(CLUSTER) if block.language == "toml")
     tomllib.loads(text)
     (tmp_path / SETTINGS).write_text(text, encoding="utf-8")
     assert Workspace(tmp_path).settings.cluster.address == "auto"
@@ -73,8 +61,8 @@ def test_the_settings_are_settings(tmp_path: Path) -> None:
 
 @pytest.fixture
 def script() -> str:
-    (found,) = blocks("On Slurm")
-    return found
+    (found,) = blocks(SLURM)
+    return found.text
 
 
 def test_the_script_for_slurm_is_one(script: str) -> None:
@@ -104,7 +92,7 @@ def test_ray_takes_what_it_is_given_there(script: str) -> None:
 
 
 def test_the_cluster_of_kuberay_is_one() -> None:
-    described: dict[str, Any] = YAML(typ="safe").load(blocks("On Kubernetes")[0])
+    described: dict[str, Any] = YAML(typ="safe").load(blocks(KUBERNETES)[0].text)
     assert (described["apiVersion"], described["kind"]) == ("ray.io/v1", "RayCluster")
     spec = described["spec"]
     assert spec["authOptions"] == {"mode": "token"}

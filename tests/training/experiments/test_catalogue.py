@@ -88,9 +88,9 @@ def test_a_process_that_takes_too_long_blames_only_modules_that_are_named(
 def test_validation_needs_neither_torch_nor_mlflow(description: Description) -> None:
     program = (
         "import sys;"
-        "from scalebook.training.experiments import catalogue, command_line, complete, identity, validate;"
+        "from scalebook.training.experiments import catalogue, command_line, completion, identity, validate;"
         "from scalebook.training.experiments import workload;"
-        "from scalebook.training import modules; import scalebook.training.cli.main;"
+        "from scalebook.training.base import modules; import scalebook.training.cli.main;"
         "print([name for name in ('torch', 'lightning', 'mlflow', 'streamlit') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

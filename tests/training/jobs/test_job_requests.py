@@ -159,7 +159,7 @@ def test_only_ended_jobs_can_be_deleted(bench: Bench) -> None:
 
 def test_asking_the_queue_loads_neither_torch_nor_mlflow() -> None:
     code = "import sys, scalebook.training.cli.jobs, scalebook.training.supervisor.supervisor_process\n"
-    code += "from scalebook.training.jobs import queue, supervising, waiting\n"
+    code += "from scalebook.training.jobs import job_requests, supervisor_handle, waiting_jobs\n"
     code += "print(sorted({'torch', 'mlflow', 'lightning', 'streamlit'} & set(sys.modules)))"
     with psutil.Popen([sys.executable, "-c", code], stdout=-1, text=True) as process:
         assert process.communicate(timeout=30)[0] == "[]\n"
@@ -180,7 +180,7 @@ config = {{
     "trainer": {{"strategy": {{"class_path": "AsyncPS", "init_args": {{"workers": 2}}}}, "max_epochs": 1}},
 }}
 description = Description.from_json(Path({str(prepared.description)!r}).read_text())
-(job,) = queue.submit(Workspace(Path.cwd()), config, seeds=[1], description=description, start=False)
+(job,) = job_requests.submit(Workspace(Path.cwd()), config, seeds=[1], description=description, start=False)
 assert job.state() == "waiting"
 print(*(name for name in sys.modules if name.startswith("scalebook.")))
 """

@@ -1,6 +1,7 @@
-"""Workers on other machines: frames over TCP, a proxy for each beside the shards, and the end of such a worker.
+"""Workers on other nodes: frames over TCP, a proxy for each beside the shards, and the end of such a worker.
 
-From the ground up: `wire` (frames), `greeting` (who may come in), `acceptor` and `channel` (the two sides of a
-connection), `mirror` (the run's memory as another machine has it), `stand_in` and `remote_end` (what is asked, and who
-asks it), `gate` (one port for all), `desk` and `passage` (what machines tell each other beside).
+Begin with `remote_end.py` (the worker's end) and `worker_proxy.py` (its proxy). From the ground up: `wire.py`
+(frames), `handshake.py` (who may come in), `acceptor.py` and `channel.py` (the two sides of a connection),
+`version_mirror.py` (the run's memory as another node has it), `connection_handoff.py` (one port for all),
+`mailbox.py` (what the monitors of nodes tell each other).
 """

@@ -1,5 +1,8 @@
-"""All workers of a run simulated by one process (users read `host: virtual`): what the engine does is the engine's own,
-and here is only what differs for workers that share a process and a clock. Nobody else knows of it but `launch`."""
+"""All workers of a run simulated by one process (users read `host: virtual`), on a clock that is declared.
+
+What the engine does is the engine's own code; here is only what differs for workers that share a process and a clock.
+Nobody else knows of it but `launch.py` and the planner. Begin with `sim_workers.py` and `scheduler.py`.
+"""
 
 from scalebook.training.engine.sim.model_multiplexer import ModelMultiplexer
 from scalebook.training.engine.sim.scheduler import Deadlock, Watch

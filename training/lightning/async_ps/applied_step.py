@@ -10,7 +10,7 @@ In this order:
 4. The step is made by the optimizer, or a push takes its place (`PushingStep`): the scaled rates travel with the
    gradient, and a worker's own steps between two pushes (`downpour`) use them. Where it makes steps of its own
    optimizer (`local`) they are these steps' alone; what travels has the outer optimizer's rate.
-5. Whoever applies a push multiplies them by what its damping makes of staleness (`ps.applying.shard`).
+5. Whoever applies a push multiplies them by what its damping makes of staleness (`engine/store/shard.py`).
 6. The optimizer may have a local rate for each layer, which multiplies that again (LARS, LAMB).
 7. The param groups have the rates again that were asked for; what somebody else has set meanwhile stays.
 

@@ -1,5 +1,5 @@
 """Who comes to a collective. The hook decides, and what the run is configured with: the same in every worker, whoever
-calls. docs/collectives.md has the table.
+calls. docs/concepts/collectives.md has the table.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,4 @@
-"""DDP as Lightning has it, with forked workers: `ddp.py` is the strategy, `ddp_nodes.py` its nodes, `evaluation.py` how
-several processes share a validation.
+"""DDP as Lightning has it, with forked workers.
+
+Begin with `ddp.py`, the strategy. `ddp_nodes.py` has its nodes, `evaluation.py` how processes share a validation.
 """

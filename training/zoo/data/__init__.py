@@ -1,4 +1,8 @@
-"""Data sets as LightningDataModules, named below, and what a data set of one's own can build on."""
+"""Data sets as LightningDataModules, named below, and what a data set of one's own can build on.
+
+Begin with `digits.py`, the smallest, and `module.py`, the base of the image data sets. `dataset.py` reads files and the
+Hugging Face Hub.
+"""
 
 from scalebook.training.zoo.data.dataset import Dataset
 from scalebook.training.zoo.data.digits import Digits

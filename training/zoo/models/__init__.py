@@ -1,4 +1,7 @@
-"""Models as LightningModules, named below, and the bases of those of images."""
+"""Models as LightningModules, named below, and the bases of those of images.
+
+Begin with `mlp_classifier.py`, the smallest, and `image_model.py`, the base of all models of images.
+"""
 
 from scalebook.training.zoo.models.classifier import Classifier
 from scalebook.training.zoo.models.conv_classifier import ConvClassifier

@@ -1,4 +1,7 @@
-"""Optimizers for large batches, each layer with a rate of its own: `LARS` and `LAMB`."""
+"""Optimizers for large batches, in which each layer has a rate of its own.
+
+Begin with `layerwise.py`, what `LARS` and `LAMB` share.
+"""
 
 from scalebook.training.zoo.optimizers.lamb import LAMB
 from scalebook.training.zoo.optimizers.lars import LARS

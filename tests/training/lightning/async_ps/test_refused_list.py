@@ -1,4 +1,5 @@
-"""docs/refused.md is the one list of what AsyncPS refuses by design: it is held against the messages in the code."""
+"""docs/reference/refusals.md is the one list of what AsyncPS refuses by design: it is held against the messages in the
+code."""
 
 import ast
 import re
@@ -50,7 +51,7 @@ def _text(node: ast.expr) -> str:
 
 def listed() -> dict[str, str]:
     """By message, the reason that the document gives."""
-    rows = (ROOT / "docs" / "refused.md").read_text(encoding="utf-8").splitlines()
+    rows = (ROOT / "docs" / "reference" / "refusals.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("| `")]
     return {f"{refused.strip('`')}. {instead}": why for refused, why, instead in cells}
 
@@ -73,8 +74,8 @@ def beside_tables() -> set[str]:
 
 def test_the_document_says_what_the_code_says() -> None:
     missing, outdated = in_code() - set(listed()), set(listed()) - in_code()
-    assert not missing, "write these into docs/refused.md"
-    assert not outdated, "nobody says these any more: remove them from docs/refused.md"
+    assert not missing, "write these into docs/reference/refusals.md"
+    assert not outdated, "nobody says these any more: remove them from docs/reference/refusals.md"
 
 
 @pytest.mark.parametrize("message", sorted(listed()))

@@ -1,4 +1,4 @@
-"""Who comes to a collective: every hook, whatever is asked, whoever else reads it (docs/collectives.md)."""
+"""Who comes to a collective: every hook, whatever is asked, whoever else reads it (docs/concepts/collectives.md)."""
 
 import json
 import re
