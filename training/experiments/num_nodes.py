@@ -20,7 +20,8 @@ def place_of(config: Mapping[str, Any], environment: Mapping[str, str], descript
     number = devices if isinstance(devices, int) and devices > 0 else None
     found = node_rank(environment, nodes_of(trainer), number)
     if found is not None and info is not None and info.config_value == "auto":
-        why = f"is {quoted_value(trainer.get('strategy'))}, which needs one process, but {found.by} started {found.count}"
+        strategy = quoted_value(trainer.get("strategy"))
+        why = f"is {strategy}, which needs one process, but {found.by} started {found.count}"
         raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start one process.")
     return found
 

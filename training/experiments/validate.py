@@ -197,7 +197,8 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     problems = check_args("trainer", settings, description.trainer)
     if isinstance(value.get("profiler"), str) and value["profiler"] not in PROFILERS:
         remedy = suggestion(value["profiler"], PROFILERS)
-        problems.append(Problem("trainer.profiler", f"is {quoted_value(value['profiler'])}, which is not a profiler", remedy))
+        why = f"is {quoted_value(value['profiler'])}, which is not a profiler"
+        problems.append(Problem("trainer.profiler", why, remedy))
     if value.get("strategy") is not None:
         problems += check_class("trainer.strategy", value["strategy"], "strategies", description)
     return problems
