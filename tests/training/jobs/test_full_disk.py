@@ -43,7 +43,7 @@ class Disk:
         self._put = records.put
         monkeypatch.setattr(records, "put", self.put)
         for module in (supervisor_loop, lost_jobs, waiting_jobs):
-            monkeypatch.setattr(module, "lacking", lambda folder: FULL if self.puts <= 0 else "")
+            monkeypatch.setattr(module, "disk_problem", lambda folder: FULL if self.puts <= 0 else "")
 
     def put(self, path: Path, content: bytes, *, durable: bool = False) -> None:
         self.puts -= 1
