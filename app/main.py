@@ -29,5 +29,5 @@ try:
     page.run()
 except ConfigError as error:
     st.error(str(error), icon=":material/error:")
-if toast := state.said():
+if toast := state.pop_message():
     st.toast(toast[0], icon=toast[1])

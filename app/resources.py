@@ -119,7 +119,7 @@ def look_at_metrics(configs: Sequence[Mapping[str, Any]], about: Description) ->
 
 def _find_out_metrics(configs: Sequence[Mapping[str, Any]], about: Description) -> None:
     for config in configs:
-        told = logged_metrics.known(config, about)
+        told = logged_metrics.cached_metrics(config, about)
         if told is None or told.problem:  # another of them may have the same model and data
             logged_metrics.find_out(config, about)
 
@@ -318,7 +318,7 @@ def _search_records(path: str, changed: int) -> list[TrialRecord]:
     return records if progress is None or progress.now is None else at_work(records, progress.now)
 
 
-def drawn(draw: Callable[..., T], *told: object) -> T:
+def cached_figure(draw: Callable[..., T], *told: object) -> T:
     """`draw(*told)`: a figure, which nobody may change. Made once for all who look while it is told the same: the map
     of 100 trials takes 0.1 s of the processor."""
     return _drawn(f"{draw.__module__}.{draw.__qualname__}", repr(told), lambda: draw(*told))

@@ -26,7 +26,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.parser import CommandParser
 from scalebook.training.base.files.terminal import EscapingStream
 from scalebook.training.base.safe_path import HOME, environment, python
-from scalebook.training.base.trust import HELP, OPTION, settle
+from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.base.workspace import OWNER_ONLY, Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.jobs import supervisor_handle, supervisor_owners
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _own(workspace: Workspace, options: argparse.Namespace) -> int:
     """Serve the workspace, unless somebody does."""
-    settle(workspace, options.trust)
+    resolve_trust(workspace, options.trust)
     workspace.create()
     with only_one(workspace) as mine:
         if not mine:
@@ -83,7 +83,7 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
             signal.signal(name, _end)
         try:
             _clear_up(workspace)
-            with supervisor_owners.hold(workspace):
+            with supervisor_owners.hold_supervisor(workspace):
                 return _serve(workspace, access, options.port, options.mlflow_port)
         except Interrupted:
             return 0

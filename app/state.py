@@ -162,7 +162,7 @@ def recall(key: str, default: T) -> T:
     return value
 
 
-def take(key: str, default: T) -> T:
+def pop(key: str, default: T) -> T:
     """`recall`, and forget."""
     value: T = st.session_state.pop(f"kept.{key}", default)
     return value
@@ -178,11 +178,11 @@ def set_widget(key: str, value: object) -> None:
     st.session_state[key] = value
 
 
-def say(text: str, icon: str = ":material/check:") -> None:
+def show_message(text: str, icon: str = ":material/check:") -> None:
     """A short word at the next drawing of a page, also after a change of page."""
     remember("toast", (text, icon))
 
 
-def said() -> tuple[str, str] | None:
-    """What `say` was given, once."""
-    return take("toast", None)
+def pop_message() -> tuple[str, str] | None:
+    """What `show_message` was given, once."""
+    return pop("toast", None)

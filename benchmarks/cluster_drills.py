@@ -1,6 +1,6 @@
 """Drills of the engine over machines: `python -m benchmarks.cluster_drills [--moments 20] [--only WORDS] [--load ...]`.
 
-Two machines are two network namespaces of this one (root; tests/cluster): the shards, worker 0 and a stand-in on the
+Two machines are two network namespaces of this one (root; tests/cluster): the shards, worker 0 and a proxy on the
 first, worker 1 on the second. At a random moment something dies, or the link between them fails, one way or both, for
 good or for a while, or becomes slow, or loses frames; or worker 1 leaves, or comes while the other trains. Of twenty
 moments five are of a model with sparse tables, whose rows are fetched for each gradient, and five with `overlap`.

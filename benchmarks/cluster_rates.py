@@ -6,7 +6,7 @@ given what one worker alone shows: seconds of a gradient and their spread, secon
 the link as it is declared. It plays the rest. A knee is as the planner finds it, of either row.
 
 What five machines would not share, and these do, are the cores: so the planner is told how many there are, and what a
-gradient takes of one. `cores in use` is the CPU time of workers and stand-ins a second. Where that nears the machine's,
+gradient takes of one. `cores in use` is the CPU time of workers and proxies a second. Where that nears the machine's,
 a knee is that of the cores; slower links (`--gigabits 0.2`) show the one of the link.
 
     python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2] [--gigabits 1 0.2] [--only fp32]
@@ -46,7 +46,7 @@ from scalebook.training.planner.links import PAYLOAD, Network
 from scalebook.training.planner.measuring import EVEN
 from scalebook.training.planner.play import play
 from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, compared, strategy_of, write
+from scalebook.training.planner.reliability import ComparedPlan, PlansCompared, read_comparisons, strategy_of, write
 from tests.cluster.far_run import wait
 from tests.cluster.joins import Numbers
 from tests.cluster.namespaces import Namespaces, namespaces, why_not
@@ -72,7 +72,7 @@ CODECS: Final[dict[str, Settings]] = {
 
 class Rate(NamedTuple):
     """Of one run. Bytes are of one push and one pull; `server_s`: mean seconds of the shards for a push. `spread_s`:
-    standard deviation of a worker's seconds from push to push. `cpu_s`: of a gradient, of worker and stand-in."""
+    standard deviation of a worker's seconds from push to push. `cpu_s`: of a gradient, of worker and proxy."""
 
     updates_per_s: float
     push_bytes: float
@@ -125,7 +125,7 @@ class Rated:
         )
 
     def _serve(self) -> tuple[float, float]:
-        """Mean seconds of the shards for a push, and the stand-ins' of the CPU."""
+        """Mean seconds of the shards for a push, and the proxies' of the CPU."""
         self._machines.enter(0)
         listeners = [listening(self._machines.addresses[0]) for _ in range(self._workers)]
         launch = Launch(self._workers, self._settings)
@@ -244,7 +244,7 @@ def cells(name: str, rates: Sequence[Rate], points: Sequence[Point], gigabits: f
 def row(name: str, rates: Sequence[Rate], points: Sequence[Point], rule: Rule) -> list[str]:
     """Lines of the table for one codec, by machines; `points` as `planned`."""
     found = [replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)]
-    within = compared().of(strategy_of(rule), "network").updates_per_s
+    within = read_comparisons().of(strategy_of(rule), "network").updates_per_s
     knees = [find_knee(row[0].samples_per_s, row, within) for row in (found, points)]
     size = f"{rates[0].push_bytes / 1e6:.2f} + {rates[0].pull_bytes / 1e6:.2f}"
     ratios = [f"{point.samples_per_s / rate.updates_per_s:.2f}" for point, rate in zip(points, rates, strict=True)]

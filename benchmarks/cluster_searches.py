@@ -56,7 +56,7 @@ def main() -> int:
             until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
             told = ClusterSpool(workspace).machines()
             assert told is not None
-            until(lambda: not alive(told.courier), "the courier to leave")
+            until(lambda: not alive(told.daemon), "the courier to leave")
         finally:
             for home in (b, a):
                 subprocess.run(

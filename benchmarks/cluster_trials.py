@@ -34,7 +34,7 @@ from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.process import alive
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 from scalebook.training.search.study.study_reader import read
@@ -73,7 +73,7 @@ def searched(workspace: Workspace, trials: int, epochs: int) -> tuple[Spans, lis
         "config": config(epochs), "objective": "val/loss", "trials": trials,
         "space": {"learning_rate": {"log_uniform": [0.001, 0.05]}},
     }  # fmt: skip
-    with hold(workspace):
+    with hold_supervisor(workspace):
         supervisor_handle.ensure(workspace)
         folder = search_requests.start(workspace, body, None, name="short trials", description=description)
         until(lambda: folder.state() in searches.ENDED, "the search")
@@ -106,8 +106,8 @@ def on_cluster(root: Path, trials: int, epochs: int) -> list[str]:
         trust(workspace)
         told, wrong = searched(Workspace(workspace.root), trials, epochs)
         show("Ray", told)
-        courier = ClusterSpool(workspace).machines()
-        until(lambda: courier is None or not alive(courier.courier), "the courier to leave")
+        daemon = ClusterSpool(workspace).machines()
+        until(lambda: daemon is None or not alive(daemon.daemon), "the courier to leave")
         return wrong
     finally:
         for home in (b, a):

@@ -19,7 +19,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.links import OWN
 from scalebook.training.planner.measuring import measure
@@ -52,7 +52,7 @@ def predicted(workspace: Workspace, asked: dict[str, Any], description: Descript
 
 def measured(workspace: Workspace, asked: dict[str, Any], description: Description) -> float:
     """Updates a second of a whole run, the mean of what it has recorded, once it has begun."""
-    with hold(workspace):
+    with hold_supervisor(workspace):
         (job,) = job_requests.submit(workspace, asked, seeds=[1], description=description)
         result = follow(workspace, job, lambda *_: None)
     assert result.status == "finished", job.tail()

@@ -241,7 +241,7 @@ def workplace() -> Iterator[Range]:
         workspace = Workspace(disk.root).create()
         open_store(workspace)
         description = describe(workspace)
-        with supervisor_owners.hold(workspace):
+        with supervisor_owners.hold_supervisor(workspace):
             supervisor_handle.ensure(workspace)
             until(lambda: (now := status(workspace)) and now.warm == "ready", "the warm process")
             try:

@@ -25,7 +25,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from benchmarks.engine_task import perceptron
 from benchmarks.gpu_model import resnet50
 from scalebook.training.engine import Settings, SharedRun
-from scalebook.training.engine.memory.layout import cut
+from scalebook.training.engine.memory.layout import split_into_shards
 from scalebook.training.engine.store.optimizer_partition import (
     OptimizerPartition,
     allocate,
@@ -112,7 +112,10 @@ def seconds_of(shapes: Sequence[torch.Size], rounds: int) -> dict[str, list[floa
 
 def measured(shapes: Sequence[torch.Size], rounds: int, processes: int) -> None:
     """Print the table of one model."""
-    parts = [[tensor.shape for _, tensor in part] for part in cut([("", torch.empty(s)) for s in shapes], processes)]
+    parts = [
+        [tensor.shape for _, tensor in part]
+        for part in split_into_shards([("", torch.empty(s)) for s in shapes], processes)
+    ]
     every: list[dict[str, list[float]]] = run_workers(
         processes, lambda number: seconds_of(parts[number], rounds), threads=1
     )

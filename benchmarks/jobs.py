@@ -1,6 +1,6 @@
 """What starting and watching jobs costs: `python -m benchmarks.jobs` (about a minute).
 
-Measured with the real supervisor and warm process, the shipped classifier on digits: from `submit` to the first line of
+Measured with the real supervisor and fork server, the shipped classifier on digits: from `submit` to the first line of
 the log, to the first progress, to the first loss in MLflow; the size and the idle CPU of the processes; and the time
 of the questions a page asks, with 1,000 jobs in the workspace. Prints one table.
 """
@@ -60,7 +60,7 @@ def main() -> None:
             ("first use of the store, MLflow's import and tables included", seconds(lambda: open_store(workspace)))
         ]
         rows.append(("describe, not in the cache", seconds(lambda: describe(workspace))))
-        with supervisor_owners.hold(workspace):
+        with supervisor_owners.hold_supervisor(workspace):
             process = supervisor_handle.ensure(workspace)
             try:
                 rows += _processes(workspace, process)

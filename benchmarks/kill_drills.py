@@ -180,7 +180,7 @@ def workplace() -> Iterator[Range]:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder).resolve()).create()
         open_store(workspace)
-        with supervisor_owners.hold(workspace):
+        with supervisor_owners.hold_supervisor(workspace):
             supervisor_handle.ensure(workspace)
             until(lambda: (now := status(workspace)) and now.warm == "ready", "the warm process")
             try:

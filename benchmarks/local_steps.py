@@ -69,10 +69,10 @@ class Reached(NamedTuple):
 def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reached:
     """Train until the target, or for `EPOCHS`, or until the loss is no number."""
     model, (_, held_out) = perceptron(seed), images()
-    one_model = ModelMultiplexer([SGD(model.parameters(), lr=rate)])
+    multiplexer = ModelMultiplexer([SGD(model.parameters(), lr=rate)])
     clock = SimulatedClock(TIMING, WORKERS, seed=seed)
     shared = SharedRun(WORKERS, Settings(rule, local=local), clock)
-    players = SimulatedWorkers(shared, clock, one_model.make, EndlessWork())
+    players = SimulatedWorkers(shared, clock, multiplexer.make, EndlessWork())
     players.begin_all()
     looks: list[tuple[float, float, float]] = []
     losses: list[float] = []
@@ -83,14 +83,14 @@ def run(rule: Rule, local: Local, seed: int, rate: float, target: float) -> Reac
                 break
             worker = players.next()
             assert worker is not None, "there is always another batch"
-            one_model.switch_to(worker)
+            multiplexer.switch_to(worker)
             gradient(model, batch(seed, epoch, place))
-            one_model.hand_over(worker)
+            multiplexer.hand_over(worker)
             players.push()
             if number % EACH == EACH - 1:
                 (section,) = players.sections
                 newest = [shard.newest() for shard in section.shards]
-                one_model.put(players.joined[0].clients[0].replica.seen(newest))
+                multiplexer.put(players.joined[0].clients[0].replica.seen(newest))
                 with torch.no_grad():
                     losses.append(cross_entropy(model(held_out.pixels), held_out.labels).item())
                 moved = sum(times.pushed_bytes + times.pulled_bytes for times in shared.worker_times())

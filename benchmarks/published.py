@@ -27,7 +27,7 @@ from scalebook.training.engine.sim.sim_clock import DRAWS
 from scalebook.training.planner.links import NETWORKS, Network
 from scalebook.training.planner.play import play
 from scalebook.training.planner.profile import COPY_BANDWIDTH, PASSES, Profile
-from scalebook.training.planner.reliability import compared
+from scalebook.training.planner.reliability import read_comparisons
 
 FLOPS: Final = 4.29e12 / 3
 SERVERS: Final = 17
@@ -125,7 +125,7 @@ class Predicted:
 def predicted(system: System, gradients: int | None = None) -> Predicted:
     """Play both rules."""
     profile = system.profile
-    within_sync, within_async = (compared().of(rule, "network").updates_per_s for rule in ("sync", "async"))
+    within_sync, within_async = (read_comparisons().of(rule, "network").updates_per_s for rule in ("sync", "async"))
     alone = system.batch / profile.gradient_mean_s
     sync, free = (
         play(profile, system.workers, rule, system.shards, gradients=gradients).samples_per_s / alone

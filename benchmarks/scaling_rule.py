@@ -25,7 +25,7 @@ from benchmarks.machine import machine
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 from scalebook.training.search.study.study_reader import read
@@ -201,7 +201,7 @@ def main() -> int:
     print(machine(), flush=True)
     with tempfile.TemporaryDirectory() as root:
         workspace = Workspace(Path(root).resolve()).create()
-        with hold(workspace):
+        with hold_supervisor(workspace):
             points_ = points(workspace, options.seeds, options.epochs)
     print(
         f"rate: best validation loss after {options.epochs} epochs, {options.seeds} seeds ± half of the 95 % interval"

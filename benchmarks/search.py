@@ -24,7 +24,7 @@ from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.job_folder import ENDED
 from scalebook.training.jobs.supervisor_handle import status
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.search import search_folder as searches
 from scalebook.training.search import search_requests
 from scalebook.training.search.study.study_reader import read
@@ -95,7 +95,7 @@ def main() -> int:
     print(machine())
     with tempfile.TemporaryDirectory() as root:
         workspace = Workspace(Path(root).resolve()).create()
-        with hold(workspace):
+        with hold_supervisor(workspace):
             code = measure(workspace, options.trials, options.seconds)
         until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
     return code

@@ -14,7 +14,7 @@ from scalebook.training.tracking import names
 def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: bool = True) -> list[str]:
     """What is wrong, [] where nothing is: a trial lost, one run twice, or told differently to MLflow and the study.
 
-    `statuses`: whether the runs tell MLflow how they end; stand-ins do not.
+    `statuses`: whether the runs tell MLflow how they end; proxies do not.
     """
     mistakes: list[str] = []
     if [record.number for record in records] != list(range(len(records))):

@@ -1,7 +1,7 @@
 """Searches killed at random moments, and gone on with: `python -m benchmarks.search_drills [--rounds N]`.
 
 Each drill begins a search over a small classifier on digits, kills one of three victims at a random moment (the driver;
-the supervisor; everything of the workspace, as if the machine had stopped: supervisor, driver, warm process and all
+the supervisor; everything of the workspace, as if the machine had stopped: supervisor, driver, fork server and all
 training), has the search go on, and looks at what came of it: no trial lost, none run twice, MLflow, study and jobs in
 agreement, nothing left behind. Exits with 1 if anything is not as promised. About 30 s a drill.
 """

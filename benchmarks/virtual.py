@@ -138,18 +138,18 @@ class CountingClock(SimulatedClock):
 def virtual(workers: int, rule: str) -> Iterator[Virtual]:
     """So many virtual workers under a rule."""
     model = perceptron()
-    one_model, gradient = ModelMultiplexer([make_optimizer(model)]), gradient_of(model)
+    multiplexer, gradient = ModelMultiplexer([make_optimizer(model)]), gradient_of(model)
     clock, settings = CountingClock(TIMING, workers), Settings(RULES[rule]())
     run = SharedRun(workers, settings, clock)
-    all_of_them = SimulatedWorkers(run, clock, one_model.make, EndlessWork())
+    all_of_them = SimulatedWorkers(run, clock, multiplexer.make, EndlessWork())
     all_of_them.begin_all()
 
     def step() -> None:
         worker = all_of_them.next()
         assert worker is not None
-        one_model.switch_to(worker)
+        multiplexer.switch_to(worker)
         gradient()
-        one_model.hand_over(worker)
+        multiplexer.hand_over(worker)
         all_of_them.push()
 
     def traffic() -> Traffic:

@@ -1,6 +1,6 @@
 """Our wire between machines beside pyzmq: CPU time of both ends for a gradient there and the parameters back.
 
-Everything but the wire is the product's: worker's end, stand-in, engine, numbers of calls, replies that are kept. Over
+Everything but the wire is the product's: worker's end, proxy, engine, numbers of calls, replies that are kept. Over
 pyzmq a frame of ours is a message, or (`parts`) a message with its head and others of at most 1 MB; connections,
 signs of life and encryption (CURVE, with keys made of the run's) are its own. Nothing is computed, over loopback; the
 shards' update is in all figures. Systems take turns, and ratios are of one turn. pyzmq is none of Scalebook's packages:

@@ -1,4 +1,4 @@
-"""A stand-in for the module `pynvml`: as many GPUs as a test needs, cut or failing. What a real one says only a GPU
+"""A proxy for the module `pynvml`: as many GPUs as a test needs, cut or failing. What a real one says only a GPU
 shows."""
 
 import os

@@ -61,7 +61,7 @@ MUTANTS_OF_COPIES = (
     ),
     Mutant(
         "engine", f"{WORKER}/client.py",
-        "        self.replica.arrive()\n        self.host.look()\n", "        self.host.look()\n",
+        "        self.replica.arrive()\n        self.host.fetch_full()\n", "        self.host.fetch_full()\n",
         "a snapshot lets a version go while it is copied to the device", LATE,
     ),
     Mutant(

@@ -154,7 +154,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "callbacks", f"{CALLBACKS}/computed_figures.py",
-        "        self.begin(time, counts, workers)\n        return rates\n", "        return rates\n",
+        "        self.open_window(time, counts, workers)\n        return rates\n", "        return rates\n",
         "rates are those of the whole run", FIGURES,
     ),
     Mutant(

@@ -137,9 +137,9 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "cluster", f"{CLUSTER}/ray_executor.py",
-        "return told.ready if told is not None and alive(told.courier) else []",
+        "return told.ready if told is not None and alive(told.daemon) else []",
         "return told.ready if told is not None else []",
-        "machines that a dead courier has named get jobs", (f"{ON_CLUSTER}/test_cluster_spool.py",),
+        "machines that a dead cluster daemon has named get jobs", (f"{ON_CLUSTER}/test_cluster_spool.py",),
     ),
     Mutant(
         "cluster", "training/jobs/begin_request.py",
@@ -183,8 +183,8 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "cluster", f"{CLUSTER}/node_connection.py",
-        "    IncomingFiles(folder.path).finish()\n    tell(folder.path, replace(state, alive=False",
-        "    tell(folder.path, replace(state, alive=False",
+        "    IncomingFiles(folder.path).finish()\n    write_state(folder.path, replace(state, alive=False",
+        "    write_state(folder.path, replace(state, alive=False",
         "an end that has come with its machine's last words is lost", (f"{ON_CLUSTER}/test_comes_to_nothing.py",),
     ),
 )  # fmt: skip

@@ -8,17 +8,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("training", "app", "pages", "scalebook")
 GIVEN_UP = (
-    "ArrivingPlayers", "ArchivedWitness", "Away", "BetweenTurns", "Broken", "Brought", "Chosen", "Configured",
-    "Courier", "Desk", "Door", "Drivers", "Drawn", "Elsewhere", "ElsewhereState", "Fate", "FirstMachine",
-    "Following", "Formed", "Gate", "Given", "HeldBy", "KeptReader", "KnownMachines", "Lane", "LaneCalls", "Lasting",
-    "Lending", "Lent", "LentTables", "Lives", "MachineLink", "MachinePart", "Meetings", "Met", "Noted", "OnePort",
-    "OneModel", "OtherMachine", "OwnReplica", "OwnState", "ParameterElsewhere", "Passage", "Places", "PlayedClaims",
-    "PlayedSession", "PlayedWork", "PlayingEnd", "Porter", "Post", "Pushing", "Ran", "RemoteMeetings", "Said",
-    "Saying", "Searched", "Section", "SectionCounters", "SectionPlan", "SetAside", "SharedMeetings", "ShownNotes",
-    "ShownState", "SimulatedSection", "StandIn", "StandInEnd", "Stay", "StepOne", "Stillness", "Telling", "Told",
-    "Took", "TrainingMachine", "Turn", "Turns", "VirtualMachine", "Warm", "WarmProcess", "Way", "Witness",
-    "come_back_from", "doomed", "gives_base", "go_on_from", "have_own", "lay_down", "lay_kept", "let_go",
-    "look_again", "settle", "settle_all", "thaw",
+    "ArchivedWitness", "ArrivingPlayers", "Away", "BetweenTurns", "Broken", "Brought", "Chosen", "Configured",
+    "Courier", "Desk", "Door", "Drawn", "Drivers", "Elsewhere", "ElsewhereState", "Fate", "FirstMachine", "Following",
+    "Formed", "Gate", "Given", "HeldBy", "KeptReader", "KnownMachines", "Lane", "LaneCalls", "Lasting", "Lending",
+    "Lent", "LentTables", "Lives", "MachineLink", "MachinePart", "Meetings", "Met", "Noted", "OneModel", "OnePort",
+    "OtherMachine", "OwnReplica", "OwnState", "ParameterElsewhere", "Passage", "Places", "PlayedClaims",
+    "PlayedSession", "PlayedWork", "PlayingEnd", "Porter", "Post", "Pushing", "Ran", "RemoteMeetings", "Said", "Saying",
+    "Searched", "Section", "SectionCounters", "SectionPlan", "SetAside", "SharedMeetings", "ShownNotes", "ShownState",
+    "SimulatedSection", "StandIn", "StandInEnd", "Stay", "StepOne", "Stillness", "Telling", "Told", "Took",
+    "TrainingMachine", "Turn", "Turns", "VirtualMachine", "Warm", "WarmProcess", "Way", "Witness", "doomed",
+    "gives_base", "go_on_from", "lay_down", "lay_kept", "let_go", "look_again", "settle", "settle_all", "thaw",
 )  # fmt: skip
 """Names of classes and functions of earlier versions. `docs/reference/glossary.md` has today's."""
 SAY_LITTLE = (
@@ -32,7 +31,7 @@ MOST_EMPTY = 900
 """Locals and parameters called so; the number falls, and never rises."""
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
+def _trees() -> Iterator[tuple[Path, ast.Module]]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if not any(parent.is_symlink() for parent in path.relative_to(ROOT).parents):
@@ -42,7 +41,7 @@ def trees() -> Iterator[tuple[Path, ast.Module]]:
 def test_words_that_were_given_up_do_not_come_back() -> None:
     back = [
         f"{path}:{node.lineno} {node.name}"
-        for path, tree in trees()
+        for path, tree in _trees()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name in GIVEN_UP
     ]
@@ -53,7 +52,7 @@ def test_a_method_s_name_says_what_it_does() -> None:
     """A class and those that it is derived from, or that are derived from it, count once."""
     bases: dict[str, set[str]] = {}
     classes: dict[str, set[str]] = defaultdict(set)
-    for _, tree in trees():
+    for _, tree in _trees():
         for node in ast.walk(tree):
             if not isinstance(node, ast.ClassDef):
                 continue
@@ -80,7 +79,7 @@ def _roots(classes: set[str], bases: dict[str, set[str]]) -> set[str]:
 def test_locals_that_say_nothing_become_fewer() -> None:
     empty = [
         f"{path}:{node.lineno}"
-        for path, tree in trees()
+        for path, tree in _trees()
         for node in ast.walk(tree)
         if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in EMPTY)
         or (isinstance(node, ast.arg) and node.arg in EMPTY)

@@ -32,7 +32,7 @@ def ask_comparison(fresh: Sequence[ComparisonPlan], *, leads_there: bool = False
     _opened_plan([data.resumed(resources.workspace(), plan) for plan in fresh], fresh, leads_there)
 
 
-def recorded(stored: Stored) -> list[RunRecord]:
+def recorded_runs(stored: Stored) -> list[RunRecord]:
     """The newest runs of the notebook, which say what they log."""
     return resources.notebook_runs(stored.path.name).runs(notebook=stored.path.name)
 
@@ -55,7 +55,7 @@ def show_left(stored: Stored) -> None:
         asked = draft_label(left_at, what, key=f"comparison-{i}", text=words)
         if asked == "continue":
             description = resources.description()
-            runs = recorded(stored)
+            runs = recorded_runs(stored)
             fresh = (
                 data.comparison_of(stored, cell, description, runs)
                 if cell
@@ -84,7 +84,7 @@ def _draw_dialog(begun: Sequence[ComparisonPlan], fresh: Sequence[ComparisonPlan
     if plan.left_out:
         st.caption(f"Left out, because this notebook has no such experiment: {', '.join(plan.left_out)}.")
     chosen = {cell.name: cell.config for cell in plan.stored.notebook.experiments() if cell.name in plan.cell.runs}
-    seen = what_it_logs(chosen, recorded(plan.stored), "comparison")
+    seen = what_it_logs(chosen, recorded_runs(plan.stored), "comparison")
     plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
     now, wrong = widgets.comparison_form(plan)
     data.save_draft(workspace, plan, now)
@@ -140,7 +140,7 @@ def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison
             )
         if press_button("Edit", f"edit-{cell.name}", type="tertiary"):
             state.clicks().mark_handled(f"edit-{cell.name}", done=False)
-            ask_comparison([data.comparison_of(stored, cell, resources.description(), recorded(stored))])
+            ask_comparison([data.comparison_of(stored, cell, resources.description(), recorded_runs(stored))])
         intent = cell_menu(cell.name)
     if intent == "delete":
         dialogs.confirm_delete(stored, index, "comparison", cell.name, "Its runs stay.")
@@ -216,7 +216,7 @@ def _better(stored: Stored, cell: ClaimCell, judgement: Judgement, metric: str) 
 
 def ask_claim(stored: Stored) -> NoReturn:
     """Opens the dialog for a new claim."""
-    plan = data.new_claim(stored, resources.description(), recorded(stored))
+    plan = data.new_claim(stored, resources.description(), recorded_runs(stored))
     dialogs.ask("New claim", partial(_form, plan), "large")
 
 
@@ -224,7 +224,7 @@ def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
     """As a form, or as its text; both keep what was typed while the other is looked at."""
     form, text = st.tabs(["Form", "YAML"])
     with form:
-        _form(data.claim_of(stored, cell, resources.description(), recorded(stored)))
+        _form(data.claim_of(stored, cell, resources.description(), recorded_runs(stored)))
     with text:
         _text(stored, index, cell)
 
@@ -232,7 +232,7 @@ def _edit(stored: Stored, index: int, cell: ClaimCell) -> None:
 def _form(plan: ClaimPlan) -> None:
     stored, description = plan.stored, resources.description()
     configs = {cell.name: cell.config for cell in stored.notebook.experiments()}
-    seen = what_it_logs(configs, recorded(stored), f"claim-{plan.editing}")
+    seen = what_it_logs(configs, recorded_runs(stored), f"claim-{plan.editing}")
     plan = replace(plan, metrics=list(dict.fromkeys([*plan.metrics, *seen])))
     name, said, fits = widgets.claim_form(plan, lambda said, name: plan.problems(said, name, description))
     wanted = widgets.claim_buttons(fits, f"{stored.path} {stored.stamp}")

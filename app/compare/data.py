@@ -338,13 +338,13 @@ def side(text: str) -> Side:
 
 def goal_of(written: Mapping[str, Any]) -> Goal | None:
     """What the claim or ratio itself says is better of its metric."""
-    found = directions.named(written.get("metric"))
+    found = directions.read_metric_name(written.get("metric"))
     return found[1] if found else None
 
 
 def metric_of(written: Mapping[str, Any]) -> str:
     """The name of the metric of a claim or a ratio; "" where it names none."""
-    found = directions.named(written.get("metric"))
+    found = directions.read_metric_name(written.get("metric"))
     return found[0] if found else ""
 
 

@@ -16,7 +16,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.renamed import renewed
 from scalebook.training.notebook.cells import ComparisonCell
-from scalebook.training.notebook.comparison import compare_runs, meanings
+from scalebook.training.notebook.comparison import compare_runs, meanings_by_name
 from scalebook.training.notebook.labels import labels
 from scalebook.training.tracking import names
 from scalebook.training.tracking.directions import GOALS, Goal
@@ -102,7 +102,7 @@ def _save(records: Sequence[RunRecord], shown: ComparisonCell, metrics: list[str
         possible = data.of_runs(resources.workspace(), records, shown, metrics, resources.description())
         if possible:
             cells.ask_comparison(possible, leads_there=True)
-        state.say("None of these runs belongs to an experiment in a notebook.", ":material/error:")
+        state.show_message("None of these runs belongs to an experiment in a notebook.", ":material/error:")
         st.rerun()
 
 
@@ -151,7 +151,7 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
             continue
         if isinstance(config, dict):
             by_run[record.id] = renewed(config)[0]
-    return meanings(by_run, resources.description())
+    return meanings_by_name(by_run, resources.description())
 
 
 def _body(

@@ -26,7 +26,7 @@ from scalebook.training.notebook.claims import claim_table
 from scalebook.training.notebook.claims.judging import Judgement
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.explanations import sentences
-from scalebook.training.notebook.result_row import AXES, ExperimentRow, told
+from scalebook.training.notebook.result_row import AXES, ExperimentRow, axes_with_data
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.curves import mean_curve
 from scalebook.training.tracking.directions import Goal
@@ -80,7 +80,7 @@ def comparison_table(comparison: Comparison) -> None:
         _last(comparison),
     ]
     if comparison.target is not None:
-        head += [f"{axis} to {comparison.target:g}" for axis in told(comparison.rows)]
+        head += [f"{axis} to {comparison.target:g}" for axis in axes_with_data(comparison.rows)]
     stale = any(row.staleness_mean for row in comparison.rows)
     head += ["updates/s", "samples/s", *(["staleness", "staleness p95"] if stale else []), "runs"]
     shades, best = colours(comparison), winner(comparison)
@@ -114,14 +114,14 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
         html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_simulated)),
         html.number("" if row.batch_per_worker is None else str(row.batch_per_worker)),
         html.number("" if row.learning_rate is None else f"{row.learning_rate:g}"),
-        html.number(shown(row.best), best=best, own=row.is_own),
-        html.number(shown(row.final), own=row.is_own),
+        html.number(interval_text(row.best), best=best, own=row.is_own),
+        html.number(interval_text(row.final), own=row.is_own),
     ]
     if comparison.target is not None:
-        cells += [html.number(to_target(row.to_target, axis)) for axis in told(comparison.rows)]
+        cells += [html.number(to_target(row.to_target, axis)) for axis in axes_with_data(comparison.rows)]
     cells += [html.number(rate(row, row.updates_per_second)), html.number(rate(row, row.samples_per_second))]
     if stale:
-        cells.append(html.number(shown(row.staleness_mean, 3)))
+        cells.append(html.number(interval_text(row.staleness_mean, 3)))
         cells.append(html.number("" if row.staleness_p95 is None else f"{row.staleness_p95.mean:.0f}"))
     done = len(row.run_ids)
     return [*cells, html.number(f"{done}" if done == row.seeds else f"{done} of {row.seeds}")]
@@ -131,7 +131,7 @@ def _chip(outcome: str) -> str:
     return "new" if outcome == "missing" else outcome
 
 
-def shown(value: Estimate | None, digits: int = 4) -> str:
+def interval_text(value: Estimate | None, digits: int = 4) -> str:
     """`2.103 ± 0.012`."""
     if value is None:
         return ""
@@ -140,7 +140,7 @@ def shown(value: Estimate | None, digits: int = 4) -> str:
 
 def rate(row: ExperimentRow, value: Estimate | None) -> str:
     """So many a second: `65.0`, of virtual workers `65.0 virtual`."""
-    words = shown(value, 3)
+    words = interval_text(value, 3)
     return f"{words} virtual" if words and row.is_simulated else words
 
 
@@ -198,7 +198,7 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
     st.header("Measurements")
     metrics = sorted({metric for row in known for metric in row.measured})
     measurements = [
-        [html.text(metric, "dim"), *(html.number(shown(row.measured.get(metric))) for row in known)]
+        [html.text(metric, "dim"), *(html.number(interval_text(row.measured.get(metric))) for row in known)]
         for metric in metrics
     ]
     html.draw(
@@ -256,7 +256,7 @@ def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]
 
 
 def comparison_buttons(wrong: list[Problem], shown: str) -> Literal["save", "cancel"] | None:
-    """Save is off while anything is wrong, which is said. `shown` as in `state.Clicks`."""
+    """Save is off while anything is wrong, which is said. `interval_text` as in `state.Clicks`."""
     for problem in wrong:
         st.caption(f":red[{problem}]")
     with st.container(horizontal=True, horizontal_alignment="right"):
@@ -395,7 +395,7 @@ def _metric(
         return name
     said = data.goal_of(before) if name == metric else None
     told = choose_better(plan.better(sides, search, name), said, f"{key}-better-{name}")
-    return directions.written(name, None if told.source != "said" else "min" if told.lower else "max")
+    return directions.metric_text(name, None if told.source != "said" else "min" if told.lower else "max")
 
 
 def _figure(
@@ -461,7 +461,7 @@ def _above(key: str) -> list[str]:
 
 
 def claim_buttons(enabled: bool, shown: str) -> bool | None:
-    """True: save; False: give it up. `shown` as in `state.Clicks`."""
+    """True: save; False: give it up. `interval_text` as in `state.Clicks`."""
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="claim-form-cancel"):
             return False

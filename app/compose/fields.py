@@ -15,15 +15,22 @@ from scalebook.training.base.errors import ConfigError, one_line
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules.codecs import Codec, in_halves, numel
 from scalebook.training.experiments import sparse_tables
-from scalebook.training.experiments.classes import ChosenClass, chosen, in_words, mapping, named, short
+from scalebook.training.experiments.classes import (
+    ChosenClass,
+    choose_class,
+    in_words,
+    mapping,
+    read_class,
+    shortest_form,
+)
 from scalebook.training.experiments.codec_problems import DIRECTIONS, codec_as, codecs_of
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.fields import check_value
 from scalebook.training.experiments.lr_scaling import FIELDS, KEY, rate_scaling
-from scalebook.training.experiments.model_parameters import ModelParameters, known
+from scalebook.training.experiments.model_parameters import ModelParameters, cached_parameters
 from scalebook.training.experiments.validate import NOISE_SCALE
 from scalebook.training.experiments.workload import STRATEGY_NAMES, workload
-from scalebook.training.planner.quantities import shown
+from scalebook.training.planner.quantities import format_quantity
 
 UNITS = {"s": "s", "ms": "ms", "mb": "MB", "gb": "GB"}
 
@@ -140,7 +147,7 @@ def class_field(
     A value that names none of the classes is shown as text, so that it can be mended.
     """
     value = form.value_of(config, path, field)
-    if value is not None and chosen(value, field) is None:
+    if value is not None and choose_class(value, field) is None:
         said = free_text(label or field_words(field.name), value, key, help_of(field))
         form.assign(config, path, field, said)
         return said
@@ -148,21 +155,21 @@ def class_field(
     if info is None:
         form.assign(config, path, field, None)
         return None
-    before = chosen(value, field)
+    before = choose_class(value, field)
     args = copy.deepcopy(dict(before.args)) if before is not None and before.info == info else {}
     form.put(config, path, {"class_path": info.class_path, "init_args": args})
     if info.summary:
         st.caption(info.summary)
     for argument in info.fields:
         inner(f"{path}.init_args.{argument.name}", argument)
-    said = short(form.get(config, path), field)
+    said = shortest_form(form.get(config, path), field)
     form.assign(config, path, field, said)
     return said
 
 
 def _class_choice(field: Field, value: Any, key: str, label: str | None, labels: Mapping[str, str]) -> ClassInfo | None:
     options: list[ClassInfo | None] = [None, *field.classes] if field.nullable else [*field.classes]
-    before = chosen(value, field)
+    before = choose_class(value, field)
     index = options.index(before.info if before else None) if before or field.nullable else None
     info: ClassInfo | None = st.selectbox(
         label or field_words(field.name),
@@ -191,9 +198,9 @@ def label_of(info: ClassInfo) -> str:
     return (alone if module else words[:1].upper() + words[1:]) + (f" ({whose})" if whose else "")
 
 
-def written(value: Any) -> str:
+def written_label(value: Any) -> str:
     """The text in a choice while its value is none of the options: the name of the unknown class."""
-    return one_line(named(value).name or "", 60) or "Choose one"
+    return one_line(read_class(value).name or "", 60) or "Choose one"
 
 
 def _class_name(info: ClassInfo) -> str:
@@ -289,7 +296,7 @@ LOOKING = "Checking this against the model, a few seconds."
 def codec_labels(config: form.Config, description: Description, field: Field) -> dict[str, str]:
     """Of each codec that the field offers, by class path: `topk 0.01 · 27 kB, 1/100`, with its usual settings.
     Empty for another field, and where the model is not known."""
-    found = known(config, description) if field.name in DIRECTIONS else None
+    found = cached_parameters(config, description) if field.name in DIRECTIONS else None
     if found is None or not found.parameters:
         return {}
     said, plain = {}, found.width * numel(found.shapes)
@@ -297,7 +304,11 @@ def codec_labels(config: form.Config, description: Description, field: Field) ->
         usual = ChosenClass(option, {})
         if (codec := codec_as(usual)) is not None:
             nbytes = exchanged(codec, found, 1)[0] if field.name == "codec" else codec.nbytes(found.shapes, found.width)
-            cost = shown(nbytes, "B") if nbytes == plain else f"{shown(nbytes, 'B')}, {_share(nbytes, plain)}"
+            cost = (
+                format_quantity(nbytes, "B")
+                if nbytes == plain
+                else f"{format_quantity(nbytes, 'B')}, {_share(nbytes, plain)}"
+            )
             said[option.class_path] = f"{in_words(usual) or usual.word} · {cost}"
     return said
 
@@ -309,7 +320,7 @@ def codec_bytes(config: form.Config, description: Description, drawn: Collection
     that does not go with every model.
     """
     codecs = codecs_of(config, description)
-    found = known(config, description)
+    found = cached_parameters(config, description)
     offered = any(path.rpartition(".")[2] in DIRECTIONS for path in drawn)
     asked = offered or any(codec.codes for codec in codecs.values())
     if found is None and (asked or sparse_tables.asks(config, description)):
@@ -323,7 +334,7 @@ def codec_bytes(config: form.Config, description: Description, drawn: Collection
 @st.fragment(run_every=EVERY_S)
 def _wait(config: form.Config, description: Description, look: LookAtModel, words: str) -> None:
     st.caption(words)
-    if known(config, description) is None:
+    if cached_parameters(config, description) is None:
         look(config, description)
     else:
         st.rerun()
@@ -350,8 +361,8 @@ def exchanged(codec: Codec, found: ModelParameters, workers: int) -> tuple[int, 
 def _of(nbytes: int, plain: int) -> str:
     """With the ratio to fp32 where it is another."""
     if nbytes == plain:
-        return f"{shown(nbytes, 'B')}, uncompressed"
-    return f"{shown(nbytes, 'B')} ({_share(nbytes, plain)} of {shown(plain, 'B')})"
+        return f"{format_quantity(nbytes, 'B')}, uncompressed"
+    return f"{format_quantity(nbytes, 'B')} ({_share(nbytes, plain)} of {format_quantity(plain, 'B')})"
 
 
 def _share(nbytes: int, plain: int) -> str:

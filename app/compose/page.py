@@ -97,9 +97,9 @@ def show(wanted: str | None, cell: str) -> None:
     left, right = st.columns([11, 8], gap="large")
     with left:
         edited = (edit_as_yaml if shown == "YAML" else edit_as_form)(draft, description)
-    keep(draft, edited, description)
+    keep_draft(draft, edited, description)
     if shown != mode_wanted:
-        turn(draft, mode_wanted)
+        switch_mode(draft, mode_wanted)
     with right, st.container(key="beside"):
         intent = result(choice, edited, description)
     preload_charts()
@@ -214,7 +214,7 @@ def _name(draft: ComposeDraft, description: Description) -> str:
     return draft.name or _suggested(draft.config, description)
 
 
-def keep(draft: ComposeDraft, edited: EditedConfig, description: Description) -> None:
+def keep_draft(draft: ComposeDraft, edited: EditedConfig, description: Description) -> None:
     """Remember what the page says now, in the session and on disk. A suggested name goes on following the choices."""
     suggested = not draft.source[1] and edited.name == _suggested(edited.config, description)
     now = (edited.config, edited.repeats, "" if suggested else edited.name, edited.text)
@@ -225,10 +225,10 @@ def keep(draft: ComposeDraft, edited: EditedConfig, description: Description) ->
     drafts.save(resources.workspace(), saved)
 
 
-def turn(draft: ComposeDraft, mode: str) -> None:
+def switch_mode(draft: ComposeDraft, mode: str) -> None:
     """To the other way of editing: all widgets start anew from what they said last. A text that is none stays."""
     if draft.text:
-        state.say("The form cannot show this text: fix it first, or press Start over.", ":material/error:")
+        state.show_message("The form cannot show this text: fix it first, or press Start over.", ":material/error:")
         state.remember(TURN_BACK, "YAML")
     else:
         state.remember(MODE, mode)
@@ -239,7 +239,7 @@ def turn(draft: ComposeDraft, mode: str) -> None:
 def mode() -> tuple[str, str]:
     """How it is edited, and how the person wants to edit it from now on."""
     shown = state.recall(MODE, "Form")
-    if back := state.take(TURN_BACK, ""):
+    if back := state.pop(TURN_BACK, ""):
         state.set_widget(MODE, back)
     wanted = st.segmented_control("Edit as", ["Form", "YAML"], default=shown, required=True, key=MODE,
                                   label_visibility="collapsed")  # fmt: skip
@@ -276,7 +276,9 @@ def result(choice: NotebookChoice, edited: EditedConfig, description: Descriptio
     if words := _renaming(edited, description):
         st.caption(words)
     widgets.sizes(load)
-    st.caption(" ".join(said for said in (widgets.meaning(load), validations.words(config, description)) if said))
+    st.caption(
+        " ".join(said for said in (widgets.batch_sentence(load), validations.words(config, description)) if said)
+    )
     show_problems(edited.homeless)
     if not edited.text:
         widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")

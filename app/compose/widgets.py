@@ -188,7 +188,7 @@ class ConfigForm:
 
     def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
         entries = fields.own_first(entries)
-        before = form.chosen(self.config, path, group, self.description)
+        before = form.chosen_class(self.config, path, group, self.description)
         index = next((i for i, entry in enumerate(entries) if entry == before), None)
         info = st.selectbox(
             label,
@@ -198,7 +198,7 @@ class ConfigForm:
             # another box once a class becomes known, as its folder is trusted: this one goes on holding none
             key=self.key(path if before else f"{path}.unknown"),
             help="\n\n".join(f"**{entry.name}**: {entry.summary}" for entry in entries if entry.summary) or None,
-            placeholder=fields.written(form.get(self.config, path)),
+            placeholder=fields.written_label(form.get(self.config, path)),
         )
         self._slot(path)
         if info is None:
@@ -258,7 +258,7 @@ class ConfigForm:
             said = number_box("Workers", 1 if single else workers, key, whole=True, disabled=single, hint=WORKERS)
             form.assign_workers(self.config, self._read(WORKERS_KEY, said, MOST_WORKERS))
         with right:
-            data = form.chosen(self.config, "data", "data", self.description)
+            data = form.chosen_class(self.config, "data", "data", self.description)
             batch = next((field for field in data.fields if field.name == "batch_size"), None) if data else None
             if batch is not None:
                 self._field("data.init_args.batch_size", batch, "Batch size per worker")
@@ -288,7 +288,7 @@ class ConfigForm:
         form.close_arguments(self.config, "trainer.strategy", info)
 
     def _optimizer(self) -> None:
-        model = form.chosen(self.config, "model", "models", self.description)
+        model = form.chosen_class(self.config, "model", "models", self.description)
         if model is not None and model.own_optimizer:
             st.info(f"{model.name} sets optimizer, learning rate and schedule in its own `configure_optimizers`.")
             form.drop(self.config, "optimizer")
@@ -319,7 +319,7 @@ class ConfigForm:
 
     def _schedule(self) -> ClassInfo | None:
         entries = self.description.lr_schedulers
-        before = form.chosen(self.config, "lr_scheduler", "lr_schedulers", self.description)
+        before = form.chosen_class(self.config, "lr_scheduler", "lr_schedulers", self.description)
         info = st.selectbox(
             "Schedule",
             [None, *entries],
@@ -434,7 +434,7 @@ def buttons(wrong: Sequence[Problem], waiting: int, shown: str, crowd: str) -> I
     st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
     if intent:
         state.clicks().mark_handled(KEYS[intent], done=False)
-        state.say(f"Not {'run' if run else 'saved'}: {wrong[0]}", ":material/error:")
+        state.show_message(f"Not {'run' if run else 'saved'}: {wrong[0]}", ":material/error:")
     return None
 
 
@@ -461,7 +461,7 @@ def _rate(load: Workload) -> tuple[str, str]:
     return "learning rate", "–" if load.learning_rate is None else f"{load.learning_rate:g}"
 
 
-def meaning(load: Workload) -> str:
+def batch_sentence(load: Workload) -> str:
     """Why the effective batch is what it is, in one sentence."""
     if load.batch_per_worker is None:
         return "This data has no batch_size."

@@ -6,12 +6,12 @@ import streamlit as st
 
 from scalebook.app import resources, state
 from scalebook.app.compare import data as comparisons
-from scalebook.app.compare.cells import ask_claim, ask_comparison, recorded, show_claim, show_comparison, show_left
+from scalebook.app.compare.cells import ask_claim, ask_comparison, recorded_runs, show_claim, show_comparison, show_left
 from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
 from scalebook.app.notebook import widgets
 from scalebook.app.runs import data as runs
 from scalebook.app.runs.data import LIVE, SeedView, plain_copy, simulated_copy
-from scalebook.app.runs.remarks import offer_turn
+from scalebook.app.runs.remarks import offer_direction
 from scalebook.app.search import data as searches
 from scalebook.app.search.cells import show_search
 from scalebook.app.shared import dialogs, drafts, notes
@@ -66,21 +66,21 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
     real_server = load.strategy == "AsyncPS" and not load.is_simulated and not problems
     told = [*problems, *data_path_problems(cell.config, description)]
     intent = widgets.experiment_card(cell.name, cell.repeats, line, seeds, told, stored.stamp, crowd, real_server)
-    offer_turn([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
+    offer_direction([seed.run for seed in seeds if seed.run is not None], f"better-{cell.name}")
     clicked = f"{intent}-{cell.name}"
     if intent == "run":
         state.clicks().mark_handled(clicked, done=_run_one(stored, cell))
     elif intent == "stop":
         asked = runs.stop_seeds(seeds)
         state.clicks().mark_handled(clicked)
-        state.say(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
+        state.show_message(f"Asked {plural(asked, 'run')} to stop.", ":material/stop:")
     elif intent in ("edit", "search", "plan", "duplicate", "simulate"):
         state.clicks().mark_handled(clicked)
         _leave(intent, stored.path.stem, cell, load.workers)
     elif intent == "delete":
         dialogs.confirm_delete(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
     elif intent == "comparison":
-        ask_comparison([comparisons.new_comparison(stored, description, [cell.name], index + 1, recorded(stored))])
+        ask_comparison([comparisons.new_comparison(stored, description, [cell.name], index + 1, recorded_runs(stored))])
     elif intent is not None:
         notes.place(intent, stored, index)
         state.clicks().mark_handled(clicked)
@@ -104,7 +104,7 @@ def _leave(intent: str, notebook: str, cell: ExperimentCell, workers: int) -> No
 def _run_one(stored: Stored, cell: ExperimentCell) -> bool:
     """Submit its runs, unless they are under way already, by another click or in another tab. Whether it has been."""
     if runs.experiment_state(_seeds(stored, cell)) in LIVE:
-        state.say(f"{cell.name} is already queued or running.", ":material/info:")
+        state.show_message(f"{cell.name} is already queued or running.", ":material/info:")
         return True
     try:
         jobs = job_requests.submit(
@@ -117,9 +117,9 @@ def _run_one(stored: Stored, cell: ExperimentCell) -> bool:
             recorded=claim_locks.tags(stored.notebook, cell.name, resources.description()),
         )
     except ConfigError as error:
-        state.say(str(error), ":material/error:")
+        state.show_message(str(error), ":material/error:")
         return False
-    state.say(f"Submitted {plural(len(jobs), 'run')} of {cell.name}.", ":material/play_arrow:")
+    state.show_message(f"Submitted {plural(len(jobs), 'run')} of {cell.name}.", ":material/play_arrow:")
     return True
 
 
@@ -176,7 +176,7 @@ def _run(stored: Stored, only_stale: bool) -> None:
             refusals.append(f"{cell.name} did not start: {error}")
     state.clicks().mark_handled(STALE if only_stale else ALL, done=bool(submitted))
     words = [f"Submitted {plural(submitted, 'run')}.", *refusals]
-    state.say("  \n".join(words), ":material/error:" if refusals else ":material/play_arrow:")
+    state.show_message("  \n".join(words), ":material/error:" if refusals else ":material/play_arrow:")
     st.rerun()
 
 
@@ -212,7 +212,7 @@ def _stop(stored: Stored) -> None:
         search_requests.stop(search.folder)
     words += ["1 search" if len(live) == 1 else f"{len(live)} searches"] if live else []
     state.clicks().mark_handled(STOP)
-    state.say(f"Asked {' and '.join(words) or 'nothing'} to stop.", ":material/stop:")
+    state.show_message(f"Asked {' and '.join(words) or 'nothing'} to stop.", ":material/stop:")
     st.rerun()
 
 
@@ -257,6 +257,8 @@ def show_adding(stored: Stored) -> None:
         if stored.notebook.experiments() and st.button(
             "Add a comparison", icon=":material/stacked_line_chart:", type="tertiary"
         ):
-            ask_comparison([comparisons.new_comparison(stored, resources.description(), recorded=recorded(stored))])
+            ask_comparison(
+                [comparisons.new_comparison(stored, resources.description(), recorded=recorded_runs(stored))]
+            )
         if stored.notebook.experiments() and st.button("Add a claim", icon=":material/gavel:", type="tertiary"):
             ask_claim(stored)

@@ -217,7 +217,7 @@ def _new_dialog() -> None:
             return
         state.clicks().mark_handled("create-notebook", done=False)
         dialogs.close()
-        notes.begin(stored)
+        notes.begin_note(stored)
         st.switch_page(NOTEBOOK.script, query_params={"notebook": stored.path.stem})
 
 
@@ -300,6 +300,6 @@ def _make_own_model(act: Callable[[], object], key: str, said: str) -> None:
         return
     state.clicks().mark_handled(key, done=False)
     resources.look_anew()
-    state.say(said)
+    state.show_message(said)
     dialogs.close()
     st.rerun()

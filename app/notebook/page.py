@@ -150,9 +150,9 @@ def _add_examples() -> None:
     try:
         copied = copy_examples(resources.workspace().root)
     except (ConfigError, OSError) as error:
-        state.say(str(error), ":material/error:")
+        state.show_message(str(error), ":material/error:")
     else:
-        state.say(f"Added {plural(sum(copied.values()), 'notebook')}.")
+        state.show_message(f"Added {plural(sum(copied.values()), 'notebook')}.")
     state.clicks().mark_handled(ADD, done=False)
     st.switch_page(NOTEBOOK.script)
 

@@ -13,14 +13,14 @@ from scalebook.app.shared import notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.words import plain
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.safe_reading import written
+from scalebook.training.base.files.safe_reading import read_end
 from scalebook.training.base.own_modules import CodeNow
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.notebook.cells import ExperimentCell, Note
-from scalebook.training.notebook.comparison import differences, meanings
+from scalebook.training.notebook.comparison import differences, meanings_by_name
 from scalebook.training.notebook.results import changed_since
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.tracking import names
@@ -89,7 +89,7 @@ def changes_since(
     if not changed_since(record, config_hash(cell.config, description), code):
         return None
     files = code.changed(record.tags.get(names.TAG_MODULES, ""))
-    differing = differences(meanings({"then": ran, "now": cell.config}, description))
+    differing = differences(meanings_by_name({"then": ran, "now": cell.config}, description))
     words = [_change_words(key, values) for key, values in differing if key not in OF_A_RUN]
     return [*words, *(f"{file} is not what it was" for file in files)]
 
@@ -162,6 +162,6 @@ def found_in(log: Path, text: str) -> tuple[list[tuple[int, str]], int]:
 
     Of a log beyond LONGEST_LOG bytes the end is searched, and lines are counted from there.
     """
-    lines = written(log, LONGEST_LOG).decode("utf-8", "replace").splitlines()
+    lines = read_end(log, LONGEST_LOG).decode("utf-8", "replace").splitlines()
     wanted = text.casefold()
     return [(i, line) for i, line in enumerate(lines, 1) if wanted in line.casefold()], len(lines)

@@ -13,13 +13,13 @@ from scalebook.app.one_run.data import origin
 from scalebook.app.runs import data as runs
 from scalebook.app.runs.data import RunView, copy_of
 from scalebook.app.runs.records import with_workers
-from scalebook.app.runs.remarks import offer_turn, show_remarks
+from scalebook.app.runs.remarks import offer_direction, show_remarks
 from scalebook.app.shared import charts, drafts, html, links
 from scalebook.app.shared.charts import CurveLook
 from scalebook.app.shared.widgets import call_page, page_title
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.base.files.safe_reading import written
+from scalebook.training.base.files.safe_reading import read_end
 from scalebook.training.experiments.renamed import renewed
 from scalebook.training.jobs import job_requests, usage
 from scalebook.training.jobs.job_nodes import part_folders
@@ -136,7 +136,7 @@ def _standing(run_id: str, was_live: bool) -> None:
     with st.container(key="live-standing"):
         widgets.standing(view)
         widgets.figures(view)
-        offer_turn([view], f"better-{view.id}")
+        offer_direction([view], f"better-{view.id}")
 
 
 def _curves(run_id: str, look: CurveLook) -> None:
@@ -219,7 +219,7 @@ def _stale(run_id: str, was_described: bool) -> None:
         return
     changes = data.changes_since(view.record, ran, cell, description)
     if changes is not None:
-        widgets.stale(changes)
+        widgets.stale_notice(changes)
 
 
 MOST_CONFIG = 2**24  # bytes
@@ -262,7 +262,7 @@ def _environment(view: RunView) -> None:
 def _log(view: RunView) -> None:
     job, failed = view.job, view.state == "failed"
     looked_for = widgets.log_box(
-        partial(written, job.log, data.MOST_BYTES) if job and job.log.exists() else None, f"{view.title}-log"
+        partial(read_end, job.log, data.MOST_BYTES) if job and job.log.exists() else None, f"{view.title}-log"
     )
     if looked_for and job:
         widgets.log_lines(*data.found_in(job.log, looked_for))
@@ -276,7 +276,7 @@ def config_text(view: RunView) -> str:
     """The config that ran, of the job's folder or the store; "" where neither has it."""
     job = view.job
     if job and job.config.exists():
-        return written(job.config, MOST_CONFIG).decode("utf-8", "replace")
+        return read_end(job.config, MOST_CONFIG).decode("utf-8", "replace")
     return resources.config_text(view.record)
 
 

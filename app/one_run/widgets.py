@@ -12,7 +12,7 @@ import streamlit as st
 from scalebook.app.navigation import RUNS
 from scalebook.app.one_run.data import MOST_BYTES, RunFile
 from scalebook.app.runs import run_query
-from scalebook.app.runs.data import RunView, parted
+from scalebook.app.runs.data import RunView, split_log
 from scalebook.app.runs.widgets import progress_bar
 from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.charts import CurveLook, Series
@@ -195,7 +195,7 @@ def samples(picture: bytes | None) -> None:
         st.image(picture, width=320)
 
 
-def stale(changes: Sequence[str]) -> None:
+def stale_notice(changes: Sequence[str]) -> None:
     """That the experiment is another one by now, and in what."""
     more = len(changes) - MOST_CHANGES
     shown = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
@@ -228,7 +228,7 @@ def log_box(whole: Callable[[], bytes] | None, name: str) -> str:
 
 def log(text: str, failed: bool) -> None:
     """Its end, which stays in sight while more is written; of a failed run from its first traceback on."""
-    before, rest = parted(text) if failed else ("", text)
+    before, rest = split_log(text) if failed else ("", text)
     if before:
         with st.expander(f"Earlier output: {plural(before.count(chr(10)), 'line')}"):
             code_block(before, height=LOG_HEIGHT)

@@ -12,7 +12,7 @@ from scalebook.app.shared.words import ago, figure
 from scalebook.training.engine.coordination.measures import Pushes, PushRecord
 from scalebook.training.jobs.usage import Usage
 from scalebook.training.notebook.cells import Axis
-from scalebook.training.planner.quantities import shown
+from scalebook.training.planner.quantities import format_quantity
 from scalebook.training.tracking.run_reader import MetricCurve
 
 HEIGHT = 300
@@ -104,10 +104,10 @@ def _table(
     if any(row.drift is not None for row in rows):
         columns.append(("mean drift", lambda row: figure(row.drift, 3)))
     if any(row.pushed_bytes for row in rows):
-        columns.append(("pushed", lambda row: shown(row.pushed_bytes, "B")))
-        columns.append(("pulled", lambda row: shown(row.pulled_bytes, "B")))
+        columns.append(("pushed", lambda row: format_quantity(row.pushed_bytes, "B")))
+        columns.append(("pulled", lambda row: format_quantity(row.pulled_bytes, "B")))
     if record is not None and any(record.memory_bytes(row.worker) for row in rows):
-        columns.append(("peak memory", lambda row: shown(record.memory_bytes(row.worker) or 0, "B")))
+        columns.append(("peak memory", lambda row: format_quantity(record.memory_bytes(row.worker) or 0, "B")))
     body = [
         [*(html.text(word) for word in name(row)), *(html.number(cell(row)) for _, cell in columns)] for row in rows
     ]

@@ -12,7 +12,7 @@ from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.planner.answer import Answer, Curve, Point
 from scalebook.training.planner.links import WORDS
 from scalebook.training.planner.profile import Profile, mean, read_profile
-from scalebook.training.planner.quantities import shown
+from scalebook.training.planner.quantities import format_quantity
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
     """What it is made of, as names and figures."""
     cv = profile.gradient_s.cv if isinstance(profile.gradient_s, Distribution) else None
     return [
-        ("time per gradient", shown(profile.gradient_mean_s, "s")),
+        ("time per gradient", format_quantity(profile.gradient_mean_s, "s")),
         *([("spread", f"± {cv:.0%}")] if cv else []),
         ("samples per gradient", f"{profile.batch_size:,}"),
-        ("a push", shown(profile.push_bytes, "B")),
-        ("a pull", shown(profile.pull_bytes, "B")),
-        ("server time per push", shown(mean(profile.server_s), "s")),
+        ("a push", format_quantity(profile.push_bytes, "B")),
+        ("a pull", format_quantity(profile.pull_bytes, "B")),
+        ("server time per push", format_quantity(mean(profile.server_s), "s")),
         *([("cores to serve", str(profile.server_cores))] if profile.server_cores else []),
-        *([("time per message and end", shown(profile.software.message_s, "s"))] if profile.software else []),
+        *([("time per message and end", format_quantity(profile.software.message_s, "s"))] if profile.software else []),
         ("link", _bandwidth(profile)),
         *([("cores", str(profile.cores))] if profile.cores else []),
         *[(f"{number} at once", f"{factor:.2f} × as long") for number, factor in sorted(profile.slowdown.items())],
@@ -99,7 +99,7 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
 
 def _bandwidth(profile: Profile) -> str:
     bandwidth = profile.network.link.bandwidth
-    return shown(bandwidth, "B/s") if isinstance(bandwidth, float | int) else "no limit"
+    return format_quantity(bandwidth, "B/s") if isinstance(bandwidth, float | int) else "no limit"
 
 
 def _plain(text: Any) -> Any:

@@ -18,7 +18,7 @@ from scalebook.training.experiments.validate import require
 from scalebook.training.notebook.cells import ExperimentCell
 from scalebook.training.notebook.offered_metrics import offered
 from scalebook.training.planner.answer import Answer
-from scalebook.training.planner.answer_words import accuracy, compared, sentences
+from scalebook.training.planner.answer_words import accuracy, compare_strategies, sentences
 from scalebook.training.planner.profile import Profile, as_mapping
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
 from scalebook.training.planner.time_to_target import TargetAnswer, target_words
@@ -144,7 +144,7 @@ def _start(asked: QuestionFolder, config: Mapping[str, Any] | None, *, anew: boo
         else:
             asked.start()
     except ConfigError as error:
-        state.say(str(error), ":material/error:")
+        state.show_message(str(error), ":material/error:")
     state.clicks().mark_handled(key)
     st.rerun()
 
@@ -153,7 +153,7 @@ def _show_finding(answer: Answer, file: str) -> None:
     """`file`: what a download is called."""
     st.header("Answer")
     dark = style.dark()
-    if best := compared(answer):
+    if best := compare_strategies(answer):
         st.markdown("\n".join(f"- {line}" for line in best))
     charts.draw(answer_charts.samples(answer, dark), "plan-samples", "samples a second against workers")
     st.header("Each strategy")

@@ -17,7 +17,7 @@ from scalebook.training.planner.answer import Answer
 from scalebook.training.planner.answer_words import busy_words, million_price
 from scalebook.training.planner.links import NETWORKS, OWN, WORDS
 from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.quantities import shown
+from scalebook.training.planner.quantities import format_quantity
 from scalebook.training.planner.question import WORKERS, numbers
 from scalebook.training.planner.time_to_target import TargetAnswer
 from scalebook.training.tracking.names import VAL_ACCURACY
@@ -164,7 +164,7 @@ def findings_table(answer: Answer, file: str) -> None:
                     html.number(f"{point.idle:.0%}"),
                     html.number(figure(point.staleness, 3)),
                     html.number(f"{point.staleness_p95}"),
-                    html.number(shown(point.memory, "B") if point.memory else ""),
+                    html.number(format_quantity(point.memory, "B") if point.memory else ""),
                     *([] if price is None else [html.number(figure(million_price(point, price), 3))]),
                 ]
             )

@@ -202,7 +202,7 @@ NO_SEARCH = f"tags.`{names.TAG_TRIAL}` IS NULL and tags.`{names.TAG_SEARCH}` IS 
 TRACEBACK = "Traceback (most recent call last)"
 
 
-def parted(log: str) -> tuple[str, str]:
+def split_log(log: str) -> tuple[str, str]:
     """A log, cut before the first traceback in it: what came before, and the rest; all is the rest where none is."""
     at = log.rfind("\n", 0, max(0, log.find(TRACEBACK))) + 1
     return log[:at], log[at:]

@@ -41,7 +41,7 @@ LIVE_SHOWN = 8  # a search may have hundreds waiting; they are in the table
 def show() -> None:
     """Heading, filters, living runs, table."""
     records = resources.all_runs()
-    opened: dict[str, object] = state.take(OPENED, {})
+    opened: dict[str, object] = state.pop(OPENED, {})
     for key, value in opened.items():
         state.set_widget(key, value)
     title, filters = st.columns([1, 4], vertical_alignment="bottom")
@@ -50,13 +50,13 @@ def show() -> None:
     with filters, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
         shown = widgets.filters(records, data.STATES, _asked(), resources.parameter_names(), resources.parameter)
         _views(shown)
-    wanted = run_query.named(shown.named())
+    wanted = run_query.parameter_columns(shown.named())
     records = run_query.with_parameters(records, {name: resources.parameter(name) for name in wanted})
     show_broken(resources.broken_records())
     living = _living()
     _devices()
     st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living])
-    passing = run_query.shown(records, shown.query)
+    passing = run_query.select_runs(records, shown.query)
     if not passing:
         _nothing(shown.query.narrows)
     elif shown.group:
@@ -99,7 +99,7 @@ def _views(shown: ListView) -> None:
             except ConfigError as error:
                 st.error(str(error))
             else:
-                state.say(f"Saved the view {widgets.plain_label(name or '')}.")
+                state.show_message(f"Saved the view {widgets.plain_label(name or '')}.")
                 st.rerun()
         st.caption("The address says all of a view too: copy it to pass it on.")
 
@@ -283,6 +283,6 @@ def _delete_dialog(views: Sequence[RunView]) -> None:
             state.clicks().mark_handled(DELETE)
             resources.look_at_all_runs_anew()
             icon = ":material/error:" if refused else ":material/check:"
-            state.say(" ".join([f"Deleted {plural(done, 'run')}.", *refused]), icon)
+            state.show_message(" ".join([f"Deleted {plural(done, 'run')}.", *refused]), icon)
             dialogs.close()
             st.rerun()

@@ -58,8 +58,8 @@ def write_remarks(reader: RunReader, record: RunRecord, note: str, tags: Iterabl
         if present.get(key) != value:
             reader.client.set_tag(record.id, key, value)
     if note != run_query.note(record):
-        _, ours = notes.parted(record.tags.get(names.TAG_NOTE, ""), record.id)
-        reader.client.set_tag(record.id, names.TAG_NOTE, notes.joined(note, ours))
+        _, ours = notes.split_note(record.tags.get(names.TAG_NOTE, ""), record.id)
+        reader.client.set_tag(record.id, names.TAG_NOTE, notes.join_note(note, ours))
 
 
 def _read(tag: str) -> tuple[str, str]:
@@ -147,23 +147,23 @@ def _save(key: str, write: Callable[[], str]) -> None:
     finally:
         state.clicks().mark_handled(key, done=False)
     resources.look_at_all_runs_anew()
-    state.say(said)
+    state.show_message(said)
     dialogs.close()
     st.rerun()
 
 
-def turn(reader: RunReader, records: Iterable[RunRecord], metric: str, goal: Goal) -> None:
+def set_direction(reader: RunReader, records: Iterable[RunRecord], metric: str, goal: Goal) -> None:
     """Note a person's word on what is better of a metric, and the best value anew from the curve, of runs that have
     ended: what goes on records its own."""
     for record in records:
-        said = directions.told_by([record.tags], names.TAG_GOALS) | {metric: goal}
+        said = directions.recorded_directions([record.tags], names.TAG_GOALS) | {metric: goal}
         value = best(reader.curve(record.id, metric), goal == "min")
         if value is not None:
             reader.client.log_metric(record.id, names.best(metric), value, step=0)
-        reader.client.set_tag(record.id, names.TAG_GOALS, directions.told(said))
+        reader.client.set_tag(record.id, names.TAG_GOALS, directions.as_tag(said))
 
 
-def offer_turn(views: Sequence[RunView], key: str) -> None:
+def offer_direction(views: Sequence[RunView], key: str) -> None:
     """What is better of the main metric, said where it is a guess, and turned by a click: of runs of one experiment
     that have ended; nothing while one goes on, which records its own best value."""
     main = names.main_metric(name for view in views for name in view.metrics)
@@ -173,7 +173,7 @@ def offer_turn(views: Sequence[RunView], key: str) -> None:
         return
     told = directions.of_runs(main, None, [view.record.tags for view in views])
     if goal := turn_better(main, told, key, said=True):
-        turn(resources.reader(), [view.record for view in views], main, goal)
+        set_direction(resources.reader(), [view.record for view in views], main, goal)
         resources.look_at_all_runs_anew()
         state.clicks().mark_handled(key)
         st.rerun()

@@ -132,7 +132,7 @@ class RunGroup:
     """Metric, or parameter that is a number -> its mean."""
 
 
-def shown(records: Iterable[RunRecord], query: RunQuery) -> list[RunRecord]:
+def select_runs(records: Iterable[RunRecord], query: RunQuery) -> list[RunRecord]:
     """Those that pass, in order. What has no value to be sorted by stands last, whichever way."""
     passing = [record for record in records if _passes(record, query)]
     keys = {record.id: _order(record, query.sort) for record in passing}
@@ -177,7 +177,7 @@ def as_number(text: str) -> float | None:
         return None
 
 
-def named(columns: Iterable[str]) -> list[str]:
+def parameter_columns(columns: Iterable[str]) -> list[str]:
     """The parameters among columns, without what marks them."""
     return [column.removeprefix(PARAMETER) for column in columns if column.startswith(PARAMETER)]
 
@@ -198,7 +198,7 @@ def choices(values: Mapping[str, str]) -> list[str] | None:
     return None if all(as_number(one) is not None for one in different) else different[:MOST_VALUES]
 
 
-def listed(record: RunRecord, *, trials: bool, tests: bool = False) -> bool:
+def is_listed(record: RunRecord, *, trials: bool, tests: bool = False) -> bool:
     """Whether a run stands in the list: the searches themselves have a page of their own."""
     if names.TAG_SEARCH in record.tags or (names.TAG_TEST in record.tags and not tests):
         return False
@@ -212,7 +212,7 @@ def purpose(record: RunRecord) -> str:
 
 
 def _passes(record: RunRecord, query: RunQuery) -> bool:
-    if not listed(record, trials=query.trials, tests=query.tests):
+    if not is_listed(record, trials=query.trials, tests=query.tests):
         return False
     if any(values and FACETS[facet](record) not in values for facet, values in query.facets.items()):
         return False
@@ -270,7 +270,7 @@ def _values(records: Iterable[RunRecord], column: str) -> list[float]:
 
 
 def note(record: RunRecord) -> str:
-    return notes.parted(record.tags.get(names.TAG_NOTE, ""), record.id)[0]
+    return notes.split_note(record.tags.get(names.TAG_NOTE, ""), record.id)[0]
 
 
 def tags(record: RunRecord) -> list[str]:

@@ -52,10 +52,10 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     if not problems and not was_live:
         machines = machines_of(resources.workspace())
         problems = search_requests.lacking_gpus(read_search(cell.body, base, description), description, machines)
-    stale = data.stale(search, cell.body, base, description) if search is not None and not problems else ""
+    stale = data.what_changed(search, cell.body, base, description) if search is not None and not problems else ""
     told = [*problems, *data_path_problems(base or cell.body.get("config") or {}, description)]
     intent = widgets.search_card(cell.name, cell.body, search, stale, _best(search), told, stored.stamp)
-    if turned(stored, cell, base or cell.body.get("config") or {}):
+    if offer_direction(stored, cell, base or cell.body.get("config") or {}):
         st.rerun()
     if intent is None:
         return
@@ -72,13 +72,13 @@ def _card(stored: Stored, index: int, cell: SearchCell, search: SearchView | Non
     st.rerun()
 
 
-def turned(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
+def offer_direction(stored: Stored, cell: SearchCell, config: Mapping[str, Any]) -> bool:
     """Where it is a guess what is better of an objective, that and a button; turned, it is another search. Whether it
     has been turned."""
     for name in data.without_goal(cell.body):
         key = f"better-{cell.name}-{name}"
         if goal := turn_better(name, data.better(name, config, ()), key, stored.stamp):
-            body = data.turned(cell.body, name, goal)
+            body = data.with_direction(cell.body, name, goal)
             done = write(stored, partial(edit.put_search, name=cell.name, body=body))
             state.clicks().mark_handled(key, done=done is not None)
             return done is not None
@@ -102,7 +102,7 @@ def _act(intent: str, stored: Stored, index: int, cell: SearchCell, search: Sear
         return _run(stored, cell)
     if intent == "stop" and search is not None:
         search_requests.stop(search.folder)
-        state.say(f"Asked {cell.name} to stop.", ":material/stop:")
+        state.show_message(f"Asked {cell.name} to stop.", ":material/stop:")
     else:
         notes.place(intent, stored, index)
     return True
@@ -113,7 +113,7 @@ def _run(stored: Stored, cell: SearchCell) -> bool:
     try:
         data.run(resources.workspace(), stored, cell, resources.description())
     except ConfigError as error:
-        state.say(str(error), ":material/error:")
+        state.show_message(str(error), ":material/error:")
         return False
-    state.say(f"Started {cell.name}.", ":material/play_arrow:")
+    state.show_message(f"Started {cell.name}.", ":material/play_arrow:")
     return True

@@ -52,7 +52,7 @@ def goal_of(body: Mapping[str, Any], name: str) -> Goal | None:
     """What the body says is better of one of its objectives."""
     written = body.get("objective")
     items = written if isinstance(written, list | tuple) else [written]
-    return next((told[1] for item in items if (told := directions.named(item)) and told[0] == name), None)
+    return next((told[1] for item in items if (told := directions.read_metric_name(item)) and told[0] == name), None)
 
 
 def without_goal(body: Mapping[str, Any]) -> list[str]:
@@ -60,12 +60,14 @@ def without_goal(body: Mapping[str, Any]) -> list[str]:
     return [name for name in objectives(body) if name not in AMOUNTS and goal_of(body, name) is None]
 
 
-def turned(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
+def with_direction(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
     """The body with a person's word on what is better of one of its objectives."""
     written = body.get("objective")
     items = written if isinstance(written, list | tuple) else [written]
     names = objectives(body)
-    items = [directions.written(name, goal) if said == name else item for said, item in zip(names, items, strict=True)]
+    items = [
+        directions.metric_text(name, goal) if said == name else item for said, item in zip(names, items, strict=True)
+    ]
     return {**body, "objective": items[0] if len(items) == 1 else items}
 
 
@@ -202,10 +204,12 @@ def base_of(notebook: Notebook, body: Mapping[str, Any]) -> dict[str, Any] | Non
     return experiment.config if experiment else None
 
 
-def stale(search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description) -> str:
+def what_changed(
+    search: SearchView, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
+) -> str:
     """As `launch.stale`."""
     asked = search.folder.request()
-    return search_requests.stale(asked.identity, asked.modules, body, base, description)
+    return search_requests.what_changed(asked.identity, asked.modules, body, base, description)
 
 
 def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Description) -> SearchFolder:
@@ -227,7 +231,7 @@ def best_of(records: Sequence[TrialRecord], spec: SearchSpec, reader: RunReader)
     record = trial_data.best(records, spec)
     if record is None:
         return None
-    own = spec.objectives[0].name in trial_data.own(record, spec, reader)
+    own = spec.objectives[0].name in trial_data.own_objectives(record, spec, reader)
     return BestTrial(trial_data.reached(record, spec), trial_data.words(record, spec), own)
 
 

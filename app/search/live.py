@@ -26,7 +26,7 @@ def show(folder: SearchFolder) -> TrialIntent | None:
     live = folder.state() not in ENDED
     st.fragment(_head, run_every=EVERY_S if live else None)(folder, live)
     st.fragment(_charts, run_every=CHARTS_EVERY_S if live else None)(folder)
-    return state.take(KEPT, None)
+    return state.pop(KEPT, None)
 
 
 def _pressed(intent: TrialIntent | None) -> None:
@@ -60,9 +60,9 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
     _pressed(widgets.best_trial(records, spec, reported, was_live))
     widgets.notes(records, spec, reported)
     if best := trial_data.best(records, spec):
-        for name in trial_data.own(best, spec, resources.reader()):
+        for name in trial_data.own_objectives(best, spec, resources.reader()):
             st.caption(f"{SIGN} {name}. {WORDS}")
-    drawn = resources.drawn(trial_charts.progress, records, spec, style.dark())
+    drawn = resources.cached_figure(trial_charts.progress, records, spec, style.dark())
     if drawn is not None:
         _picked(
             "search-progress",
@@ -104,7 +104,7 @@ def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> 
         if len(spec.objectives) > 1:
             titles = [objective.name for objective in spec.objectives]
             objective = titles.index(st.selectbox("Colour", titles, 0, key=f"map-colour-{folder.id}", width=220))
-    drawn = resources.drawn(trial_map.draw, records, spec, x, y, by, style.dark(), objective)
+    drawn = resources.cached_figure(trial_map.draw, records, spec, x, y, by, style.dark(), objective)
     _picked(
         "search-map",
         records,
@@ -135,7 +135,7 @@ def _by(folder: SearchFolder, spec: SearchSpec) -> tuple[str, ...]:
 
 
 def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
-    drawn = resources.drawn(learning_curves.draw, records, spec, style.dark())
+    drawn = resources.cached_figure(learning_curves.draw, records, spec, style.dark())
     if drawn is None:
         html.empty("No curve yet", "Curves start with a trial's first validation.")
         return
@@ -145,7 +145,7 @@ def _curves(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
 
 
 def _parallel(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
-    drawn = resources.drawn(trial_charts.parallel, records, spec, style.dark())
+    drawn = resources.cached_figure(trial_charts.parallel, records, spec, style.dark())
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished trial becomes a line.")
         return
@@ -169,7 +169,7 @@ def _importance(folder: SearchFolder, records: list[TrialRecord], spec: SearchSp
 
 
 def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
-    drawn = resources.drawn(trial_charts.pareto, records, spec, style.dark())
+    drawn = resources.cached_figure(trial_charts.pareto, records, spec, style.dark())
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished trial becomes a dot.")
         return

@@ -103,7 +103,7 @@ def _delete_dialog(ended: Sequence[SearchView]) -> None:
             refused = _delete_searches([view for view in ended if view.id in chosen], trials)
             state.clicks().mark_handled(DELETE, done=False)
             resources.look_at_all_runs_anew()
-            state.say(" ".join(["Deleted.", *refused]), ":material/error:" if refused else ":material/check:")
+            state.show_message(" ".join(["Deleted.", *refused]), ":material/error:" if refused else ":material/check:")
             dialogs.close()
             st.rerun()
 
@@ -178,8 +178,8 @@ def _better(search: SearchView) -> None:
     choice = notebooks.pick(resources.workspace(), (search.request.notebook or "").removesuffix(".md"))
     stored = notebooks.load(choice)[0] if choice else None
     cell = stored.notebook.search(search.request.cell or "") if stored else None
-    if choice and stored and cell and cells.turned(stored, cell, config):
-        state.say(f"{cell.name} says so in the notebook. Run it there: it is another search now.")
+    if choice and stored and cell and cells.offer_direction(stored, cell, config):
+        state.show_message(f"{cell.name} says so in the notebook. Run it there: it is another search now.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, cell.name))
     open_still = data.without_goal(cell.body) if cell else []
     for name in guessed:
@@ -234,13 +234,13 @@ def _act(intent: Intent, given: widgets.Given, search: SearchView) -> None:
     description = resources.description()
     if intent == "stop":
         search_requests.stop(search.folder)
-        state.say(f"Asked {search.name} to stop.", ":material/stop:")
+        state.show_message(f"Asked {search.name} to stop.", ":material/stop:")
     elif intent == "resume":
         search_requests.resume(search.folder, description)
-        state.say(f"Resumed {search.name}.", ":material/resume:")
+        state.show_message(f"Resumed {search.name}.", ":material/resume:")
     elif intent == "add trials" and isinstance(given, int):
         search_requests.resume(search.folder, description, trials=max(search.trials, search.done) + given)
-        state.say(f"Added {given} trials.", ":material/add:")
+        state.show_message(f"Added {given} trials.", ":material/add:")
     elif intent == "add point" and isinstance(given, dict):
         _give(search, given)
 
@@ -249,12 +249,12 @@ def _give(search: SearchView, point: dict[str, Any]) -> None:
     """A study tries no point twice, so one that it knows is named instead. An ended search goes on for it."""
     known = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
     if known is not None:
-        state.say(f"Trial {known} already has this point.", ":material/info:")
+        state.show_message(f"Trial {known} already has this point.", ":material/info:")
         return
     search_requests.give(search.folder, [point])
     if not search.live:
         search_requests.resume(search.folder, resources.description(), trials=max(search.trials, search.done + 1))
-    state.say("The search tries this point next.", ":material/add_location:")
+    state.show_message("The search tries this point next.", ":material/add_location:")
 
 
 def _use(search: SearchView, number: int) -> None:
@@ -276,7 +276,7 @@ def _use(search: SearchView, number: int) -> None:
 
     stored = write(notebooks.read(choice.path), put, said="")
     if stored is not None:
-        state.say(f"Added {name} to the notebook: trial {number}, {trial_data.words(record, spec)}.")
+        state.show_message(f"Added {name} to the notebook: trial {number}, {trial_data.words(record, spec)}.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
 
 
@@ -285,7 +285,7 @@ def _into_form(search: SearchView, config: dict[str, object], seeds: int) -> Non
     notebook."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
-        state.say("No notebook to write to: create one on the Notebook page first.", ":material/error:")
+        state.show_message("No notebook to write to: create one on the Notebook page first.", ":material/error:")
         st.rerun()
     else:
         drafts.save(resources.workspace(), SavedDraft(choice.name, "", f"{search.name}-best", seeds, config))

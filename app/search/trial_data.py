@@ -61,7 +61,7 @@ def reached(record: TrialRecord, spec: SearchSpec, objective: int = 0) -> str:
     return f"{interval(known, half)}{f' {unit}' if unit else ''}"
 
 
-def own(record: TrialRecord, spec: SearchSpec, reader: RunReader) -> list[str]:
+def own_objectives(record: TrialRecord, spec: SearchSpec, reader: RunReader) -> list[str]:
     """The objectives whose values in this trial are not computed from all workers' data together."""
     tags = {}
     for run_id in record.runs.values():

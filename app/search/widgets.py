@@ -17,7 +17,7 @@ from scalebook.app.shared.words import ago, plural, sentence
 from scalebook.training.base.durations import duration
 from scalebook.training.base.errors import Problem
 from scalebook.training.experiments.description import Field
-from scalebook.training.experiments.fields import check_value, shown
+from scalebook.training.experiments.fields import check_value, quoted_value
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.search_folder import SearchProgress
@@ -218,7 +218,7 @@ def _point(spec: SearchSpec, start: Mapping[str, Any], key: str) -> tuple[dict[s
     }
     wrong = [dimension for dimension in spec.space if not dimension.contains(point[dimension.name])]
     return point, [
-        Problem(dimension.name, f"is {shown(point[dimension.name])}", f"Allowed: {dimension.words()}.")
+        Problem(dimension.name, f"is {quoted_value(point[dimension.name])}", f"Allowed: {dimension.words()}.")
         for dimension in wrong
     ]
 

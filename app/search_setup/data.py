@@ -183,7 +183,9 @@ RECENT_RUNS: Final = 5
 EXAMPLES: Final = (0.0, 0.5, 1.0)
 
 
-def begun(experiment: str, config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()) -> Body:
+def new_body(
+    experiment: str, config: Mapping[str, Any], description: Description, runs: Sequence[RunRecord] = ()
+) -> Body:
     """A search over nothing yet. `runs` are those of the experiment."""
     name = metrics(config, description, runs)[0]
     return {
@@ -206,18 +208,18 @@ def with_preset(
     machine: NodeDevices,
     runs: Sequence[RunRecord] = (),
 ) -> Body:
-    """What the preset says, for the same experiment, by the metric that `begun` takes."""
+    """What the preset says, for the same experiment, by the metric that `new_body` takes."""
     gpus = machine.together if computes_on_gpus(workload(config, description), [machine]) else 0
     preset = preset_body(name, config, description, len(machine.cores), gpus)
-    new = begun("", config, description, runs)
+    new = new_body("", config, description, runs)
     if runs:
         amounts = [item for item in searches.objectives(preset) if item in AMOUNTS]
         preset["objective"] = [new["objective"], *amounts] if amounts else new["objective"]
     kept: Body = {key: body[key] for key in ("experiment", "storage") if key in body}
-    return tidy({**new, **preset, **kept, "preset": name})
+    return tidy_body({**new, **preset, **kept, "preset": name})
 
 
-def tidy(body: Mapping[str, Any]) -> Body:
+def tidy_body(body: Mapping[str, Any]) -> Body:
     """The body with its keys in reading order and without those that say nothing; unknown keys stay, at the end."""
     return without_defaults({key: body[key] for key in KEYS if key in body} | dict(body))
 
@@ -236,7 +238,7 @@ def with_objectives(said: Sequence[str], better: Mapping[str, Direction], config
         alone = directions.of_runs(name, None, (), [config])
         plain = told is None or (told.source != "said" and told.lower == alone.lower)
         goal: Goal | None = None if plain or told is None else "min" if told.lower else "max"
-        items.append(directions.written(name, goal))
+        items.append(directions.metric_text(name, goal))
     return items[0] if len(items) == 1 else items
 
 

@@ -97,7 +97,7 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
         return None
     first = next((experiment.name for experiment in stored.notebook.experiments()), "")
     runs = data.recent(resources.reader(), choice.path.name, experiment or first)
-    body = data.begun(experiment or first, _base(stored.notebook, experiment or first), description, runs)
+    body = data.new_body(experiment or first, _base(stored.notebook, experiment or first), description, runs)
     return state.reset_search_draft(source, body, "")
 
 
@@ -155,19 +155,19 @@ def _form(choice: NotebookChoice, draft: SearchDraft, description: Description) 
         what_it_logs({str(draft.body.get("experiment", "")): config or {}}, _runs(choice, draft.body), key)
         offered, spec = _offered(choice, draft.body, description), _spec(draft.body, config, description)
         said_ = widgets.second_step(copy.deepcopy(draft.base), offered, key, spec is not None and spec.is_simulated)
-        body, name = data.tidy(said_), draft.name
+        body, name = data.tidy_body(said_), draft.name
     else:
         name = _name(draft, key)
         _experiment(choice, draft, key)
         fields = search_fields(_config(draft.base) or {}, description)
         said = widgets.first_step(copy.deepcopy(draft.base), fields, key)
-        body = data.tidy(said.body)
+        body = data.tidy_body(said.body)
         if said.preset is not None:
             _begin_with(said.preset, draft, body, description, _runs(choice, body))
         elif said.changed:
             _anew(draft, body, name)
     _keep(draft, body, name)
-    if (step := widgets.turn(draft.step, key)) != draft.step:
+    if (step := widgets.step_button(draft.step, key)) != draft.step:
         _go(draft, step)
 
 

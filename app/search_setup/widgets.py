@@ -380,7 +380,7 @@ def steps(step: int, key: str) -> int:
                                     key=f"{key}.step", label_visibility="collapsed"))  # fmt: skip
 
 
-def turn(step: int, key: str) -> int:
+def step_button(step: int, key: str) -> int:
     """The button at the end of a step."""
     if step == 1:
         return 2 if st.button("Next: method", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
@@ -405,7 +405,9 @@ def plan_buttons(blocked: bool, shown: str) -> Intent | None:
     intent: Intent | None = "start" if start else "save" if save else None
     if intent and blocked:
         state.clicks().mark_handled(KEYS[intent], done=False)
-        state.say(f"Not {'started' if start else 'saved'}: fix what is marked in red first.", ":material/error:")
+        state.show_message(
+            f"Not {'started' if start else 'saved'}: fix what is marked in red first.", ":material/error:"
+        )
         return None
     return intent
 

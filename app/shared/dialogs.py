@@ -50,10 +50,10 @@ def attempt(act: Callable[[], Stored], said: str) -> Stored | None:
         state.remember(CONFLICT, conflict)
         return None
     except ConfigError as error:
-        state.say(str(error), ":material/error:")
+        state.show_message(str(error), ":material/error:")
         return None
     if said:
-        state.say(said)
+        state.show_message(said)
     return changed
 
 
@@ -94,8 +94,8 @@ def _conflict_dialog(conflict: EditedMeanwhile) -> None:
 
 
 def _close_conflict(said: str) -> None:
-    state.take(CONFLICT, None)
-    state.say(said)
+    state.pop(CONFLICT, None)
+    state.show_message(said)
     st.rerun()
 
 
@@ -115,7 +115,7 @@ def is_open() -> bool:
 
 
 def close() -> None:
-    state.take(OPEN, None)
+    state.pop(OPEN, None)
 
 
 def show() -> None:

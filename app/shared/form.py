@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.num_nodes import nodes_of
 from scalebook.training.experiments.workload import VIRTUAL, simulates, workload
@@ -73,16 +73,18 @@ def drop(config: Config, path: str) -> None:
             drop(config, ".".join(parents))
 
 
-def chosen(config: Mapping[str, Any], key: str, group: Group, description: Description) -> ClassInfo | None:
+def chosen_class(config: Mapping[str, Any], key: str, group: Group, description: Description) -> ClassInfo | None:
     """The class that the config names at `key`, None where it names none, or an unknown one."""
-    return named(get(config, key)).info(group, description)
+    return read_class(get(config, key)).info(group, description)
 
 
 def choose(config: Config, key: str, info: ClassInfo, group: Group, description: Description) -> None:
     """Name `info` at `key`. Arguments stay while the class stays the same, and go with another class."""
     value, path, args = get(config, key), info.class_path, dict[str, Any]()
-    if chosen(config, key, group, description) == info:  # with the name that it is written with: results hang on it
-        path = named(value).name or info.class_path
+    if (
+        chosen_class(config, key, group, description) == info
+    ):  # with the name that it is written with: results hang on it
+        path = read_class(value).name or info.class_path
         args = copy.deepcopy(dict(mapping(get(config, f"{key}.init_args"))))
     if info.config_value is not None and not args:
         put(config, key, info.config_value)
@@ -250,7 +252,7 @@ def blank(description: Description) -> Config:
 def suggested_name(config: Mapping[str, Any], description: Description) -> str:
     """`pixelcnn-bounded-x2`: model, rule or strategy, workers, in the letters that a cell's name may have."""
     load = workload(config, description)
-    model = chosen(config, "model", "models", description)
+    model = chosen_class(config, "model", "models", description)
     rule = (load.rule or "").partition(",")[0]
     named_by_rule = load.strategy == "AsyncPS" and rule not in ("", "async")
     words = [model.name if model else "experiment", rule if named_by_rule else load.strategy]

@@ -155,7 +155,7 @@ def ask_trust() -> None:
             trust(workspace)
             resources.look_anew()
             supervisor_handle.ensure(workspace)
-            state.say("This folder is now trusted.")
+            state.show_message("This folder is now trusted.")
             st.rerun()
 
 

@@ -115,7 +115,7 @@ def add(stored: Stored, index: int) -> None:
     _open(stored, f"new-{index}", "")
 
 
-def begin(stored: Stored) -> None:
+def begin_note(stored: Stored) -> None:
     """The editor of a first note, when the page of a new notebook is shown next."""
     _remember(stored, "new-0", "")
 
@@ -216,7 +216,7 @@ def _finish(draft: NoteDraft, opened: Stored, new: bool) -> bool:
 def _forget(draft: NoteDraft) -> None:
     _discard(draft)
     for key in (EDITING, EDITED, BEGUN):
-        state.take(key, None)
+        state.pop(key, None)
 
 
 def _close(draft: NoteDraft) -> None:

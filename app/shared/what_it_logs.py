@@ -26,7 +26,7 @@ def what_it_logs(configs: Mapping[str, Mapping[str, Any]], runs: Sequence[RunRec
     """The metrics of validation that two batches of these experiments have logged. The button is there for those of
     which neither `runs` nor an earlier press of it know what they log."""
     description = resources.description()
-    found = {name: logged_metrics.known(config, description) for name, config in configs.items()}
+    found = {name: logged_metrics.cached_metrics(config, description) for name, config in configs.items()}
     ran = {run.cell for run in runs if names.validation_metrics(run.metrics)}
     asked = [
         name

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from scalebook.app.shared import form
 from scalebook.training.base.durations import duration
-from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.lr_scaling import RateScaling
 from scalebook.training.experiments.workload import Workload, strategy_words, workload
@@ -140,7 +140,7 @@ def summary(config: Mapping[str, Any], description: Description, remark: str = "
 
 
 def _short_name(value: Any) -> str:
-    return (named(value).name or "").rsplit(".", 1)[-1]
+    return (read_class(value).name or "").rsplit(".", 1)[-1]
 
 
 def _batch_words(per_worker: int | None, together: int | None, workers: int) -> str:
@@ -150,7 +150,7 @@ def _batch_words(per_worker: int | None, together: int | None, workers: int) -> 
 
 
 def _optimizer_words(config: Mapping[str, Any], description: Description, rate: str) -> str:
-    model = form.chosen(config, "model", "models", description)
+    model = form.chosen_class(config, "model", "models", description)
     name = "its own optimizer" if model and model.own_optimizer else _short_name(config.get("optimizer"))
     name = name or _short_name(description.default_optimizer)
     schedule = _short_name(config.get("lr_scheduler"))

@@ -1,4 +1,4 @@
-"""A run of the engine over machines: shards, worker 0 and stand-ins on machine 0, every other worker on its own.
+"""A run of the engine over machines: shards, worker 0 and proxies on machine 0, every other worker on its own.
 
 What happens is counted in memory that all have; when it is over every push is held against the trace.
 """
@@ -287,7 +287,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 
 def _end_at_once(_why: str) -> None:
-    """Of a stand-in: it may stand in a wait."""
+    """Of a proxy: it may stand in a wait."""
     os._exit(3)
 
 

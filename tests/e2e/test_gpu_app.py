@@ -1,4 +1,4 @@
-"""The suite of pages for machines with a GPU: what of it a stand-in for NVML can show, and that what is wrong fails."""
+"""The suite of pages for machines with a GPU: what of it a proxy for NVML can show, and that what is wrong fails."""
 
 import os
 import shutil

@@ -15,7 +15,7 @@ from typing import Any, Final
 from scalebook.app.navigation import PLACES
 from scalebook.app.runs import data as runs
 from scalebook.app.runs.records import CachingReader
-from scalebook.app.runs.run_query import RunQuery, groups, shown
+from scalebook.app.runs.run_query import RunQuery, groups, select_runs
 from scalebook.app.search import data as searches
 from scalebook.app.shared import notebooks
 from scalebook.training.base.errors import ConfigError
@@ -115,7 +115,7 @@ def address(workspace: Workspace, rng: random.Random) -> bytes:
     notebooks.pick(workspace, told)
     runs.page_number(told)
     query = RunQuery(told, {"notebook": [told]}, [told], sort=told)
-    groups(shown(reader.listed(50), query), "notebook", [told])
+    groups(select_runs(reader.listed(50), query), "notebook", [told])
     reader.runs(notebook=told, cell=told)
     with contextlib.suppress(KeyError):
         reader.run(told)

@@ -88,7 +88,7 @@ def _fit_compilers(machine: Machine, folder: Path) -> None:
     _fit(machine, folder)
 
 
-# --- a warm process --------------------------------------------------------------------------------------------------
+# --- a fork server --------------------------------------------------------------------------------------------------
 
 
 def warm_fork_finds_its_gpu(machine: Machine, folder: Path) -> str:

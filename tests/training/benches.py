@@ -1,4 +1,4 @@
-"""A workspace with a supervisor of its own, whose jobs run the stand-in; nothing of it is left after a test."""
+"""A workspace with a supervisor of its own, whose jobs run the proxy; nothing of it is left after a test."""
 
 import json
 import os
@@ -94,7 +94,7 @@ class Bench:
         return found
 
     def warm(self) -> ProcessId:
-        """The warm process of the living supervisor."""
+        """The fork server of the living supervisor."""
         now = supervisor_handle.running(self.workspace)
         assert now is not None
         children = [

@@ -1,4 +1,4 @@
-"""A workspace whose supervisor runs the stand-in for trials, and searches over its formula."""
+"""A workspace whose supervisor runs the proxy for trials, and searches over its formula."""
 
 import os
 import socket

@@ -65,7 +65,7 @@ class Lab:
         nb = self.stored.notebook
         (cell,) = nb.searches()
         asked = self.search().request()
-        return search_requests.stale(asked.identity, asked.modules, cell.body, nb.base(cell), self.description)
+        return search_requests.what_changed(asked.identity, asked.modules, cell.body, nb.base(cell), self.description)
 
     def artifacts(self, run_id: str) -> list[str]:
         folder = self.workspace.artifacts / run_id / "artifacts" / names.MODULES
@@ -171,7 +171,7 @@ def test_trials_lie_apart_and_are_found_from_the_notebooks_own_runs(lab: Lab) ->
     assert f"#/experiments/{apart.experiment_id}/runs?workflowType=machine_learning" in parent
     assert home.tags[names.TAG_NOTE] == notes.of_experiment(home.experiment_id, NOTEBOOK)
     assert apart.tags[names.TAG_NOTE] == notes.of_experiment(apart.experiment_id, NOTEBOOK, "raten")
-    assert notes.parted(lab.run().tags[names.TAG_NOTE], lab.run().id) == ("", notes.of_run(lab.run().id, NOTEBOOK))
+    assert notes.split_note(lab.run().tags[names.TAG_NOTE], lab.run().id) == ("", notes.of_run(lab.run().id, NOTEBOOK))
 
 
 def test_what_is_stale_runs_again_and_a_search_of_other_code_begins_anew(lab: Lab) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.app.runs.remarks import turn
+from scalebook.app.runs.remarks import set_direction
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
@@ -256,9 +256,9 @@ def test_a_run_that_is_turned_has_the_other_best_value_everywhere(lab: Lab) -> N
     run = lab.runs()[0]
     curve = lab.reader.curve(run.id, "val_odd").values
     assert run.metrics["best/val_odd"] == min(curve) != max(curve)
-    turn(lab.reader, [run], "val_odd", "max")
+    set_direction(lab.reader, [run], "val_odd", "max")
     turned = lab.reader.run(run.id)
     assert turned.metrics["best/val_odd"] == max(curve)
     assert compare_runs(lab.reader, [run.id], "val_odd").direction == Direction(False, "said")
-    turn(lab.reader, [turned], "val_odd", "min")
+    set_direction(lab.reader, [turned], "val_odd", "min")
     assert lab.reader.run(run.id).metrics["best/val_odd"] == min(curve)

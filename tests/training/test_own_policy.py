@@ -14,7 +14,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.facts import DampingFacts, RuleFacts
 from scalebook.training.engine.trace import read_head
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import short
+from scalebook.training.experiments.classes import shortest_form
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.validate import validate
@@ -134,7 +134,7 @@ def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description
     assert args["rule"] == {"class_path": "own_policy.Picky", "init_args": {"tolerance": 3}}
     info = description.find("strategies", "AsyncPS")
     assert info is not None
-    assert short({"class_path": "own_policy.Root", "init_args": {"power": 0.5}}, field(info, "damping")) == {
+    assert shortest_form({"class_path": "own_policy.Root", "init_args": {"power": 0.5}}, field(info, "damping")) == {
         "class_path": "own_policy.Root"
     }
 

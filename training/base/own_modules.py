@@ -218,7 +218,7 @@ class CodeNow:
         if self._workspace is None or not record:
             return []
         if record not in self._answers:
-            told = recorded(record).items()
+            told = recorded_files(record).items()
             self._answers[record] = [name for name, digest in told if self._digest(self._workspace, name) != digest]
         return self._answers[record]
 
@@ -237,7 +237,7 @@ class CodeNow:
         return _digest_of(base, name, facts.st_mtime_ns, facts.st_size, facts.st_ino)
 
 
-def recorded(record: str) -> dict[str, str]:
+def recorded_files(record: str) -> dict[str, str]:
     """File -> digest; nothing where it is not of our writing."""
     try:
         told = json.loads(record)
@@ -257,7 +257,7 @@ def _digest_of(base: Path, name: str, _changed: int, _size: int, _inode: int) ->
     return "" if content is None else _digest(content)
 
 
-def listed(files: Sequence[str], most: int = 3) -> str:
+def file_list(files: Sequence[str], most: int = 3) -> str:
     """`models.py, layers.py and 2 more`."""
     shown = ", ".join(files[:most])
     more = len(files) - most

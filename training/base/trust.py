@@ -79,7 +79,7 @@ def notified(workspace: Workspace) -> list[str]:
     return [*words, *([f"at the end of a run a message to {notify.webhook}"] if notify.webhook else [])]
 
 
-def settle(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
+def resolve_trust(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
     """At the beginning of a command: trust the folder where the person says so, on the command line or when asked.
 
     `runs`: the command uses the folder's own modules. Then ConfigError where they are not to be trusted, or nobody is

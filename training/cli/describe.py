@@ -21,7 +21,7 @@ import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.modules import UNTRUSTED, import_modules
-from scalebook.training.base.trust import OPTION, importable, settle, trusted
+from scalebook.training.base.trust import OPTION, importable, resolve_trust, trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cli.model_making import parameters
 from scalebook.training.experiments.catalogue import content_hash
@@ -338,7 +338,7 @@ def _bounded(field: Field) -> Field:
 def main(args: argparse.Namespace) -> int:
     """What the command line, as `scalebook.training.cli.describe_command` reads it, asks for, as JSON."""
     workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
-    settle(workspace, args.trust)
+    resolve_trust(workspace, args.trust)
     if args.parameters:
         print(json.dumps(asdict(_parameters(workspace, json.loads(args.parameters)))))
         return 0

@@ -18,7 +18,7 @@ from scalebook.training.base.modules import import_modules
 from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.trust import HELP as TRUST
-from scalebook.training.base.trust import OPTION, settle
+from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue, sparse_tables
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, parse, read
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     command = argv[0]
     workspace = Workspace.find()
     idle = len(argv) == 1 or {*HELP, "--print_config"} & set(argv)
-    settle(workspace, OPTION in argv, runs=not idle)
+    resolve_trust(workspace, OPTION in argv, runs=not idle)
     description = catalogue.describe(workspace)
     line = parse(argv[1:], description, _options(command))
     if line.options.keys() & set(HELP) or len(argv) == 1:
@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
     line.config, older = renewed(line.config)
     problems = validate(line.config, description, typed=True)
     is_right = all(problem.severity != "error" for problem in problems)
-    if command == "fit" and is_right and sparse_tables.look(line.config, description):
+    if command == "fit" and is_right and sparse_tables.inspect_model(line.config, description):
         problems = validate(line.config, description, typed=True)
     for problem in [*older, *problems]:
         if problem.severity == "error":

@@ -12,7 +12,7 @@ from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.base.files.parser import CommandParser, add_command
 from scalebook.training.base.files.safe_reading import opened
 from scalebook.training.base.files.terminal import aligned, give
-from scalebook.training.base.trust import HELP, OPTION, settle
+from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.run_lines import bar
 from scalebook.training.experiments.catalogue import describe
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     action: Callable[[Workspace, Any], int] = options.action
     workspace = Workspace.find()
-    settle(workspace, options.trust)
+    resolve_trust(workspace, options.trust)
     if options.trust and action is not _supervise:
         ensure(workspace)  # for the jobs that were found
     return action(workspace, options)

@@ -8,7 +8,7 @@ from typing import Final
 from scalebook import __version__
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.machine_errors import refusals_told
-from scalebook.training.base.files.terminal import shown
+from scalebook.training.base.files.terminal import escaped_output
 from scalebook.training.base.safe_path import environment, importing, leave_current_folder, python
 from scalebook.training.base.system import require_linux
 from scalebook.training.base.workspace import OWNER_ONLY
@@ -58,7 +58,7 @@ WITH_SUBCOMMAND: Final = ("fit", "validate", "test", "predict")
 def main(argv: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 failed, 2 a mistake in the command or the config, said in one line on standard error."""
     argv = sys.argv[1:] if argv is None else argv
-    with shown():
+    with escaped_output():
         return _called(argv)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
-from scalebook.training.base.files.machine_errors import understood
+from scalebook.training.base.files.machine_errors import disk_errors
 from scalebook.training.base.files.parser import CommandParser, add_command
-from scalebook.training.base.trust import HELP, OPTION, settle
+from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
 from scalebook.training.experiments.catalogue import describe
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
         return verified(options.file)
     stored = store.read(options.file)
     workspace = Workspace(options.file.resolve().parent)
-    settle(workspace, options.trust, runs=options.command == "run")
+    resolve_trust(workspace, options.trust, runs=options.command == "run")
     description = describe(workspace)
     problems = check(stored.notebook, description, machines_of(workspace))
     if options.command == "export":
@@ -225,7 +225,7 @@ def export(
     if kind == ARCHIVE:
         return _archive(workspace, stored, description, path)
     document = gather(workspace, RunReader(workspace.tracking_uri()), stored, description)
-    with understood(path.parent):
+    with disk_errors(path.parent):
         if kind == "html":
             _write(path, as_html(document), workspace)
         else:
@@ -243,7 +243,7 @@ def export(
 def _archive(workspace: Workspace, stored: Stored, description: Description, path: Path) -> int:
     """Written only once it has been read back: whoever gets it is told the same."""
     content = archive(workspace, RunReader(workspace.tracking_uri()), stored, description)
-    with understood(path.parent), tempfile.TemporaryDirectory() as folder:
+    with disk_errors(path.parent), tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / path.name
         trial.write_bytes(content)
         if differences := verify(trial)[1]:

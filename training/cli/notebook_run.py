@@ -10,12 +10,12 @@ from scalebook.training.base.durations import duration
 from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.run_lines import RunLines
-from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import ENDED, JobFolder, State
 from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.jobs.waiting_jobs import waiting_reasons
 from scalebook.training.notebook import store
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
@@ -70,7 +70,7 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
     for error in [*job_requests.broken_jobs(workspace), *broken_searches(workspace)]:
         out.write(f"scalebook: warning: {error}\n")
     begun = time.monotonic()
-    with hold(workspace):
+    with hold_supervisor(workspace):
         jobs = _submit(wanted, workspace, description)
         if not jobs:
             out.write("Nothing is stale: every seed has finished or is running with the present config and modules.\n")
@@ -126,7 +126,7 @@ def _metric(wanted: NotebookSelection, job: JobFolder, description: Description)
         if cell in comparison.runs and comparison.metric
     ]
     experiment = wanted.notebook.experiment(cell or "")
-    model = named(experiment.config.get("model") if experiment else None).info("models", description)
+    model = read_class(experiment.config.get("model") if experiment else None).info("models", description)
     return next(iter([*compared, *(model.metrics if model else [])]), names.VAL_LOSS)
 
 

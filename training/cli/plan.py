@@ -10,10 +10,10 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.parser import HELP, CommandParser
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.trust import HELP as TRUST
-from scalebook.training.base.trust import OPTION, settle
+from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
-from scalebook.training.experiments.classes import named, suggestion
+from scalebook.training.experiments.classes import read_class, suggestion
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.validate import require
@@ -124,7 +124,7 @@ def _of_config(argv: Sequence[str]) -> int:
 
 def _of_cell(path: Path, argv: Sequence[str]) -> int:
     workspace = Workspace(path.resolve().parent)
-    settle(workspace, OPTION in argv, runs=True)
+    resolve_trust(workspace, OPTION in argv, runs=True)
     description = describe(workspace)
     line = parse(argv, description, parser().takes_value())
     if line.options.keys() & set(HELP):
@@ -147,7 +147,7 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
 
 def _main_metric(config: Mapping[str, Any], description: Description) -> str:
     """What the model is known to log while validating; ConfigError where that is nothing."""
-    model = named(config.get("model")).info("models", description)
+    model = read_class(config.get("model")).info("models", description)
     main = names.main_metric(names.validation_metrics(model.metrics)) if model else None
     if main is None:
         raise ConfigError("--metric", "is missing: --target needs a metric", "Name a metric that the model logs.")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.terminal import over
+from scalebook.training.base.files.terminal import overwrite_line
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.command_line import CommandLine
 from scalebook.training.experiments.description import Description
@@ -100,4 +100,4 @@ class _Progress:
 
     def __call__(self, done: int, whole: int, words: str) -> None:
         if self._out is not None:
-            over(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])
+            overwrite_line(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])

@@ -29,7 +29,7 @@ from scalebook.training.base.trust import trusted
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 from scalebook.training.experiments.confinement import confine
-from scalebook.training.experiments.num_nodes import on_gpus, over
+from scalebook.training.experiments.num_nodes import on_gpus, over_nodes
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.job_nodes import parts_of
@@ -152,7 +152,7 @@ def _train(job: JobFolder) -> None:
     _, problems = import_modules(workspace)
     for problem in problems:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = _on_lent(job, over(job.content(), _machines(job)))
+    config = _on_lent(job, over_nodes(job.content(), _machines(job)))
     if not trusted(workspace):
         confine(config, workspace.root, typed=_inline(job))
     os.environ["OMP_NUM_THREADS"] = str(config.get("threads", 1))  # else Lightning sets threads by the cores it sees
@@ -235,7 +235,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
         from mlflow.entities import RunTag
 
         client = client_after_fork(job.request().tracking_uri)
-        leave(client, job)
+        upload_artifacts(client, job)
         tags = {
             names.TAG_STATUS: result.status,
             names.TAG_FAILURE: result.failure,
@@ -299,7 +299,7 @@ def _as_it_is() -> Iterator[None]:
     yield
 
 
-def leave(client: "MlflowClient | Spool", job: JobFolder) -> None:
+def upload_artifacts(client: "MlflowClient | Spool", job: JobFolder) -> None:
     """What of a job's folder MLflow gets when the job ends: log, figures of single workers, use of the machine; in the
     order in which they matter. What MLflow raises goes to the caller."""
     from mlflow.entities import Metric

@@ -9,8 +9,8 @@ from typing import Any, Final, TextIO
 from scalebook.training.base.durations import roughly
 from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.base.files.parser import CommandParser, add_command
-from scalebook.training.base.files.terminal import aligned, over
-from scalebook.training.base.trust import HELP, OPTION, settle
+from scalebook.training.base.files.terminal import aligned, overwrite_line
+from scalebook.training.base.trust import HELP, OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.notebook_run import say_claims
 from scalebook.training.cli.run_lines import bar
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     action: Callable[[Any], int] = options.action
     file = getattr(options, "file", None)
-    settle(
+    resolve_trust(
         Workspace(file.resolve().parent) if file else Workspace.find(), options.trust, runs=action in (_run, _resume)
     )
     return action(options)
@@ -256,7 +256,7 @@ def _watch(folder: SearchFolder, out: TextIO) -> bool:
         if progress is not None and progress.time != seen:
             seen, moved = progress.time, now
             if live:
-                over(out, line(progress))
+                overwrite_line(out, line(progress))
             elif now - said > PLAIN_EVERY_S:
                 said = now
                 say(out, line(progress))

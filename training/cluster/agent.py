@@ -2,7 +2,7 @@
 
 It is the launcher and the executor of this machine (`executors/local`), reached from another one. Ray makes it as an
 actor that outlives whoever made it. Its methods are called by threads of Ray's; whatever touches processes is done by
-one thread of its own, since the kernel ends a warm process together with the thread that started it.
+one thread of its own, since the kernel ends a fork server together with the thread that started it.
 """
 
 import hashlib
@@ -101,7 +101,7 @@ class Agent:
         self.jobs: dict[str, _Job] = {}
         self.meetings = Rendezvouses()
         self._waiting: list[str] = []
-        """Jobs that are to be started as soon as the warm process is ready."""
+        """Jobs that are to be started as soon as the fork server is ready."""
         self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._problem = ""
         self._changed = threading.Condition()

@@ -1,8 +1,8 @@
 """`python -m scalebook.training.cluster.cluster_daemon PARTS`: who reaches the machines, for one workspace.
 
 One process per workspace, and the only one here that imports Ray. It sees which machines there are, has an agent on
-each, and passes on and brings what `desk` and `link` say. It stays while somebody wants it or a job runs elsewhere, and
-ends the agents when it leaves; killed, it is replaced by the next, which goes on where it was.
+each, and passes on and brings what `spool` and `link` say. It stays while somebody wants it or a job runs elsewhere,
+and ends the agents when it leaves; killed, it is replaced by the next, which goes on where it was.
 """
 
 import argparse
@@ -29,8 +29,8 @@ from scalebook.training.cluster.node_connection import (
     SILENT_S,
     TURN_S,
     AgentLink,
-    comes_to_nothing,
     give_up,
+    record_failed_start,
 )
 from scalebook.training.cluster.outgoing_files import package_hash
 from scalebook.training.cluster.ray_daemons import connected
@@ -52,8 +52,8 @@ LEAVE_S: Final = 30.0
 class NodeWorker:
     """One machine, in a thread of its own: its agent is made, asked until it is ready, and then kept company."""
 
-    def __init__(self, courier: "ClusterDaemon", node: dict[str, Any], name: str) -> None:
-        self.courier, self.node_id, self.name = courier, str(node["NodeID"]), name
+    def __init__(self, daemon: "ClusterDaemon", node: dict[str, Any], name: str) -> None:
+        self.daemon, self.node_id, self.name = daemon, str(node["NodeID"]), name
         self.address = str(node["NodeManagerAddress"])
         self.cores = int(node["Resources"].get("CPU", 0)) or None
         self.words = "is being asked"
@@ -69,7 +69,7 @@ class NodeWorker:
         self.thread.start()
 
     def _run(self) -> None:
-        exceptions = self.courier.ray.exceptions
+        exceptions = self.daemon.ray.exceptions
         while not self.over:
             try:
                 self._turn()
@@ -81,7 +81,7 @@ class NodeWorker:
                 self._lost(str(error))
             except OSError as error:
                 self._away(str(error))
-            except Exception as error:  # noqa: BLE001 - one machine must not keep the courier from the others
+            except Exception as error:  # noqa: BLE001 - one machine must not keep the cluster daemon from the others
                 traceback.print_exc()
                 self._away(f"{type(error).__name__}: {str(error)[:200]}")
 
@@ -99,12 +99,12 @@ class NodeWorker:
 
     def _turn(self) -> None:
         if self._actor is None:
-            self._actor = self.courier.agent(self.node_id, self.name, self.cores)
+            self._actor = self.daemon.agent(self.node_id, self.name, self.cores)
         if self.link is None or self.machine is None:
             self._meet()
             return
-        link, ray = self.link, self.courier.ray
-        for order in self.courier.desk.ordered():
+        link, ray = self.link, self.daemon.ray
+        for order in self.daemon.spool.ordered():
             if order.machine == self.name:
                 link.send(order)
         link.pass_on()
@@ -129,7 +129,7 @@ class NodeWorker:
         if time.monotonic() - self._looked < LOOK_S:
             return
         self._looked = time.monotonic()
-        needed = self.courier.desk.needed()
+        needed = self.daemon.spool.needed()
         self.machine = replace(machine, has=self.call("has", needed) if needed else [])
 
     def _meet(self) -> None:
@@ -141,22 +141,22 @@ class NodeWorker:
             self.words = told["problem"] or "loads what runs need (about 6 s, once)"
             time.sleep(0.1)
         self.link = self.link or AgentLink(
-            self.courier.desk, self.name, told["incarnation"], self.call, self.courier.recording,
-            self.courier.gathering,
+            self.daemon.spool, self.name, told["incarnation"], self.call, self.daemon.recording,
+            self.daemon.gathering,
         )  # fmt: skip
         if told["package"] == package_hash() and told["state"] == "ready":
             self.machine, self.words = told["machine"], ""
 
     def call(self, method: str, *arguments: Any) -> Any:
         within_s = CALL_S if method == "put" else SILENT_S
-        return self.courier.ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
+        return self.daemon.ray.get(getattr(self._actor, method).remote(*arguments), timeout=within_s)
 
     def stop_agent(self) -> None:
         """Its agent, when no job is left."""
         if self._actor is not None and self.words != "is lost":
             try:
                 self.call("close")
-                self.courier.ray.kill(self._actor)
+                self.daemon.ray.kill(self._actor)
             except Exception as error:  # noqa: BLE001 - it is gone, or goes with its machine
                 print(f"scalebook: the agent on {self.name}: {error}", flush=True)
 
@@ -166,7 +166,7 @@ class ClusterDaemon:
 
     def __init__(self, workspace: Workspace, runner: str | None, preload: Sequence[str] | None) -> None:
         self.workspace, self.runner, self.preload = workspace, runner, preload
-        self.desk = ClusterSpool(workspace).create()
+        self.spool = ClusterSpool(workspace).create()
         self.recording, self.gathering = MlflowRelay(), Gathering(self.rendezvous_of)
         self.ray: Any = None
         self.places: dict[str, NodeWorker] = {}
@@ -187,13 +187,13 @@ class ClusterDaemon:
                 self.note(problem[:300])
                 self._give_up_orphans()
                 time.sleep(RETRY_S)
-            if self.ray is None and not self.desk.wanted():
+            if self.ray is None and not self.spool.wanted():
                 return
         last = time.monotonic()
         while True:
             self._look()
             self.note("")
-            if self.desk.wanted() or self._any_alive():
+            if self.spool.wanted() or self._any_alive():
                 last = time.monotonic()
             elif time.monotonic() - last > 1.0:
                 break
@@ -227,7 +227,7 @@ class ClusterDaemon:
         others = {place.name: place.words for place in self.places.values() if place.words}
         said = KnownNodes(self._me, sorted(ready, key=lambda machine: machine.name), others, problem)
         if said != self._said:
-            self.desk.note(said)
+            self.spool.note(said)
             self._said = said
 
     def _look(self) -> None:
@@ -248,17 +248,17 @@ class ClusterDaemon:
 
     def _refuse(self, there: set[str]) -> None:
         """What is ordered of machines that are not `there`, and what is not wanted any more and nobody knows."""
-        orders = self.desk.ordered()
+        orders = self.spool.ordered()
         for order in orders:
             if order.machine not in there:
                 print(f"scalebook: {order.job} cannot begin: {order.machine} is not there", flush=True)
-                comes_to_nothing(self.desk, order.job, order.parts)
+                record_failed_start(self.spool, order.job, order.parts)
         known = {order.job for order in orders}
         known |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
-        for name, what in self.desk.pending_requests():
+        for name, what in self.spool.pending_requests():
             if what == "withdraw" and name not in known:
-                comes_to_nothing(self.desk, name)
-                self.desk.passed_on(name, what)
+                record_failed_start(self.spool, name)
+                self.spool.passed_on(name, what)
 
     def _name(self, node: dict[str, Any]) -> str:
         name = str(node.get("NodeName") or node["NodeManagerHostname"])
@@ -266,7 +266,8 @@ class ClusterDaemon:
         return f"{name}-{str(node['NodeID'])[:6]}" if name in taken else name
 
     def _adopt(self) -> None:
-        """Jobs that an earlier courier knew go to their machine; those of machines that are gone are given up."""
+        """Jobs that an earlier cluster daemon knew go to their machine; those of machines that are gone are given
+        up."""
         links = {place.link.agent: place.link for place in self.places.values() if place.link is not None}
         mine = {name for link in links.values() for name in link.jobs}
         for folder, state in self._open():

@@ -1,7 +1,8 @@
-"""What lies between those who want something of jobs on other machines, and the courier, who alone can reach these.
+"""What lies between those who want something of jobs on other machines, and the cluster daemon, who alone can reach
+these.
 
-Files of the workspace, in `.scalebook/cluster/`: who wants something leaves it there, and what the courier knows it
-leaves there, or in the job's folder (`remote.json`). So whoever may read the workspace may ask, without Ray.
+Files of the workspace, in `.scalebook/cluster/`: who wants something leaves it there, and what the cluster daemon knows
+it leaves there, or in the job's folder (`remote.json`). So whoever may read the workspace may ask, without Ray.
 """
 
 import hashlib
@@ -23,12 +24,12 @@ REMOTE: Final = "remote.json"
 Ask = Literal["terminate", "kill", "clear", "withdraw"]
 """`withdraw`: a part that has not begun is not to begin any more."""
 WANTED_S: Final = 20.0
-"""So long somebody counts as wanting the courier."""
+"""So long somebody counts as wanting the cluster daemon."""
 
 
 @dataclass(frozen=True)
 class RemoteState:
-    """`remote.json` in a job's folder: what the courier last heard of it.
+    """`remote.json` in a job's folder: what the cluster daemon last heard of it.
 
     `code` is the exit code, or minus the number of the signal that ended it; None while it runs, or nobody knows.
     """
@@ -48,7 +49,7 @@ class RemoteState:
 class KnownNodes:
     """`machines.json`: those on which jobs can be started now, and what is to be said of the others."""
 
-    courier: ProcessId
+    daemon: ProcessId
     ready: list[NodeDevices] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
     """By name, in words."""
@@ -89,7 +90,7 @@ class ClusterSpool:
 
     @property
     def lock(self) -> Path:
-        """Held by the courier."""
+        """Held by the cluster daemon."""
         return self.folder / "courier.lock"
 
     @property
@@ -103,7 +104,7 @@ class ClusterSpool:
         records.save(self.folder / "machines.json", machines)
 
     def want(self) -> None:
-        """Say that somebody wants the courier to stay."""
+        """Say that somebody wants the cluster daemon to stay."""
         (self.folder / "wanted").touch()
 
     def wanted(self) -> bool:
@@ -155,19 +156,19 @@ def state_of(folder: Path) -> RemoteState | None:
     return records.peek(folder / REMOTE, RemoteState)
 
 
-def came_to_nothing(folder: Path) -> bool:
+def has_failed_to_start(folder: Path) -> bool:
     """Of a job or a part: that it was to begin, and does not any more."""
     state = state_of(folder)
     return state is not None and state.handle is None and state.cleared
 
 
-def tell(folder: Path, state: RemoteState) -> None:
+def write_state(folder: Path, state: RemoteState) -> None:
     """OSError where the folder is gone."""
     records.save(folder / REMOTE, state)
 
 
 def ask(folder: Path, what: Ask) -> None:
-    """Leave it for the courier, of a job or a part by its folder; nothing where that is gone."""
+    """Leave it for the cluster daemon, of a job or a part by its folder; nothing where that is gone."""
     with suppress(OSError):
         (folder.parents[1] / "cluster" / "asks" / f"{folder.name}.{what}").touch()
 

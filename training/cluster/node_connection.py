@@ -1,4 +1,4 @@
-"""The courier's end of one machine: passes on what is wanted of its jobs, and brings what they write."""
+"""The cluster daemon's end of one machine: passes on what is wanted of its jobs, and brings what they write."""
 
 import shutil
 import time
@@ -14,15 +14,15 @@ from scalebook.training.cluster.cluster_spool import (
     ClusterSpool,
     JobOrder,
     RemoteState,
-    came_to_nothing,
+    has_failed_to_start,
     state_of,
-    tell,
+    write_state,
 )
 from scalebook.training.cluster.incoming_files import IncomingFiles
 from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.outgoing_files import parcel
 from scalebook.training.cluster.rendezvous import Gathering
-from scalebook.training.jobs.begin_request import RayHandle, is_part, joined, run_of
+from scalebook.training.jobs.begin_request import RayHandle, is_part, read_joined_parts, run_of
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
 from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE
 from scalebook.training.tracking import names
@@ -63,9 +63,9 @@ class AgentLink:
     """`call` raises what Ray raises where the machine does not answer; nothing here is lost by it."""
 
     def __init__(
-        self, desk: ClusterSpool, machine: str, agent: str, call: Call, recording: MlflowRelay, gathering: Gathering
+        self, spool: ClusterSpool, machine: str, agent: str, call: Call, recording: MlflowRelay, gathering: Gathering
     ) -> None:
-        self.desk, self.machine, self.agent, self.call, self.recording = desk, machine, agent, call, recording
+        self.spool, self.machine, self.agent, self.call, self.recording = spool, machine, agent, call, recording
         self.gathering = gathering
         self.jobs: dict[str, _Remote] = {}
         self._seen: dict[str, int] = {}
@@ -73,14 +73,14 @@ class AgentLink:
         """Hashes of files that the agent has."""
 
     def adopt(self, folder: JobFolder, state: RemoteState) -> None:
-        """A job that an earlier courier knew."""
+        """A job that an earlier cluster daemon knew."""
         if folder.id not in self.jobs:
             self.jobs[folder.id] = _Remote(folder, IncomingFiles(folder.path), state, permitted=False)
             self.recording.watch(folder)
 
     def send(self, order: JobOrder) -> None:
         """Have the job started, unless it is known: asked twice, it is started once."""
-        folder = JobFolder(self.desk.folder_of(order.job))
+        folder = JobFolder(self.spool.folder_of(order.job))
         if order.job not in self.jobs:
             if folder.claimed() or not folder.path.exists() or self._is_off(order):
                 self._refused(folder, order.parts)
@@ -88,7 +88,7 @@ class AgentLink:
             where = self.gathering.meet(run_of(order.job), order.first) if order.first else None
             if order.first and where is None:
                 return  # the order stays until its first machine answers
-            told, paths = parcel(self.desk.workspace, folder, order, where)
+            told, paths = parcel(self.spool.workspace, folder, order, where)
             lacking = sorted(set(told.hashes).difference(self._there, told.files.values()))
             for digest in self.call("missing", lacking) if lacking else ():
                 self._put(digest, paths[digest])
@@ -96,17 +96,17 @@ class AgentLink:
             self.call("start", told, [paths[digest].read_bytes() for digest in told.files.values()])
             self.jobs[order.job] = _Remote(folder, IncomingFiles(folder.path), RemoteState(), parts=order.parts)
             self.recording.watch(folder)
-        self.desk.order_done(order.job)
+        self.spool.order_done(order.job)
 
     def pass_on(self) -> None:
-        """What is asked of jobs: by the desk, and by the file `stop` in a folder."""
-        for name, what in self.desk.pending_requests():
+        """What is asked of jobs: by the spool, and by the file `stop` in a folder."""
+        for name, what in self.spool.pending_requests():
             if name in self.jobs:
                 if what != "withdraw":
                     self.call("ask", name, what)
                 elif not self.jobs[name].permitted:
                     self._refused(self.jobs[name].folder)
-                self.desk.passed_on(name, what)
+                self.spool.passed_on(name, what)
         for remote in self.jobs.values():
             if not remote.stop_told and remote.permitted and not remote.refused and remote.folder.stop_file.exists():
                 self.call("ask", remote.folder.id, "stop", remote.folder.told_to_stop())
@@ -170,26 +170,26 @@ class AgentLink:
 
     def _may_begin(self, name: str, handle: RayHandle) -> bool | None:
         """Of a job on several machines all parts or none: None while others have not come so far."""
-        if any(came_to_nothing(self.desk.folder_of(part)) for part in ([name] if is_part(name) else handle.parts)):
+        if any(has_failed_to_start(self.spool.folder_of(part)) for part in ([name] if is_part(name) else handle.parts)):
             return False
         if not is_part(name):
             return True if self.gathering.asked.issuperset(handle.parts) else None
         self.gathering.asked.add(name)
-        run = JobFolder(self.desk.folder_of(run_of(name)))
+        run = JobFolder(self.spool.folder_of(run_of(name)))
         started = run.started()
         if started is None:
             return None
-        joins = name in (part.name for part in joined(run.path)) and not run.is_ending()
+        joins = name in (part.name for part in read_joined_parts(run.path)) and not run.is_ending()
         expected = isinstance(started.handle, RayHandle) and name in started.handle.parts
         return (joins or expected) and started.alive()
 
     def _is_off(self, order: JobOrder) -> bool:
         """Whether the attempt to start the job that this order belongs to has come to nothing, or the job is over."""
-        run = JobFolder(self.desk.folder_of(run_of(order.job)))
+        run = JobFolder(self.spool.folder_of(run_of(order.job)))
         started = run.started()
         is_over = started is not None and (run.is_ending() or not started.alive())
         together = [order.job, *order.parts] if is_part(order.job) else order.parts
-        return is_over or any(came_to_nothing(self.desk.folder_of(name)) for name in together)
+        return is_over or any(has_failed_to_start(self.spool.folder_of(name)) for name in together)
 
     def finish_ended(self, remote: _Remote) -> None:
         """Say that a job has ended as soon as all of it is here, and that nothing of it is left there."""
@@ -243,11 +243,11 @@ class AgentLink:
 
     def give_back(self) -> None:
         """The machine does not answer: what has not begun there is to begin elsewhere."""
-        for order in self.desk.ordered():
+        for order in self.spool.ordered():
             if order.machine == self.machine:
-                comes_to_nothing(self.desk, order.job, order.parts)
+                record_failed_start(self.spool, order.job, order.parts)
         for remote in self.jobs.values():
-            if not remote.permitted and not came_to_nothing(remote.folder.path):
+            if not remote.permitted and not has_failed_to_start(remote.folder.path):
                 self._refused(remote.folder, remote.parts)
 
     def _put(self, digest: str, path: Path) -> None:
@@ -262,11 +262,11 @@ class AgentLink:
                     return
 
     def _refused(self, folder: JobFolder, parts: Sequence[str] = ()) -> None:
-        comes_to_nothing(self.desk, folder.id, parts)
+        record_failed_start(self.spool, folder.id, parts)
 
     def _say(self, remote: _Remote, state: RemoteState) -> None:
         if state != remote.state:
-            tell(remote.folder.path, state)
+            write_state(remote.folder.path, state)
             remote.state = state
 
     def _drop(self, remote: _Remote) -> None:
@@ -276,18 +276,18 @@ class AgentLink:
         self._seen.pop(remote.folder.id, None)
 
 
-def comes_to_nothing(desk: ClusterSpool, name: str, parts: Sequence[str] = ()) -> None:
+def record_failed_start(spool: ClusterSpool, name: str, parts: Sequence[str] = ()) -> None:
     """This start of a job, or of a part; with a job's its `parts`, of which none has begun then."""
     for one in (*parts, name):
-        folder = desk.folder_of(one)
+        folder = spool.folder_of(one)
         if folder.exists():
             state = state_of(folder)
             if state is None or state.handle is None or (state.code is not None and not is_part(one)):
-                tell(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
-        desk.order_done(one)
+                write_state(folder, RemoteState(code=CLAIMED_ELSEWHERE, cleared=True))
+        spool.order_done(one)
 
 
 def give_up(folder: JobFolder, state: RemoteState, why: str) -> None:
     """Nothing will be heard of the job any more. A whole record of its end that has come counts."""
     IncomingFiles(folder.path).finish()
-    tell(folder.path, replace(state, alive=False, cleared=True, lost=why))
+    write_state(folder.path, replace(state, alive=False, cleared=True, lost=why))

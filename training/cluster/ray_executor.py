@@ -1,4 +1,5 @@
-"""Jobs on machines of a Ray cluster, asked about without Ray: by what the courier writes, and leaves to be asked."""
+"""Jobs on machines of a Ray cluster, asked about without Ray: by what the cluster daemon writes, and leaves to be
+asked."""
 
 import time
 from collections.abc import Iterable
@@ -8,7 +9,7 @@ from typing import ClassVar, Final
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs.begin_request import RayHandle, folder_of, joined
+from scalebook.training.jobs.begin_request import RayHandle, folder_of, read_joined_parts
 from scalebook.training.jobs.devices import NodeDevices
 from scalebook.training.jobs.executor import Executor, JobUsage, Level, PartEnd
 from scalebook.training.jobs.process import ProcessId, alive
@@ -33,7 +34,7 @@ class RayExecutor(Executor[RayHandle]):
         """Those on which jobs can be started now."""
         assert self.workspace is not None, "of no workspace"
         told = ClusterSpool(self.workspace).machines()
-        return told.ready if told is not None and alive(told.courier) else []
+        return told.ready if told is not None and alive(told.daemon) else []
 
     def need(self, paths: Iterable[str]) -> None:
         assert self.workspace is not None, "of no workspace"
@@ -43,7 +44,7 @@ class RayExecutor(Executor[RayHandle]):
         """All machines of the cluster, those too of which nothing can be lent just now, with why."""
         assert self.workspace is not None, "of no workspace"
         told = ClusterSpool(self.workspace).machines()
-        if told is None or not alive(told.courier):
+        if told is None or not alive(told.daemon):
             names = [] if told is None else [*(machine.name for machine in told.ready), *told.others]
             return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not asked just now"))
         return told
@@ -52,7 +53,7 @@ class RayExecutor(Executor[RayHandle]):
         """Why there is no machine."""
         assert self.workspace is not None, "of no workspace"
         told = ClusterSpool(self.workspace).machines()
-        if told is None or not alive(told.courier):
+        if told is None or not alive(told.daemon):
             return "waits for a machine; the cluster is being asked"
         words = "; ".join(f"{name} {how}" for name, how in told.others.items())
         return f"waits for a machine of the cluster; {told.problem or words or 'none is there'}"
@@ -101,7 +102,7 @@ class RayExecutor(Executor[RayHandle]):
             state = state_of(part)
             if state is not None and not state.alive and not state.cleared:
                 ask(part, "clear")
-        for one in joined(Path(handle.folder)):
+        for one in read_joined_parts(Path(handle.folder)):
             part = folder_of(Path(handle.folder).parents[1], one.name)
             if state_of(part) is None and time.time() - one.ordered > BEGINS_S:
                 ask(part, "withdraw")
@@ -114,7 +115,9 @@ class RayExecutor(Executor[RayHandle]):
     def _parts(self, handle: RayHandle) -> list[Path]:
         """Of a job on several machines, the folders of the others' parts."""
         run = Path(handle.folder)
-        return [folder_of(run.parents[1], name) for name in (*handle.parts, *(part.name for part in joined(run)))]
+        return [
+            folder_of(run.parents[1], name) for name in (*handle.parts, *(part.name for part in read_joined_parts(run)))
+        ]
 
     def _state(self, handle: RayHandle) -> RemoteState | None:
         """What is known of exactly this start of the job."""
@@ -136,7 +139,7 @@ def _cleared(part: Path, run: Path) -> bool:
 
 
 def _since_told(folder: Path) -> float:
-    """Seconds since the courier last wrote down what became of it."""
+    """Seconds since the cluster daemon last wrote down what became of it."""
     return time.time() - _told_at(folder)
 
 

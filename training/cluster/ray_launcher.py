@@ -1,4 +1,5 @@
-"""Starting jobs on machines of a cluster: leaves orders for the courier, sees that there is one, hears from folders."""
+"""Starting jobs on machines of a cluster: leaves orders for the cluster daemon, sees that there is one, hears from
+folders."""
 
 import os
 import time
@@ -15,11 +16,11 @@ from scalebook.training.cluster.cluster_spool import (
     JobOrder,
     KnownNodes,
     ask,
-    came_to_nothing,
+    has_failed_to_start,
     state_of,
 )
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs.begin_request import JoinedParts, RunPart, joined, joined_name, part_names
+from scalebook.training.jobs.begin_request import JoinedParts, RunPart, joined_name, part_names, read_joined_parts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_nodes import parts_of
@@ -27,19 +28,19 @@ from scalebook.training.jobs.launcher import Event, Launcher, ProcessEnded
 from scalebook.training.jobs.leases import Lease
 from scalebook.training.jobs.process import Children, alive, start_detached
 
-COURIER: Final = "scalebook.training.cluster.cluster_daemon"
+DAEMON: Final = "scalebook.training.cluster.cluster_daemon"
 KEEP_S: Final = 1.0
 EVERY_S: Final = 0.01
 
 
 class RayLauncher(Launcher):
-    """The courier is not its own: it stays for the jobs that run, and is found again by whoever comes next."""
+    """The cluster daemon is not its own: it stays for the jobs that run, and is found again by whoever comes next."""
 
     def __init__(
         self, workspace: Workspace, children: Children, runner: str | None = None, preload: Sequence[str] | None = None
     ) -> None:
         require_ray("scalebook.toml: cluster.address")
-        self.desk = ClusterSpool(workspace).create()
+        self.spool = ClusterSpool(workspace).create()
         self._options = [*([] if runner is None else ["--runner", runner])]
         self._options += [] if preload is None else ["--preload", ",".join(preload)]
         self._prepared = False
@@ -66,7 +67,7 @@ class RayLauncher(Launcher):
         if job.request().grows or any(not lent.idle for lent in lease.others):
             self._order_parts(job, lease)
         else:
-            self.desk.order(JobOrder(job.id, machine, lease.cores, lease.gpus, others=lease.others))
+            self.spool.order(JobOrder(job.id, machine, lease.cores, lease.gpus, others=lease.others))
         self._running[job.id] = job
         return True
 
@@ -85,41 +86,41 @@ class RayLauncher(Launcher):
         self._prepared = False
         for name, job in list(self._running.items()):
             if not job.claimed():
-                self.desk.withdraw(name)
+                self.spool.withdraw(name)
                 for part in self._parts.get(name, ()):
-                    ask(self.desk.folder_of(part), "withdraw")
+                    ask(self.spool.folder_of(part), "withdraw")
 
     def join(self, job: JobFolder, lent: Allocation) -> None:
         """The place of one that has ended, or the first that is free."""
         started = job.started()
         if started is None:
             return
-        found = joined(job.path)
+        found = read_joined_parts(job.path)
         ends = started.executor.ended_parts(started.handle)
         taken = {part.node for part in parts_of(job, started) if part.name not in ends}
         node = next(node for node in range(1, job.request().nodes) if node not in taken)
         part = RunPart(joined_name(job.id, len(found), node), node, lent, time.time())
         self._make(job, part, job.request().nodes)
         job.write(JoinedParts([*found, part]))
-        self.desk.order(JobOrder(part.name, lent.machine, lent.cores, lent.gpus, node, started.machine))
+        self.spool.order(JobOrder(part.name, lent.machine, lent.cores, lent.gpus, node, started.machine))
 
     def _order_parts(self, job: JobFolder, lease: Lease) -> None:
         """Each machine's, with a folder of its own here for what comes back."""
         lent_ = [lent for lent in lease.others if not lent.idle]
         machines, attempt = [lease.machine, *(lent.machine for lent in lent_)], 0
-        while any(came_to_nothing(self.desk.folder_of(one)) for one in part_names(job.id, machines, attempt)):
+        while any(has_failed_to_start(self.spool.folder_of(one)) for one in part_names(job.id, machines, attempt)):
             attempt += 1
         self._parts[job.id] = names = part_names(job.id, machines, attempt)
         request = job.request()
         for node, (name, lent) in enumerate(zip(names, lent_, strict=True), 1):
             self._make(job, RunPart(name, node, lent, 0.0), request.nodes if request.grows else 1 + len(names))
-            self.desk.order(JobOrder(name, lent.machine, lent.cores, lent.gpus, node, lease.machine))
+            self.spool.order(JobOrder(name, lent.machine, lent.cores, lent.gpus, node, lease.machine))
         first = JobOrder(job.id, lease.machine, lease.cores, lease.gpus, 0, lease.machine, names, lease.others)
-        self.desk.order(first)
+        self.spool.order(first)
 
     def _make(self, job: JobFolder, part: RunPart, nodes: int) -> None:
         """Its folder."""
-        made = JobFolder(self.desk.folder_of(part.name))
+        made = JobFolder(self.spool.folder_of(part.name))
         made.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         records.put(made.config, job.config.read_bytes())
         made.write(replace(job.request(), id=part.name, part=part.node, nodes=nodes))
@@ -137,22 +138,22 @@ class RayLauncher(Launcher):
         return events
 
     def _machines(self) -> KnownNodes | None:
-        """As the courier tells them, if it lives and there are any."""
-        told = self.desk.machines()
-        return told if told is not None and told.ready and alive(told.courier) else None
+        """As the cluster daemon tells them, if it lives and there are any."""
+        told = self.spool.machines()
+        return told if told is not None and told.ready and alive(told.daemon) else None
 
     def _keep(self) -> None:
-        """See that there is a courier, and that it stays."""
+        """See that there is a cluster daemon, and that it stays."""
         if time.monotonic() - self._kept < KEEP_S:
             return
         self._kept = time.monotonic()
-        self.desk.want()
-        handle = locks.opened(self.desk.lock)
+        self.spool.want()
+        handle = locks.opened(self.spool.lock)
         try:
             held = locks.is_held(handle)
         finally:
             os.close(handle)
         if not held:
             self._kept += 4 * KEEP_S
-            with self.desk.log.open("ab") as log, suppress(OSError):
-                start_detached(log, COURIER, str(self.desk.workspace.root), *self._options)
+            with self.spool.log.open("ab") as log, suppress(OSError):
+                start_detached(log, DAEMON, str(self.spool.workspace.root), *self._options)

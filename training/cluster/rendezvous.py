@@ -1,5 +1,5 @@
 """Where the machines of one run meet. Port and key are made by the agent of the first machine, for as long as it knows
-the job; the courier permits the first to begin when all others have asked, and these when the first has begun.
+the job; the cluster daemon permits the first to begin when all others have asked, and these when the first has begun.
 """
 
 import secrets
@@ -58,8 +58,8 @@ class Rendezvouses:
 
 
 class Gathering:
-    """In the courier: which parts have asked to begin. `meet`: where the machines of a run meet, by the run and its
-    first machine; None while that does not answer."""
+    """In the cluster daemon: which parts have asked to begin. `meet`: where the machines of a run meet, by the run and
+    its first machine; None while that does not answer."""
 
     def __init__(self, meet: Callable[[str, str], Rendezvous | None]) -> None:
         self.meet, self.asked = meet, set[str]()

@@ -156,7 +156,7 @@ class _Replay:
         origins = [Origin(r.worker, r.seq, r.base_version, buffer, 0.0) for r in update]
         gradients = self._averaged(keys) if self._settings.rule.gathers else self._gradients[keys[0]]
         mine = [gradients[place] for place in shard.plan.parameters]
-        applied = shard.apply(origins, mine, self._groups(keys[-1]), giver=0)  # whose base is for this update alone
+        applied = shard.apply(origins, mine, self._groups(keys[-1]), pusher=0)  # whose base is for this update alone
         assert applied, f"push {keys[0]} is in the trace twice"
         self._keep(number)
         for key in keys:

@@ -72,7 +72,7 @@ class ServerEndpoint(MonitorMailbox):
     # --- in the monitor ----------------------------------------------------------------------------------------------
 
     def why(self, worker: int) -> str:
-        """Why the stand-in of this worker has ended, if it noted that; once."""
+        """Why the proxy of this worker has ended, if it noted that; once."""
         return self._notes.pop(worker)
 
     def await_again(self, worker: int) -> None:

@@ -36,7 +36,7 @@ class NamedClass:
         return description.find(group, ALIASES.get(self.name, self.name))
 
 
-def named(value: Any) -> NamedClass:
+def read_class(value: Any) -> NamedClass:
     """Read a config's value for a class; a value of another shape gives a Named without a name."""
     if isinstance(value, str):
         return NamedClass(value, {})
@@ -102,18 +102,18 @@ class ChosenClass:
         return {name: value for name, value in self.args.items() if not _same(value, defaults.get(name, _NOTHING))}
 
 
-def chosen(value: Any, field: Field) -> ChosenClass | None:
+def choose_class(value: Any, field: Field) -> ChosenClass | None:
     """What `value` names; None where it names none of the field's classes, or gives arguments that are no mapping."""
-    reference = named(value)
+    reference = read_class(value)
     info = None if reference.name is None else field.option(reference.name)
     if info is None or reference.args is None or (reference.name == info.config_value and isinstance(value, Mapping)):
         return None  # a bare name is no class_path
     return ChosenClass(info, reference.args)
 
 
-def short(value: Any, field: Field) -> Any:
+def shortest_form(value: Any, field: Field) -> Any:
     """The shortest way to say `value`: the bare name where all is at its default. What names no class stays."""
-    choice = chosen(value, field)
+    choice = choose_class(value, field)
     if choice is None or (isinstance(value, Mapping) and set(value) - {"class_path", "init_args"}):
         return value
     own = choice.non_defaults()

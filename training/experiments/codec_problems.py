@@ -7,9 +7,9 @@ from typing import Any, Final
 from scalebook.training.base.errors import Problem
 from scalebook.training.engine.rules.codecs import CODECS, Codec, in_halves
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.experiments.classes import ChosenClass, mapping, named
+from scalebook.training.experiments.classes import ChosenClass, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
-from scalebook.training.experiments.model_parameters import known
+from scalebook.training.experiments.model_parameters import cached_parameters
 from scalebook.training.experiments.workload import choice, workload
 
 CPU_ALONE: Final = "Write bf16, fp16 or fp32, or accelerator: cpu."
@@ -36,7 +36,7 @@ def codec_as(chosen: ChosenClass) -> Codec | None:
 
 def codecs_of(config: Mapping[str, Any], description: Description) -> dict[str, Codec]:
     """By the strategy's argument: those of a config in which something may travel otherwise than as it is."""
-    strategy = named(mapping(config.get("trainer")).get("strategy"))
+    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
     info = strategy.info("strategies", description)
     names = [field.name for field in info.fields if field.name in DIRECTIONS] if info else []
     found = {name: codec_of(name, mapping(strategy.args), info) for name in names}
@@ -55,7 +55,7 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
 
 def _of_model(name: str, codec: Codec, config: Mapping[str, Any], description: Description) -> list[Problem]:
     """What the engine refuses when it starts, said before."""
-    key, found = f"{ARGUMENTS}.{name}", known(config, description)
+    key, found = f"{ARGUMENTS}.{name}", cached_parameters(config, description)
     if found is None or not found.parameters:
         return []
     whole = [one for one in found.parameters if not one.dtype.startswith(("float", "bfloat"))]

@@ -14,7 +14,7 @@ from typing import Any, Final
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.files.safe_reading import read_text
-from scalebook.training.experiments.classes import GROUP_OF_KEY, chosen, named
+from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, read_class
 from scalebook.training.experiments.description import Description, Field
 
 CONFIG_OPTIONS: Final = ("-c", "--config")
@@ -89,8 +89,8 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], description: Descripti
 def _merge_class(path: str, before: Any, value: Any, description: Description) -> Any:
     group = GROUP_OF_KEY.get(path, "strategies")
     if isinstance(value, Mapping) and "class_path" not in value:
-        value = {"class_path": named(before).name, **value}
-    old, new = named(before), named(value)
+        value = {"class_path": read_class(before).name, **value}
+    old, new = read_class(before), read_class(value)
     if old.name is None or new.name is None or old.args is None or new.args is None:
         return copy.deepcopy(value)
     info = new.info(group, description)
@@ -115,10 +115,10 @@ def _merge_field(before: Any, value: Any, field: Field) -> Any:
 
     A mapping without class_path gives arguments to the class that is there, with or without `init_args`.
     """
-    old = chosen(before, field)
+    old = choose_class(before, field)
     if old is not None and isinstance(value, Mapping) and "class_path" not in value:
         value = {"class_path": old.info.class_path, "init_args": value.get("init_args", value)}
-    new = chosen(value, field)
+    new = choose_class(value, field)
     if old is None or new is None or new.info != old.info or isinstance(value, str):
         return copy.deepcopy(value)
     fields = {field.name: field for field in new.info.fields}

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scalebook.training.experiments.classes import GROUP_OF_KEY, chosen, mapping, named, short
+from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, read_class, shortest_form
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
 from scalebook.training.experiments.lr_scaling import rate_scaling
@@ -52,7 +52,7 @@ def to_read(config: Mapping[str, Any], description: Description) -> dict[str, An
     if done.get("threads") is None:
         done["threads"] = DEFAULT_THREADS
     done["trainer"] = _trainer(mapping(done.get("trainer")), description)
-    model = named(done.get("model")).info("models", description)
+    model = read_class(done.get("model")).info("models", description)
     if model is not None and model.own_optimizer:
         done.pop("optimizer", None)
         done.pop("lr_scheduler", None)
@@ -60,7 +60,7 @@ def to_read(config: Mapping[str, Any], description: Description) -> dict[str, An
         done["optimizer"] = copy.deepcopy(description.default_optimizer)
     for key, group in GROUP_OF_KEY.items():
         if done.get(key) is not None:
-            done[key] = _spelled_out(done[key], named(done[key]).info(group, description))
+            done[key] = _spelled_out(done[key], read_class(done[key]).info(group, description))
         else:
             done.pop(key, None)
     return with_extras(done)
@@ -84,7 +84,7 @@ def _trainer(trainer: Mapping[str, Any], description: Description) -> dict[str, 
     if all(done.get(key) in (None, -1) for key in BUDGETS) and "max_epochs" not in done:
         done["max_epochs"] = DEFAULT_EPOCHS
     strategy = done.pop("strategy", "auto")
-    info = named(strategy).info("strategies", description)
+    info = read_class(strategy).info("strategies", description)
     several = (isinstance(done["devices"], int) and done["devices"] > 1) or nodes_of(done) > 1
     if info is not None and info.config_value == "auto" and several:
         strategy = "ddp"  # what Lightning's `auto` chooses for several devices, said aloud
@@ -97,9 +97,10 @@ def _trainer(trainer: Mapping[str, Any], description: Description) -> dict[str, 
 def _own_args(value: Any, info: ClassInfo) -> bool:
     """Whether the config gives the class any argument that is not what it takes by itself."""
     fields = {field.name: field for field in info.fields}
-    given = named(value).args
+    given = read_class(value).args
     return given is None or any(
-        name not in fields or short(value_, fields[name]) != fields[name].default for name, value_ in given.items()
+        name not in fields or shortest_form(value_, fields[name]) != fields[name].default
+        for name, value_ in given.items()
     )
 
 
@@ -108,7 +109,7 @@ def _spelled_out(value: Any, info: ClassInfo | None) -> Any:
 
     Of a library's class only those a form shows at once: its switches for speed say nothing about an experiment.
     """
-    reference = named(value)
+    reference = read_class(value)
     if info is None or reference.args is None:
         return value
     args: dict[str, Any] = {}
@@ -126,7 +127,7 @@ def _spelled_out(value: Any, info: ClassInfo | None) -> Any:
 
 def _class_value(value: Any, field: Field) -> Any:
     """The value of a field that is a class, `bounded`, with path and arguments; any other as it stands."""
-    choice = chosen(value, field) if field.type == "class" else None
+    choice = choose_class(value, field) if field.type == "class" else None
     if choice is None:
         return value
     written = value if isinstance(value, Mapping) else {"class_path": choice.info.class_path}

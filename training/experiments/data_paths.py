@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from scalebook.training.base.errors import Problem
-from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.description import Description
 
 LARGEST: Final = 64 * 2**20
@@ -91,7 +91,7 @@ IMAGES: Final = {"Digits": 1797}
 
 def most_samples(config: Mapping[str, Any], description: Description) -> int | None:
     """Not fewer than a complete config trains on, of a data set that ships; None where its size is not known."""
-    reference = named(config.get("data"))
+    reference = read_class(config.get("data"))
     info = reference.info("data", description)
     if info is None or info.source != "scalebook":
         return None
@@ -100,7 +100,7 @@ def most_samples(config: Mapping[str, Any], description: Description) -> int | N
 
 def training_samples(config: Mapping[str, Any], description: Description) -> int | None:
     """About as many as a complete config trains on; None where the data set does not say."""
-    reference = named(config.get("data"))
+    reference = read_class(config.get("data"))
     info, args = reference.info("data", description), mapping(reference.args)
     held_out = args.get("val_fraction")
     known = IMAGES.get(info.name) if info is not None and info.source == "scalebook" else None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalebook.training.base.errors import Problem
-from scalebook.training.experiments.classes import chosen, few_strangers, named, suggestion
+from scalebook.training.experiments.classes import choose_class, few_strangers, read_class, suggestion
 from scalebook.training.experiments.description import ClassInfo, Field
 from scalebook.training.experiments.renamed import removed_argument
 
@@ -28,13 +28,15 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
         if any(value == choice and type(value) is type(choice) for choice in field.choices):
             return None
         known = [str(choice) for choice in field.choices]
-        return Problem(key, f"{shown(value)} is none of {', '.join(known)}", suggestion(str(value), known))
+        return Problem(key, f"{quoted_value(value)} is none of {', '.join(known)}", suggestion(str(value), known))
     if field.type == "class" or field.group is not None:
         return next(iter(_check_classes(key, value, field)), None)
     if not _has_type(value, field):
-        return Problem(key, f"{shown(value)} is not {WORDS.get(field.type, field.type)}", f"Write {expected(field)}.")
+        return Problem(
+            key, f"{quoted_value(value)} is not {WORDS.get(field.type, field.type)}", f"Write {expected(field)}."
+        )
     if isinstance(value, int | float) and not isinstance(value, bool) and not _in_bounds(value, field):
-        return Problem(key, f"{shown(value)} is out of bounds", f"Write {expected(field)}.")
+        return Problem(key, f"{quoted_value(value)} is out of bounds", f"Write {expected(field)}.")
     return None
 
 
@@ -64,7 +66,7 @@ def _check_classes(key: str, value: Any, field: Field) -> list[Problem]:
     if field.type == "class":
         return _check_class(key, value, field)
     if not _has_type(value, field):
-        return [Problem(key, f"{shown(value)} is not {WORDS[field.type]}", f"Write {expected(field)}.")]
+        return [Problem(key, f"{quoted_value(value)} is not {WORDS[field.type]}", f"Write {expected(field)}.")]
     return _check_held(key, value, field)
 
 
@@ -77,9 +79,9 @@ def _check_held(key: str, value: Any, field: Field) -> list[Problem]:
 
 def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
     """What is wrong with a value that should name one of the field's classes, and with the arguments it gives it."""
-    reference, choice = named(value), chosen(value, field)
+    reference, choice = read_class(value), choose_class(value, field)
     if reference.name is None:
-        return [Problem(key, f"is {shown(value)}, not a class", f"Write {expected(field)}.")]
+        return [Problem(key, f"is {quoted_value(value)}, not a class", f"Write {expected(field)}.")]
     extra = [
         Problem(f"{key}.{key_}", "does not belong next to class_path", f"Move it into {key}.init_args.")
         for key_ in reference.extra
@@ -96,14 +98,14 @@ def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
 def _unknown(name: str, field: Field, is_path: bool) -> tuple[str, str]:
     """What is wrong with the name of a class, and what to write."""
     if field.group is not None and (refused := field.refusal(name)) is not None:
-        return f"names {shown(name)}, which {refused.why}", refused.remedy
+        return f"names {quoted_value(name)}, which {refused.why}", refused.remedy
     known = [option.name for option in field.classes] if is_path else _words(field)
     remedy = suggestion(name, known)
     if len(known) > MOST_WORDS and not remedy.startswith("Did"):
         remedy = f"Write {expected(field)}."
     if field.group is not None and "." not in name and not remedy.startswith("Did"):
         remedy = f"{remedy} Write a class of another library as its full path."
-    return f"unknown class {shown(name)}", remedy
+    return f"unknown class {quoted_value(name)}", remedy
 
 
 def _is_elsewhere(name: str, field: Field) -> bool:
@@ -144,7 +146,7 @@ def _number(value: float) -> str:
     return f"{value:g}" if abs(value) < 1e5 or not float(value).is_integer() else str(int(value))
 
 
-def shown(value: Any) -> str:
+def quoted_value(value: Any) -> str:
     """The value as a message shows it, cut where it is long."""
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

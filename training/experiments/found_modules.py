@@ -13,7 +13,7 @@ from typing import Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.base.files.machine_errors import understood
+from scalebook.training.base.files.machine_errors import disk_errors
 from scalebook.training.base.files.safe_reading import leads_out, read_text
 from scalebook.training.base.workspace import SETTINGS, Workspace
 
@@ -166,7 +166,7 @@ def name_module(workspace: Workspace, name: str) -> None:
             SETTINGS, "is a link, which Scalebook does not write to", f'Write modules = ["{name}", ...] there.'
         )
     mode = path.stat().st_mode & 0o7777 if path.exists() else None
-    with understood(workspace.root):
+    with disk_errors(workspace.root):
         records.put(path, after.encode(), mode=mode)
 
 
@@ -191,7 +191,7 @@ def write_template(workspace: Workspace, name: str) -> Path:
     if problem := name_problem(workspace, name):
         message, _, remedy = problem.rpartition(". ")
         raise ConfigError("Name of the file", message, remedy)
-    with understood(workspace.root), path.open("x", encoding="utf-8") as file:
+    with disk_errors(workspace.root), path.open("x", encoding="utf-8") as file:
         file.write(TEMPLATE.read_text(encoding="utf-8"))
     name_module(workspace, name)
     return path

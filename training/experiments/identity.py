@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, mapping, named, short
+from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, mapping, read_class, shortest_form
 from scalebook.training.experiments.completion import DEFAULT_SEED, DEFAULT_THREADS, with_extras
 from scalebook.training.experiments.description import ClassInfo, Description, Group
 from scalebook.training.experiments.paths import with_optimizer
@@ -60,12 +60,14 @@ def config_hash(config: Mapping[str, Any], description: Description) -> str:
 
 def _shortened(value: Any, group: Group, description: Description) -> Any:
     """The class at `value`, with the shortest words for each of its arguments that is itself a class."""
-    reference = named(value)
+    reference = read_class(value)
     info = reference.info(group, description)
     fields = {field.name: field for field in info.fields if field.type == "class"} if info else {}
     if not fields or not reference.args:
         return value
-    args = {name: short(given, fields[name]) if name in fields else given for name, given in reference.args.items()}
+    args = {
+        name: shortest_form(given, fields[name]) if name in fields else given for name, given in reference.args.items()
+    }
     return {**value, "init_args": args}
 
 
@@ -87,10 +89,10 @@ def base_content(config: Mapping[str, Any], description: Description) -> dict[st
     content = with_extras(with_optimizer(config, description))
     for key, group in GROUP_OF_KEY.items():
         if content.get(key) is not None:
-            content[key] = _said(content[key], named(content[key]).info(group, description))
+            content[key] = _said(content[key], read_class(content[key]).info(group, description))
     trainer = {key: value for key, value in mapping(content.get("trainer")).items() if value is not None}
     strategy = trainer.pop("strategy", "auto")
-    trainer["strategy"] = _said(strategy, named(strategy).info("strategies", description))
+    trainer["strategy"] = _said(strategy, read_class(strategy).info("strategies", description))
     seed = content.get("seed_everything")
     content["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
     content["threads"] = DEFAULT_THREADS if content.get("threads") is None else content["threads"]
@@ -99,10 +101,12 @@ def base_content(config: Mapping[str, Any], description: Description) -> dict[st
 
 
 def _said(value: Any, info: ClassInfo | None) -> Any:
-    reference = named(value)
+    reference = read_class(value)
     if info is None or reference.args is None:
         return value
     known = {field.name: field for field in info.fields if field.type == "class"}
-    args = {name: short(given, known[name]) if name in known else given for name, given in reference.args.items()}
+    args = {
+        name: shortest_form(given, known[name]) if name in known else given for name, given in reference.args.items()
+    }
     more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
     return {"class_path": info.class_path, "init_args": ChosenClass(info, args).non_defaults(), **more}

@@ -15,7 +15,7 @@ from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import mapping, named, suggestion
+from scalebook.training.experiments.classes import mapping, read_class, suggestion
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.model_parameters import kept_at
@@ -42,16 +42,16 @@ class LoggedMetrics:
         return [*self.validation, *self.training]
 
 
-def known(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
+def cached_metrics(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
     """What is kept of the config's model; None where nobody has asked yet."""
     path = kept_at("logged", config, description)
     return None if path is None else records.peek(path, LoggedMetrics)
 
 
 def complete_for(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
-    """`known`, where that is all that a run of the config would log: there was no problem, and no callback of somebody
-    else's, which may log too."""
-    found = known(config, description)
+    """`cached_metrics`, where that is all that a run of the config would log: there was no problem, and no callback of
+    somebody else's, which may log too."""
+    found = cached_metrics(config, description)
     return None if found is None or found.problem or _has_foreign_callbacks(config) else found
 
 
@@ -109,9 +109,9 @@ def monitor_problems(config: Mapping[str, Any], description: Description) -> Ite
             yield Problem(key, f"{what}, which nothing logs", unlogged_remedy(name, found.every))
 
 
-def seen(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
+def names_seen(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
     """All that two batches of these have logged, where somebody has asked."""
-    found = (known(config, description) for config in configs)
+    found = (cached_metrics(config, description) for config in configs)
     return list(dict.fromkeys(name for one in found if one for name in one.every))
 
 
@@ -119,7 +119,7 @@ def unlogged(configs: Sequence[Mapping[str, Any]], metric: str, description: Des
     """What the configs log, where that is known of all and `metric` is neither among it nor in the source of one of the
     models; else None."""
     found = [complete_for(config, description) for config in configs]
-    logged = seen(configs, description)
+    logged = names_seen(configs, description)
     if not found or not all(found) or metric in (*logged, *_written(configs, description), names.TRAIN_LOSS):
         return None
     return logged
@@ -133,7 +133,7 @@ def unlogged_remedy(metric: str, logged: Iterable[str]) -> str:
 def _written(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
     """What the source of the models names: it may be logged later than in two batches. One whose source says nothing
     is described with `val/loss` alone."""
-    infos = [named(config.get("model")).info("models", description) for config in configs]
+    infos = [read_class(config.get("model")).info("models", description) for config in configs]
     return [name for info in infos if info and info.metrics != [names.VAL_LOSS] for name in info.metrics]
 
 

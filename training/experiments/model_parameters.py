@@ -13,7 +13,7 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.codecs import WIDTHS, Shape
-from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, named
+from scalebook.training.experiments.classes import GROUP_OF_KEY, ChosenClass, read_class
 from scalebook.training.experiments.description import Description
 
 DEADLINE_S: Final = 120.0
@@ -50,7 +50,7 @@ class ModelParameters:
         return max((WIDTHS.get(one.dtype, 4) for one in self.parameters), default=4)
 
 
-def known(config: Mapping[str, Any], description: Description) -> ModelParameters | None:
+def cached_parameters(config: Mapping[str, Any], description: Description) -> ModelParameters | None:
     """What is kept of the config's model; None where nobody has asked yet."""
     path = kept_at("parameters", config, description)
     return None if path is None else records.peek(path, ModelParameters)
@@ -94,7 +94,7 @@ def _asked(config: Mapping[str, Any], description: Description) -> dict[str, Any
     """Model and data, each with the arguments that are not at their default; None while the model is none."""
     asked: dict[str, Any] = {}
     for key in ("model", "data"):  # many models take the geometry of their layers from the data
-        reference = named(config.get(key))
+        reference = read_class(config.get(key))
         info = reference.info(GROUP_OF_KEY[key], description)
         if info is not None and reference.args is not None:
             asked[key] = {"class_path": info.class_path, "init_args": ChosenClass(info, reference.args).non_defaults()}

@@ -5,22 +5,23 @@ from typing import Any
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.node_rank import NODES, NodeRank, node_rank
-from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.fields import quoted_value
 
 
 def place_of(config: Mapping[str, Any], environment: Mapping[str, str], description: Description) -> NodeRank | None:
     """As `place`, of a config that is complete and without errors."""
     trainer = mapping(config.get("trainer"))
-    strategy = named(trainer.get("strategy"))
+    strategy = read_class(trainer.get("strategy"))
     info = strategy.info("strategies", description)
     own = mapping(strategy.args).get("workers") if info is not None and info.name == "AsyncPS" else None
     devices = own if isinstance(own, int) else trainer.get("devices")
     number = devices if isinstance(devices, int) and devices > 0 else None
     found = node_rank(environment, nodes_of(trainer), number)
     if found is not None and info is not None and info.config_value == "auto":
-        why = f"is {shown(trainer.get('strategy'))}, which needs one process, but {found.by} started {found.count}"
+        strategy = quoted_value(trainer.get("strategy"))
+        why = f"is {strategy}, which needs one process, but {found.by} started {found.count}"
         raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start one process.")
     return found
 
@@ -31,7 +32,7 @@ def nodes_of(trainer: Mapping[str, Any]) -> int:
     return nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1
 
 
-def over(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
+def over_nodes(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     """The same run of DDP on so many machines, with an equal part of its workers on each; as it is where `nodes` is 0,
     or the config has them."""
     trainer = mapping(config.get("trainer"))
@@ -43,7 +44,7 @@ def over(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
 def on_gpus(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
     """The same run of AsyncPS, whose workers share so many GPUs."""
     trainer = mapping(config.get("trainer"))
-    strategy = named(trainer.get("strategy"))
+    strategy = read_class(trainer.get("strategy"))
     args = {**mapping(strategy.args)}
     if not isinstance(args.get("workers"), Mapping):  # of a range there is one for each GPU
         args["workers"] = args.get("workers") or trainer.get("devices", 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.experiments.classes import GROUP_OF_KEY, chosen, mapping, named, suggestion
+from scalebook.training.experiments.classes import GROUP_OF_KEY, choose_class, mapping, read_class, suggestion
 from scalebook.training.experiments.command_line import CLASS_KEYS, merge
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.lr_scaling import FIELDS as RATE_FIELDS
@@ -87,7 +87,7 @@ def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[
     What it holds is shared with `config`.
     """
     done = dict(config)
-    model = named(done.get("model")).info("models", description)
+    model = read_class(done.get("model")).info("models", description)
     if done.get("optimizer") is None and not (model is not None and model.own_optimizer):
         done["optimizer"] = copy.deepcopy(description.default_optimizer)
     return done
@@ -98,7 +98,7 @@ def _class_at(
 ) -> tuple[ClassInfo | None, Mapping[str, Any]]:
     config = with_optimizer(config, description)
     value = mapping(config.get("trainer")).get("strategy") or "auto" if key == "trainer.strategy" else config.get(key)
-    reference = named(value)
+    reference = read_class(value)
     return reference.info(GROUP_OF_KEY.get(key, "strategies"), description), mapping(reference.args)
 
 
@@ -110,7 +110,7 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
         raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy)
     if len(parts) == 1:
         return field
-    choice = chosen(args.get(field.name, field.default), field) if field.type == "class" else None
+    choice = choose_class(args.get(field.name, field.default), field) if field.type == "class" else None
     if choice is None:
         raise ConfigError(path, f"names a field below {parts[0]}, which has none", f"Write {key}.{parts[0]}.")
     return _below(path, f"{key}.{parts[0]}", choice.info, choice.args, parts[1:])
@@ -119,7 +119,7 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
 def _fields(key: str, info: ClassInfo, args: Mapping[str, Any]) -> Iterator[tuple[str, Field]]:
     for field in info.fields:
         yield f"{key}.{field.name}", field
-        choice = chosen(args.get(field.name, field.default), field) if field.type == "class" else None
+        choice = choose_class(args.get(field.name, field.default), field) if field.type == "class" else None
         if choice is not None:
             yield from _fields(f"{key}.{field.name}", choice.info, choice.args)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from scalebook.training.base.errors import Problem
-from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.fields import quoted_value
 
 MOST: Final = 100_000
 """Of trials, and whatever else is counted."""
@@ -27,7 +27,7 @@ class Body:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            self.wrong(key, f"is {shown(value)}", f"Write a whole number from 1 to {most}, or remove it.")
+            self.wrong(key, f"is {quoted_value(value)}", f"Write a whole number from 1 to {most}, or remove it.")
             return default
         return value
 
@@ -35,35 +35,35 @@ class Body:
         value = self.raw.get(key)
         if value is None or (number(value) and value > 0):
             return value
-        self.wrong(key, f"is {shown(value)}", "Write a number above 0, or remove it.")
+        self.wrong(key, f"is {quoted_value(value)}", "Write a number above 0, or remove it.")
         return None
 
     def word(self, key: str, known: tuple[str, ...], default: str) -> str:
         value = self.raw.get(key)
         value = default if value is None else value
         if value not in known:
-            self.wrong(key, f"is {shown(value)}", one_of(value, known))
+            self.wrong(key, f"is {quoted_value(value)}", one_of(value, known))
             return default
         return str(value)
 
     def flag(self, key: str) -> bool:
         value = self.raw.get(key)
         if value is not None and not isinstance(value, bool):
-            self.wrong(key, f"is {shown(value)}", "Write true or false.")
+            self.wrong(key, f"is {quoted_value(value)}", "Write true or false.")
         return value is True
 
     def flag_or(self, key: str, word: str) -> bool | str:
         value = self.raw.get(key)
         if value is None or isinstance(value, bool) or value == word:
             return value or False
-        self.wrong(key, f"is {shown(value)}", f"Write true, false or {word}.")
+        self.wrong(key, f"is {quoted_value(value)}", f"Write true, false or {word}.")
         return False
 
     def text(self, key: str) -> str | None:
         value = self.raw.get(key)
         if value is None or (isinstance(value, str) and value.strip()):
             return value
-        self.wrong(key, f"is {shown(value)}", "Write a text, or remove it.")
+        self.wrong(key, f"is {quoted_value(value)}", "Write a text, or remove it.")
         return None
 
 

@@ -17,11 +17,11 @@ from scalebook.training.engine.rules.table_conflicts import (
     unfit_for_dense,
     unfit_for_rows,
 )
-from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.codec_problems import codecs_of
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.model_parameters import ModelParameter, find_out, known
+from scalebook.training.experiments.model_parameters import ModelParameter, cached_parameters, find_out
 from scalebook.training.experiments.workload import choice
 
 TORCHS: Final = "torch.optim."
@@ -32,7 +32,7 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     is_server = _is_server(config, description)
     if not is_server and not asks(config, description):
         return []
-    found = known(config, description)
+    found = cached_parameters(config, description)
     if found is None:
         return []
     findings = []
@@ -61,24 +61,24 @@ def asks(config: Mapping[str, Any], description: Description) -> bool:
     return is_sparse_alone or (_is_server(config, description) and bool(_forbidden(config, description)))
 
 
-def look(config: Mapping[str, Any], description: Description) -> bool:
+def inspect_model(config: Mapping[str, Any], description: Description) -> bool:
     """Look at the model where something asks for it, a codec does, and nobody has, which takes some 6 s; whether it
     did."""
     has_codec = any(codec.codes for codec in codecs_of(config, description).values())
-    if not (has_codec or asks(config, description)) or known(config, description) is not None:
+    if not (has_codec or asks(config, description)) or cached_parameters(config, description) is not None:
         return False
     find_out(config, description)
     return True
 
 
 def _is_server(config: Mapping[str, Any], description: Description) -> bool:
-    info = named(mapping(config.get("trainer")).get("strategy")).info("strategies", description)
+    info = read_class(mapping(config.get("trainer")).get("strategy")).info("strategies", description)
     return info is not None and info.name == "AsyncPS"
 
 
 def _forbidden(config: Mapping[str, Any], description: Description) -> list[Contradiction]:
     """What tables would forbid of AsyncPS's arguments."""
-    strategy = named(mapping(config.get("trainer")).get("strategy"))
+    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
     args, info = mapping(strategy.args), strategy.info("strategies", description)
     local, damping = (choice(name, args, info) for name in ("local", "damping"))
     facts = (local.info.local if local else None) or LocalFacts("none")
@@ -89,7 +89,7 @@ def _forbidden(config: Mapping[str, Any], description: Description) -> list[Cont
 
 def _optimizer(config: Mapping[str, Any], description: Description) -> tuple[str, Mapping[str, Any]] | None:
     """Name and settings of the one that is used, as torch calls it; None where the model has its own."""
-    reference = named(complete(config, description).get("optimizer"))
+    reference = read_class(complete(config, description).get("optimizer"))
     info = reference.info("optimizers", description)
     if info is None:
         return None

@@ -12,11 +12,11 @@ from scalebook.training.engine.rules.contradictions import ARGUMENTS, FAR, Check
 from scalebook.training.engine.rules.facts import DampingFacts, LocalFacts, RuleFacts
 from scalebook.training.engine.rules.run_limits import misfit, read_limits, read_range
 from scalebook.training.experiments import codec_problems, logged_metrics, sparse_tables, validations
-from scalebook.training.experiments.classes import GROUP_OF_KEY, few_strangers, mapping, named, suggestion, within
+from scalebook.training.experiments.classes import GROUP_OF_KEY, few_strangers, mapping, read_class, suggestion, within
 from scalebook.training.experiments.confinement import checkpoint_problems, class_problems, path_problems
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
-from scalebook.training.experiments.fields import check_args, check_value, shown
+from scalebook.training.experiments.fields import check_args, check_value, quoted_value
 from scalebook.training.experiments.lr_scaling import FIELDS, KEY, NO_BATCH, rate_scaling
 from scalebook.training.experiments.num_nodes import nodes_of, queue_problems
 from scalebook.training.experiments.workload import choice, simulates, workload
@@ -65,7 +65,9 @@ def validate(
     one of the queue; see scalebook.training.experiments.confinement. `queued`: whether the queue is to run it as it is.
     """
     if not isinstance(config, Mapping):
-        return [Problem("config", f"is {shown(config)}, not a mapping", "Write keys such as `model:` and `data:`.")]
+        return [
+            Problem("config", f"is {quoted_value(config)}, not a mapping", "Write keys such as `model:` and `data:`.")
+        ]
     problems = _top_level(config)
     problems += _trainer(config.get("trainer"), description)
     for key, group in GROUP_OF_KEY.items():
@@ -112,12 +114,12 @@ def check_class(
     key: str, value: Any, group: Group, description: Description, *, partial: bool = False
 ) -> list[Problem]:
     """What is wrong with the class named at `key` and with its arguments."""
-    reference = named(value)
+    reference = read_class(value)
     if reference.name is None:
         return [
             Problem(
                 key,
-                f"is {shown(value)}, not a class",
+                f"is {quoted_value(value)}, not a class",
                 f"Write {key}: {{class_path: ..., init_args: {{...}}}}.",
             )
         ]
@@ -142,7 +144,7 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
     return [
         Problem(
             key,
-            f"names {shown(name)}, which {' and '.join(others)} share; {info.class_path} is used",
+            f"names {quoted_value(name)}, which {' and '.join(others)} share; {info.class_path} is used",
             "Write the full path of the one you mean.",
             "warning",
         )
@@ -152,7 +154,7 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
 def _unknown_class(key: str, name: str, group: Group, description: Description) -> Problem:
     what, where = WORDS.get(key, "strategy"), ""
     if key in ("model", "data") and (refused := description.refusal(name)) is not None:
-        return Problem(key, f"names {shown(name)}, which {refused.why}", refused.remedy)
+        return Problem(key, f"names {quoted_value(name)}, which {refused.why}", refused.remedy)
     entries = getattr(description, group)
     known = [entry.config_value or entry.name for entry in entries]
     remedy = suggestion(name, known)
@@ -166,7 +168,7 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
             remedy = suggestion(name, own) or "Its class must be a LightningModule or a LightningDataModule."
         elif not remedy.startswith("Did"):
             remedy = f'{remedy} For your own class, add its module to scalebook.toml: modules = ["..."].'
-    return Problem(key, f"unknown {what} {shown(name)}{where}", remedy)
+    return Problem(key, f"unknown {what} {quoted_value(name)}{where}", remedy)
 
 
 def _top_level(config: Mapping[str, Any]) -> list[Problem]:
@@ -190,12 +192,13 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     if value is None:
         return []
     if not isinstance(value, Mapping):
-        return [Problem("trainer", f"is {shown(value)}, not a mapping", "Write one `name: value` per line.")]
+        return [Problem("trainer", f"is {quoted_value(value)}, not a mapping", "Write one `name: value` per line.")]
     settings = {key: item for key, item in value.items() if key != "strategy"}
     problems = check_args("trainer", settings, description.trainer)
     if isinstance(value.get("profiler"), str) and value["profiler"] not in PROFILERS:
         remedy = suggestion(value["profiler"], PROFILERS)
-        problems.append(Problem("trainer.profiler", f"is {shown(value['profiler'])}, which is not a profiler", remedy))
+        why = f"is {quoted_value(value['profiler'])}, which is not a profiler"
+        problems.append(Problem("trainer.profiler", why, remedy))
     if value.get("strategy") is not None:
         problems += check_class("trainer.strategy", value["strategy"], "strategies", description)
     return problems
@@ -206,7 +209,7 @@ def _shared(config: Mapping[str, Any], description: Description) -> list[Problem
     load = workload(config, description)
     if load.gpu_share == 1:
         return []
-    said = f"is {shown(config.get('gpu_share'))}"
+    said = f"is {quoted_value(config.get('gpu_share'))}"
     if load.accelerator == "cpu":
         return [Problem("gpu_share", f"{said}, but the run uses a CPU", "Remove it, or write accelerator: auto.")]
     if load.devices * load.nodes > 1:
@@ -218,7 +221,7 @@ def _shared(config: Mapping[str, Any], description: Description) -> list[Problem
 
 def _without_effect(config: Mapping[str, Any], description: Description) -> list[Problem]:
     problems: list[Problem] = []
-    model = named(config.get("model")).info("models", description)
+    model = read_class(config.get("model")).info("models", description)
     if model is not None and model.own_optimizer:
         problems += [
             Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.", "warning")
@@ -226,7 +229,7 @@ def _without_effect(config: Mapping[str, Any], description: Description) -> list
             if config.get(key) is not None
         ]
     trainer = mapping(config.get("trainer"))
-    strategy = named(trainer.get("strategy"))
+    strategy = read_class(trainer.get("strategy"))
     workers = mapping(strategy.args).get("workers")
     devices = trainer.get("devices")
     both = isinstance(workers, int) and isinstance(devices, int) and not simulates(mapping(strategy.args))
@@ -263,7 +266,7 @@ def _crowded(config: Mapping[str, Any], description: Description, cores: int) ->
 
 def async_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
     """Errors and warnings of a config whose strategy is AsyncPS; none for others."""
-    strategy = named(mapping(config.get("trainer")).get("strategy"))
+    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
     info = strategy.info("strategies", description)
     if info is None or info.name != "AsyncPS":
         return []
@@ -374,7 +377,7 @@ def rate_problems(config: Mapping[str, Any], description: Description) -> list[P
         return []
     if not isinstance(settings, Mapping):
         remedy = f"Write {KEY}: {{rule: linear, per: 256, warmup_epochs: 1}}."
-        return [Problem(KEY, f"is {shown(settings)}, not a mapping", remedy)]
+        return [Problem(KEY, f"is {quoted_value(settings)}, not a mapping", remedy)]
     fields = {field.name: field for field in FIELDS}
     findings: list[Problem] = []
     for name, value in settings.items():

@@ -8,7 +8,7 @@ from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.data_paths import most_samples
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.validation_interval import EVERY, INTERVAL, KEY, too_rare
 from scalebook.training.experiments.workload import Workload, workload
 
@@ -20,10 +20,12 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     interval = trainer.get(INTERVAL)
     if isinstance(interval, int | float) and not (_is_share(interval) or _is_count(interval)):
         remedy = "Write a part of an epoch such as 0.25, or a number of batches of each worker such as 100."
-        return [Problem(KEY, f"is {shown(interval)}, neither a part of an epoch nor a number of batches", remedy)]
+        return [
+            Problem(KEY, f"is {quoted_value(interval)}, neither a part of an epoch nor a number of batches", remedy)
+        ]
     if _across_epochs(trainer):
         if interval is None or _is_share(interval):
-            said = "is missing" if interval is None else f"is {shown(interval)}, not a whole number"
+            said = "is missing" if interval is None else f"is {quoted_value(interval)}, not a whole number"
             why = f"{said}, and with {EVERY}: null batches are counted across epochs"
             remedy = f"Write a number of batches of each worker, such as 100, or leave {EVERY} out."
             return [Problem(KEY, why, remedy)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scalebook.training.experiments.classes import ChosenClass, chosen, in_words, mapping, named
+from scalebook.training.experiments.classes import ChosenClass, choose_class, in_words, mapping, read_class
 from scalebook.training.experiments.completion import to_read
 from scalebook.training.experiments.description import ClassInfo, Description, Group
 from scalebook.training.experiments.lr_scaling import rate_scaling
@@ -110,7 +110,7 @@ def workload(config: Mapping[str, Any], description: Description) -> Workload:
     """Read it from a config, complete or not, which need not be free of errors (a form asks while one types)."""
     done = to_read(config, description)
     trainer = mapping(done["trainer"])
-    strategy = named(trainer.get("strategy"))
+    strategy = read_class(trainer.get("strategy"))
     info = strategy.info("strategies", description)
     name = _strategy_name(info.config_value or info.name if info else strategy.name or "auto")
     args = mapping(strategy.args)
@@ -162,7 +162,7 @@ def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen
     field = (
         next((field for field in info.fields if field.name == name and field.type == "class"), None) if info else None
     )
-    return chosen(args.get(name, field.default), field) if field else None
+    return choose_class(args.get(name, field.default), field) if field else None
 
 
 def _between_pushes(local: ChosenClass) -> int:
@@ -207,7 +207,7 @@ def _share(value: Any) -> float:
 
 
 def _argument(config: Mapping[str, Any], key: str, group: Group, name: str, description: Description) -> Any:
-    reference = named(config.get(key))
+    reference = read_class(config.get(key))
     if name in mapping(reference.args):
         return mapping(reference.args)[name]
     info = reference.info(group, description)

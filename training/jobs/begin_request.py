@@ -83,7 +83,7 @@ class RemoteJobContext:
         return RayHandle(process, self.machine, self.agent, self.home, parts=self.parts)
 
 
-def permitted(asks: Path, started: Any) -> bool:
+def await_permission(asks: Path, started: Any) -> bool:
     """In the job's process: put the question, and wait for the answer. False also where none comes."""
     records.save(asks / ASKED, started)
     answer, deadline = asks / ANSWER, time.monotonic() + PATIENCE_S
@@ -138,7 +138,7 @@ def joined_name(job: str, before: int, node: int) -> str:
     return f"{job}{OF}joined{before}-{node}"
 
 
-def joined(run: Path) -> list[RunPart]:
+def read_joined_parts(run: Path) -> list[RunPart]:
     """By the run's folder."""
     found = records.peek(run / JOINED, JoinedParts)
     return found.parts if found else []

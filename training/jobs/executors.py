@@ -37,7 +37,7 @@ def executor_of(handle: Handle) -> Executor[Any]:
     return EXECUTORS[handle.executor]()
 
 
-def chosen(workspace: Workspace) -> Executor[Any]:
+def configured_executor(workspace: Workspace) -> Executor[Any]:
     """Who runs the jobs that are started now. ConfigError where that cannot be."""
     try:
         clustered = bool(workspace.settings.cluster)

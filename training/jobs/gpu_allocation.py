@@ -35,7 +35,7 @@ def in_foreground(workspace: Workspace, request: JobRequest) -> Iterator[JobStar
     ConfigError where too few are free."""
     try:
         with noting(workspace):
-            lent = lent_at_once(request, this_machine(), noted(workspace))
+            lent = lent_at_once(request, this_machine(), running_allocations(workspace))
             me = LocalHandle.of_this_process(leads_session=False)
             yield JobStart(me, time.time(), lent.cores, lent.gpus, inline=True)
     except TakenError as error:
@@ -54,7 +54,7 @@ def noting(workspace: Workspace) -> Iterator[None]:
         os.close(handle)
 
 
-def noted(workspace: Workspace) -> list[Lease]:
+def running_allocations(workspace: Workspace) -> list[Lease]:
     """What runs of this workspace hold by now. Of those that have ended, which may be thousands, nothing is read."""
     leases = []
     for path in workspace.jobs.glob(f"[!.]*/{JobFolder.FILES[JobStart]}"):
@@ -69,7 +69,7 @@ def claim(workspace: Workspace, job: JobFolder, started: JobStart) -> bool:
     if not started.gpus:
         return job.claim(started)
     with noting(workspace):
-        others = [lease for lease in noted(workspace) if lease.id != job.id]
+        others = [lease for lease in running_allocations(workspace) if lease.id != job.id]
         for uuid in started.gpus:
             shares = [lease.share for lease in others if uuid in lease.gpus]
             if sum(shares) + job.request().gpu_share > 1 + ROUNDING:

@@ -10,7 +10,7 @@ from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.workload import STRATEGY_NAMES, Workload
 from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.executors import chosen
+from scalebook.training.jobs.executors import configured_executor
 from scalebook.training.jobs.gpus import gpu_words, gpus_here
 from scalebook.training.jobs.job_folder import JobRequest
 
@@ -18,7 +18,7 @@ from scalebook.training.jobs.job_folder import JobRequest
 def machines_of(workspace: Workspace) -> list[NodeDevices]:
     """Where its jobs can run; none where that is not known just now."""
     try:
-        return chosen(workspace).machines()
+        return configured_executor(workspace).machines()
     except ConfigError:  # whoever submits a job says it
         return []
 

@@ -20,7 +20,7 @@ from scalebook.training.base.failures import ADVICE, FailureClass
 from scalebook.training.base.files import records
 from scalebook.training.base.files.record_folder import RecordFolder, load_once
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.files.safe_reading import written
+from scalebook.training.base.files.safe_reading import read_end
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import Executor
@@ -235,7 +235,7 @@ class JobFolder(RecordFolder):
 
     def told_to_stop(self) -> str:
         """The words in the stop file; "" where there is none, or a signal made it."""
-        return written(self.stop_file, 10_000).decode("utf-8", "replace").strip()
+        return read_end(self.stop_file, 10_000).decode("utf-8", "replace").strip()
 
     @property
     def curve(self) -> Path:
@@ -304,7 +304,7 @@ class JobFolder(RecordFolder):
             return False
         finally:
             beside.unlink(missing_ok=True)
-        records.settle(self.path)
+        records.sync_folder(self.path)
         return True
 
     def _has_ended(self) -> bool:
@@ -327,7 +327,7 @@ class JobFolder(RecordFolder):
 
     def tail(self, lines: int = 200) -> str:
         """The last lines of the log, read from its end (at most 256 KiB)."""
-        return "\n".join(written(self.log, 2**18).decode("utf-8", "replace").splitlines()[-lines:])
+        return "\n".join(read_end(self.log, 2**18).decode("utf-8", "replace").splitlines()[-lines:])
 
 
 def _keep_open(path: Path, started: JobStart) -> None:

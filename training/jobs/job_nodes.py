@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from scalebook.training.jobs.begin_request import RayHandle, RunPart, folder_of, joined
+from scalebook.training.jobs.begin_request import RayHandle, RunPart, folder_of, read_joined_parts
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.executor import PartEnd
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
@@ -23,7 +23,7 @@ def parts_of(job: JobFolder, started: JobStart | None) -> list[RunPart]:
     others = [lent for lent in started.others if not lent.idle]
     # not strict: the record may be a stranger's, and a page shows it all the same
     begun = enumerate(zip(started.handle.parts, others, strict=False), 1)
-    return [*(RunPart(name, node, lent, started.started) for node, (name, lent) in begun), *joined(job.path)]
+    return [*(RunPart(name, node, lent, started.started) for node, (name, lent) in begun), *read_joined_parts(job.path)]
 
 
 def lent_to(job: JobFolder, started: JobStart) -> list[Allocation]:

@@ -14,21 +14,21 @@ from zipfile import is_zipfile
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.machine_errors import refusals_told, understood
+from scalebook.training.base.files.machine_errors import disk_errors, refusals_told
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import JOB, may_run, sign, within
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.data_paths import staying
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.validate import require
 from scalebook.training.experiments.workload import Workload, workload
 from scalebook.training.jobs.begin_request import OF, PARTS
 from scalebook.training.jobs.devices import this_machine
-from scalebook.training.jobs.executors import chosen
+from scalebook.training.jobs.executors import configured_executor
 from scalebook.training.jobs.gpu_problems import computes_on_gpus, gpu_problems
 from scalebook.training.jobs.job_folder import ENDED, STOPPED, JobFolder, JobRequest, JobStart, Result, TrialOf
 from scalebook.training.jobs.pending_submission import submission
@@ -69,7 +69,7 @@ def submit(
     """
     require(config, description, typed=inline)
     load, done = workload(config, description), _completed(workspace, config, description, inline)
-    executor = None if inline else chosen(workspace)
+    executor = None if inline else configured_executor(workspace)
     machines = [this_machine()] if executor is None else executor.machines()
     for problem in gpu_problems(load, machines):
         raise ConfigError(problem.key, problem.message, problem.remedy)
@@ -98,11 +98,11 @@ def submit(
         stays={one.key: one.path for one in staying(workspace.root, done)} if description.clustered else {},
     )
     made: list[JobFolder] = []
-    with refusals_told(), understood(workspace.hidden):
+    with refusals_told(), disk_errors(workspace.hidden):
         client = open_store(workspace)
         experiment = trial.experiment if trial is not None and trial.experiment else ""
         experiment = experiment or experiment_id(client, workspace, request.mlflow_experiment, notebook)
-    with refusals_told(), understood(workspace.hidden), submission(workspace) as tags:
+    with refusals_told(), disk_errors(workspace.hidden), submission(workspace) as tags:
         tags |= {**surroundings(workspace.root), **_tags(request, load, done), **recorded}
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**done, "seed_everything": seed}
@@ -300,7 +300,7 @@ def _write(workspace: Workspace, request: JobRequest, config: str, inline: bool)
     except BaseException:
         shutil.rmtree(beside.path, ignore_errors=True)
         raise
-    records.settle(workspace.jobs)
+    records.sync_folder(workspace.jobs)
     return made
 
 
@@ -321,7 +321,7 @@ def checkpoint_file(word: str, folder: Path) -> str:
     except OSError:  # a name too long for a file
         there = False
     if not there:
-        raise ConfigError("ckpt_path", f"is {shown(word)}, which does not exist", "Name a .ckpt file.")
+        raise ConfigError("ckpt_path", f"is {quoted_value(word)}, which does not exist", "Name a .ckpt file.")
     return str(path)
 
 
@@ -330,7 +330,7 @@ def _name(name: str, trial: TrialOf | None) -> str:
 
 
 def _short_name(config: Mapping[str, Any], load: Workload) -> str:
-    return f"{str(named(config.get('model')).name).rpartition('.')[2]} {load.strategy} x {load.workers}"
+    return f"{str(read_class(config.get('model')).name).rpartition('.')[2]} {load.strategy} x {load.workers}"
 
 
 def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dict[str, str]:
@@ -340,8 +340,8 @@ def _tags(request: JobRequest, load: Workload, config: Mapping[str, Any]) -> dic
         names.TAG_CELL: request.cell,
         names.TAG_CONFIG_HASH: request.config_hash,
         **load.tags(),
-        names.TAG_MODEL: named(config.get("model")).name,
-        names.TAG_DATA: named(config.get("data")).name,
+        names.TAG_MODEL: read_class(config.get("model")).name,
+        names.TAG_DATA: read_class(config.get("data")).name,
         **(_trial_tags(request.trial) if request.trial else {}),
     }
     return {key: str(value) for key, value in known.items() if value is not None}

@@ -13,7 +13,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.engine.rules.clock_settings import CLOCK, RECORDED
-from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.tracking import names
 
@@ -33,7 +33,7 @@ def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -
     """The config, with the values of all recorded parts of its clock that have none yet. `find`: the run that has this
     id. ConfigError for one that is not there, or that has not measured this part."""
     done = copy.deepcopy(dict(config))
-    strategy = named(mapping(done.get("trainer")).get("strategy"))
+    strategy = read_class(mapping(done.get("trainer")).get("strategy"))
     clock = mapping(mapping(strategy.args).get("clock"))
     for name in PARTS:
         part = clock.get(name)

@@ -30,7 +30,7 @@ KEEP_AGAIN_S = 10.0
 
 @dataclass(frozen=True)
 class Status:
-    """`supervisor.json`: who the supervisor is, and how its warm process does."""
+    """`supervisor.json`: who the supervisor is, and how its fork server does."""
 
     process: ProcessId
     warm: str = "none"
@@ -76,7 +76,7 @@ class SupervisorLock:
         records.save(_note(self.workspace), status)
 
 
-def held(workspace: Workspace) -> bool:
+def is_locked(workspace: Workspace) -> bool:
     """Whether some process holds the lock just now. Those who look share it, and so are not taken for its holder."""
     workspace.create()
     handle = locks.opened(workspace.hidden / LOCK)
@@ -117,7 +117,7 @@ def silence(workspace: Workspace) -> str:
     return f"the supervisor (process {pid}) has not moved for {since_s:.0f} s: {another}; its log is `{HIDDEN}/{LOG}`"
 
 
-def noted(workspace: Workspace) -> Status | None:
+def read_status(workspace: Workspace) -> Status | None:
     """What lies in the supervisor's note, whoever wrote it."""
     return records.peek(_note(workspace), Status)
 
@@ -153,14 +153,14 @@ def ensure(workspace: Workspace, options: Sequence[str] = ()) -> ProcessId:
     `options` go to its command line. Raises RuntimeError with the end of its log when it does not come up.
     """
     workspace.create()
-    if held(workspace) and (supervisor := running(workspace)):
+    if is_locked(workspace) and (supervisor := running(workspace)):
         return supervisor
     log = workspace.hidden / LOG
     with _appending(log) as output:
         process = start_detached(output, "scalebook.training.supervisor", str(workspace.root.resolve()), *options)
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
-        if (supervisor := running(workspace)) and held(workspace):
+        if (supervisor := running(workspace)) and is_locked(workspace):
             return supervisor
         if process.returncode not in (None, 0):
             break

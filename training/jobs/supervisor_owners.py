@@ -15,7 +15,7 @@ def folder(workspace: Workspace) -> Path:
 
 
 @contextmanager
-def hold(workspace: Workspace) -> Iterator[None]:
+def hold_supervisor(workspace: Workspace) -> Iterator[None]:
     """While inside, the supervisor of the workspace does not go home. A killed owner's file does no harm."""
     folder(workspace).mkdir(parents=True, exist_ok=True)
     me = ProcessId.of()

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.machine_errors import lacking
+from scalebook.training.base.files.machine_errors import disk_problem
 from scalebook.training.base.trust import FOUND, JOB, may_run
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.executors import chosen
+from scalebook.training.jobs.executors import configured_executor
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, QueuePlace, State
 from scalebook.training.jobs.job_requests import all_jobs, open_jobs
 from scalebook.training.jobs.leases import DurationEstimates, Lease, left
@@ -44,10 +44,10 @@ def _of_queued(
         return all_wait(NO_SUPERVISOR)
     if silent := silence(workspace):
         return all_wait(silent)
-    if full := lacking(workspace.hidden):
+    if full := disk_problem(workspace.hidden):
         return all_wait(f"waits for disk space: {full}")
     try:
-        executor = chosen(workspace)
+        executor = configured_executor(workspace)
     except ConfigError as error:
         return all_wait(str(error))
     machines = executor.machines()

@@ -40,16 +40,16 @@ def read_object(written: T, annotation: Any, key: str) -> T:
     if not isinstance(written, Mapping):
         return written
     # What a strategy that is given objects does without: it needs torch and Lightning alone.
-    from scalebook.training.experiments.classes import chosen, named
+    from scalebook.training.experiments.classes import choose_class, read_class
     from scalebook.training.experiments.fields import check_value
     from scalebook.training.experiments.introspect import argument
 
     value = _plain(written)
-    package = _imported(named(value).name, key)
+    package = _imported(read_class(value).name, key)
     parser, field = argument(annotation, packages=[package] if package else [])
     if (problem := check_value(key, value, field)) is not None:
         raise ConfigError(problem.key, problem.message, problem.remedy)
-    choice = chosen(value, field)
+    choice = choose_class(value, field)
     assert choice is not None, "check_value has found it"
     parsed = parser.parse_object({field.name: {"class_path": choice.info.class_path, "init_args": dict(choice.args)}})
     made: T = parser.instantiate_classes(parsed)[field.name]
@@ -112,7 +112,7 @@ class AsyncArguments:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether one process plays all workers."""
+        """Whether one process simulates all workers."""
         return self.server.host == "virtual"
 
     def settings(self, trainer: Trainer) -> Settings:

@@ -26,7 +26,7 @@ class RunFigures:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether one process plays all workers, on a virtual clock."""
+        """Whether one process simulates all workers, on a virtual clock."""
         return False
 
     @property

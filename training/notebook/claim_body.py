@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.notebook.cells import ClaimCell, Figure, Ratio, Side
 from scalebook.training.tracking import directions, names
 
@@ -98,7 +98,7 @@ def _measured(
     """Figure, metric, target, search, and what is better of the metric."""
     figure = content.get("figure", "samples")
     if figure not in FIGURES:
-        raise ConfigError("figure", f"{shown(figure)} is unknown", f"Use one of {', '.join(FIGURES)}.")
+        raise ConfigError("figure", f"{quoted_value(figure)} is unknown", f"Use one of {', '.join(FIGURES)}.")
     metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
     target = _number(content, "target", "Write the value of the metric to reach.")
     if figure in names.AXES and target is None:
@@ -117,7 +117,7 @@ def _measured(
 
 def read_metric(raw: Any) -> tuple[str, directions.Goal | None]:
     """Its name, and what is better of it where that is written too."""
-    found = directions.named(raw)
+    found = directions.read_metric_name(raw)
     if found is None:
         remedy = "Write metric: NAME as a run logs it, or {NAME: max} where a higher value is better."
         raise ConfigError("metric", "is not the name of a metric", remedy)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem, one_line
 from scalebook.training.experiments import logged_metrics
-from scalebook.training.experiments.classes import named, suggestion
+from scalebook.training.experiments.classes import read_class, suggestion
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import read_search, search_problems
 from scalebook.training.notebook.cells import BrokenCell, ClaimCell, Notebook, Part
@@ -88,8 +88,8 @@ def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, descriptio
         remedy = logged_metrics.unlogged_remedy(metric, instead)
         yield Problem("metric", f"is {metric}, which none of these experiments logs", remedy)
         return
-    infos = [named(config.get("model")).info("models", description) for config in configs]
-    seen = logged_metrics.seen(configs, description)
+    infos = [read_class(config.get("model")).info("models", description) for config in configs]
+    seen = logged_metrics.names_seen(configs, description)
     logged = dict.fromkeys(name for info in infos if info for name in info.metrics)
     if infos and all(info and info.metrics for info in infos) and metric not in [*logged, *seen, names.TRAIN_LOSS]:
         remedy = f"They record {', '.join(logged)}."

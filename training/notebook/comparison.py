@@ -11,7 +11,7 @@ from scalebook.training.experiments.workload import STRATEGY_NAMES
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.labels import labels
 from scalebook.training.notebook.offered_metrics import unnamed
-from scalebook.training.notebook.result_row import ExperimentRow, Outcome, row, told
+from scalebook.training.notebook.result_row import ExperimentRow, Outcome, axes_with_data, row
 from scalebook.training.notebook.results import SeedResult, results
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.directions import Direction, Goal
@@ -75,7 +75,7 @@ def compare(
         curves |= {run.id: reader.curve(run.id, metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed), better.lower)
         rows.append(_with_note(made, by_seed))
-    differing = differences(meanings(configs, description))
+    differing = differences(meanings_by_name(configs, description))
     return Comparison(cell.name, metric, cell.target, list(cell.x), rows, list(curves.values()), differing, better)
 
 
@@ -92,7 +92,7 @@ def compare_runs(
     """Any runs side by side, a row each, called by their titles; KeyError for an id that the store has not.
 
     `grouped`: those of one experiment that differ in nothing but their seed are one row, called by its cell. `configs`
-    by run id, as `meanings` gives them; without them the differences are those of the parameters in MLflow.
+    by run id, as `meanings_by_name` gives them; without them the differences are those of the parameters in MLflow.
     `goal`: what a person says is better of the metric.
     """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
@@ -115,10 +115,10 @@ def compare_runs(
     differing = [
         difference for difference in differences(configs_) if not (grouped and difference[0] == "seed_everything")
     ]
-    return Comparison("", metric, target, told(rows), rows, list(curves.values()), differing, better)
+    return Comparison("", metric, target, axes_with_data(rows), rows, list(curves.values()), differing, better)
 
 
-def meaning(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
+def meaning_by_key(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
     """What a config says, by dotted key: its defaults left out, whichever of them are written, and classes by name."""
     by_key: dict[str, Any] = {}
     for key, value in flatten(base_content(config, description)).items():
@@ -130,11 +130,12 @@ def meaning(config: Mapping[str, Any], description: Description) -> dict[str, An
     return by_key
 
 
-def meanings(configs: Mapping[str, Mapping[str, Any]], description: Description) -> dict[str, dict[str, Any]]:
-    """`meaning` of each by name; where one says nothing of a key that another sets, the default that it has there.
+def meanings_by_name(configs: Mapping[str, Mapping[str, Any]], description: Description) -> dict[str, dict[str, Any]]:
+    """`meaning_by_key` of each by name; where one says nothing of a key that another sets, the default that it has
+    there.
 
     Keys are those of MLflow's parameters and of searches, `model.lr` for `model.init_args.lr`."""
-    own = {name: meaning(config, description) for name, config in configs.items()}
+    own = {name: meaning_by_key(config, description) for name, config in configs.items()}
     keys = dict.fromkeys(key for said in own.values() for key in said)
     by_name: dict[str, dict[str, Any]] = {}
     for name, config in configs.items():

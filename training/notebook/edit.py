@@ -86,7 +86,7 @@ def put_experiment(
 def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) -> Notebook:
     """The comparison `cell.name` as `cell` says (its `source` is ignored), like `put_experiment`."""
     values = {key: value for key, value in asdict(cell).items() if key not in ("source", "name", "goal")}
-    values["metric"] = directions.written(cell.metric, cell.goal)
+    values["metric"] = directions.metric_text(cell.metric, cell.goal)
     if not cell.metric:
         del values["metric"]
     if cell.target is None:
@@ -100,7 +100,7 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) ->
     written = _told(nb.cells[index])
     before = nb.cells[index]
     if isinstance(before, ComparisonCell):  # what did not change keeps the way it is written: `target: 2`, `x: samples`
-        old = {**asdict(before), "metric": directions.written(before.metric, before.goal)}
+        old = {**asdict(before), "metric": directions.metric_text(before.metric, before.goal)}
         values = {key: _as_told(written, key, value, old[key]) for key, value in values.items()}
         values = {key: value for key, value in values.items() if key in written or value != old[key]}
     return _changed(nb, index, written, values, body)
@@ -115,17 +115,17 @@ def say_better(nb: Notebook, cell: ComparisonCell | ClaimCell, metric: str, goal
     if isinstance(cell, ClaimCell) and cell.ratios:
         values = _ratios_say(written, cell, metric, goal)
     else:
-        values = {**written, "metric": directions.written(metric, goal)}
+        values = {**written, "metric": directions.metric_text(metric, goal)}
     return _changed(nb, index, written, values, "".join(f"{key}: {flow(value)}\n" for key, value in values.items()))
 
 
 def _ratios_say(written: Mapping[str, Any], cell: ClaimCell, metric: str, goal: Goal) -> dict[str, Any]:
     """The YAML of a claim of ratios, with what is better of the metric at each place that names it; in a ratio that is
     judged by it where neither it nor its claim names one."""
-    said = directions.written(metric, goal)
+    said = directions.metric_text(metric, goal)
 
     def told(says: Mapping[str, Any], missing: bool) -> dict[str, Any]:
-        named = directions.named(says.get("metric"))
+        named = directions.read_metric_name(says.get("metric"))
         return {**says, "metric": said} if missing or (named is not None and named[0] == metric) else dict(says)
 
     def ratio(side: Mapping[str, Any], judged: Ratio) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Final
 
 import scalebook
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.machine_errors import understood
+from scalebook.training.base.files.machine_errors import disk_errors
 
 EXAMPLES: Final = Path(scalebook.__file__).parent / "notebooks"
 
@@ -15,7 +15,7 @@ def copy_examples(folder: Path) -> dict[Path, bool]:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(str(folder), "is a file", "Name a folder.")
     copied = {}
-    with understood(folder):
+    with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for source in sorted(EXAMPLES.glob("*.md")):
             path = folder / source.name

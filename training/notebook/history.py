@@ -39,7 +39,7 @@ def folder(notebook: Path) -> Path:
     return Workspace(notebook.parent).history / notebook.name
 
 
-def taken(notebook: Path) -> bool:
+def is_taken(notebook: Path) -> bool:
     """Whether a notebook is called so, or was: the states of a deleted one are kept under its name."""
     return notebook.exists() or notebook.is_symlink() or folder(notebook).exists()
 
@@ -76,7 +76,7 @@ def previous(notebook: Path, content: bytes) -> PastState | None:
     return next((state for state in kept if state.number < at), None)
 
 
-def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
+def save_state(notebook: Path, content: bytes, back: int | None = None) -> None:
     """Keep a state as the newest, for its owner's eyes only, unless it is that already; the oldest beyond `MOST` go."""
     if _is_out(notebook):
         raise ConfigError(str(folder(notebook)), "is a link to outside the folder", "Remove it.")

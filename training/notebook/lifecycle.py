@@ -8,7 +8,7 @@ from typing import Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
-from scalebook.training.base.files.machine_errors import understood
+from scalebook.training.base.files.machine_errors import disk_errors
 from scalebook.training.base.files.safe_reading import decoded
 from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.base.workspace import Workspace
@@ -40,7 +40,7 @@ def require_stem(path: Path, stem: str) -> None:
     if not STEM.fullmatch(stem) or len(stem.encode("utf-8")) > LONGEST_STEM:
         raise ConfigError("file name", f"cannot be {stem[:LONGEST_STEM]!r}", STEM_REMEDY)
     new = path.with_name(f"{stem}.md")
-    if history.taken(new):
+    if history.is_taken(new):
         raise ConfigError("file name", f"{new.name} is taken", "Choose another one.")
 
 
@@ -50,7 +50,7 @@ def move_file(stored: Stored, stem: str) -> Stored:
     new = stored.path.with_name(f"{stem}.md")
     if new == stored.path:
         return stored
-    with understood(new.parent), store.alone(new.parent):
+    with disk_errors(new.parent), store.locked_folder(new.parent):
         require_stem(stored.path, stem)
         _as_seen(stored)
         if (states := history.folder(stored.path)).exists():
@@ -67,9 +67,9 @@ def duplicate(stored: Stored) -> Stored:
 
 def delete(stored: Stored) -> None:
     """Remove the file; its last state is kept with the others. EditedMeanwhile where it is another by now."""
-    with understood(stored.path.parent), store.alone(stored.path.parent):
+    with disk_errors(stored.path.parent), store.locked_folder(stored.path.parent):
         _as_seen(stored)
-        history.keep(stored.path, stored.notebook.text.encode("utf-8"))
+        history.save_state(stored.path, stored.notebook.text.encode("utf-8"))
         os.utime(history.folder(stored.path))  # when it was deleted
         stored.path.unlink()
 
@@ -89,7 +89,7 @@ def bring_back(notebook: DeletedNotebook) -> Stored:
     """Write the last state of it again. ConfigError where another file has its name by now."""
     last = history.states(notebook.path)[0]
     text = decoded(last.path, last.content())
-    with understood(notebook.path.parent), store.alone(notebook.path.parent):
+    with disk_errors(notebook.path.parent), store.locked_folder(notebook.path.parent):
         try:
             with notebook.path.open("x", encoding="utf-8", newline="") as file:
                 file.write(text)

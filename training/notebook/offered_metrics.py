@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalebook.training.experiments import logged_metrics
-from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.run_reader import RunRecord
@@ -34,11 +34,11 @@ def unnamed(configs: Iterable[Mapping[str, Any]], runs: Iterable[RunRecord], des
 
 def _seen(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
     """What two batches of them have logged while validating, where somebody has asked."""
-    found = [logged_metrics.known(config, description) for config in configs]
+    found = [logged_metrics.cached_metrics(config, description) for config in configs]
     return [metric for one in found if one for metric in one.validation]
 
 
 def _written(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
     """What the source of the models names."""
-    infos = [named(config.get("model")).info("models", description) for config in configs]
+    infos = [read_class(config.get("model")).info("models", description) for config in configs]
     return [metric for info in infos if info for metric in info.metrics]

@@ -101,7 +101,7 @@ def row(
     )
 
 
-def told(rows: Sequence[ExperimentRow]) -> list[Axis]:
+def axes_with_data(rows: Sequence[ExperimentRow]) -> list[Axis]:
     """The axes of which a table has something to tell: bytes where any moved, and workers are several."""
     amounts = [row.to_target.get("bytes") for row in rows]
     moved = any(one is not None and (one.estimate is None or one.estimate.mean > 0) for one in amounts)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scalebook.training.base.own_modules import CodeNow, listed
+from scalebook.training.base.own_modules import CodeNow, file_list
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
@@ -67,7 +67,7 @@ def changed_since(run: RunRecord, hash_now: str, code: CodeNow) -> str:
     """What of its experiment is another one than the run had, in words; "" where nothing is."""
     if not _is_of(run, hash_now):
         return "the config"
-    return listed(code.changed(run.tags.get(names.TAG_MODULES, "")))
+    return file_list(code.changed(run.tags.get(names.TAG_MODULES, "")))
 
 
 def _is_of(run: RunRecord, hash_now: str) -> bool:

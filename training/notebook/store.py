@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.base.files.machine_errors import understood
+from scalebook.training.base.files.machine_errors import disk_errors
 from scalebook.training.base.files.safe_reading import decoded, read_bytes
 from scalebook.training.base.files.yaml_flow import flow
 from scalebook.training.base.workspace import Workspace
@@ -93,17 +93,17 @@ def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stor
     path = stored.path.resolve()
     content = notebook.text.encode("utf-8")
     made = Stored(stored.path, parse(notebook.text, path.stem), _stamp(content))  # ConfigError before it is written
-    with understood(path.parent), alone(path.parent):
+    with disk_errors(path.parent), locked_folder(path.parent):
         if path.exists():
             current = read(path)
             if current.stamp not in (stored.stamp, _stamp(content)):
                 raise EditedMeanwhile(notebook, Stored(stored.path, current.notebook, current.stamp))
             if current.stamp == _stamp(content):
                 return made
-            history.keep(stored.path, current.notebook.text.encode("utf-8"))
+            history.save_state(stored.path, current.notebook.text.encode("utf-8"))
         mode = path.stat().st_mode & 0o7777 if path.exists() else None
         records.put(path, content, durable=True, mode=mode)
-        history.keep(stored.path, content, back)
+        history.save_state(stored.path, content, back)
     return made
 
 
@@ -115,9 +115,9 @@ def restore(stored: Stored, state: PastState) -> Stored:
 
 def give_up(theirs: Stored, mine: Notebook) -> None:
     """Leave the file as it is; keep `mine`, which was not saved, in its history."""
-    with understood(theirs.path.parent), alone(theirs.path.parent):
-        history.keep(theirs.path, theirs.notebook.text.encode("utf-8"))
-        history.keep(theirs.path, mine.text.encode("utf-8"))
+    with disk_errors(theirs.path.parent), locked_folder(theirs.path.parent):
+        history.save_state(theirs.path, theirs.notebook.text.encode("utf-8"))
+        history.save_state(theirs.path, mine.text.encode("utf-8"))
 
 
 def save_beside(stored: Stored, notebook: Notebook) -> Path:
@@ -125,11 +125,11 @@ def save_beside(stored: Stored, notebook: Notebook) -> Path:
     number = 2
     while True:
         path = stored.path.with_name(f"{stored.path.stem}-{number}.md")
-        if history.taken(path):
+        if history.is_taken(path):
             number += 1
             continue
         try:
-            with understood(path.parent), path.open("x", encoding="utf-8", newline="") as file:
+            with disk_errors(path.parent), path.open("x", encoding="utf-8", newline="") as file:
                 file.write(notebook.text)
         except FileExistsError:
             number += 1
@@ -148,7 +148,7 @@ def create(workspace: Workspace, called: str) -> Stored:
     number = 1
     while True:
         path = workspace.root / (f"{stem}.md" if number == 1 else f"{stem}-{number}.md")
-        if history.taken(path):
+        if history.is_taken(path):
             number += 1
             continue
         try:
@@ -167,7 +167,7 @@ def _stamp(content: bytes) -> str:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def locked_folder(folder: Path) -> Iterator[None]:
     """A lock on the folder itself, which leaves no file behind. Held for the few ms of one write."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -7,7 +7,7 @@ from typing import Final
 from scalebook.training.planner.answer import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planner.links import OWN, WORDS
 from scalebook.training.planner.profile import Profile
-from scalebook.training.planner.quantities import shown, workers_words
+from scalebook.training.planner.quantities import format_quantity, workers_words
 from scalebook.training.planner.question import COLLECTIVES
 
 CAUSES: Final[Mapping[Resource, str]] = {
@@ -34,10 +34,11 @@ def system_words(profile: Profile) -> str:
     if profile.slowdown:
         most = max(profile.slowdown)
         cores += f", {profile.slowdown[most]:.2f} times as long where {most} compute at once"
-    pull = "" if profile.pull_bytes == profile.push_bytes else f" and {shown(profile.pull_bytes, 'B')} back"
+    pull = "" if profile.pull_bytes == profile.push_bytes else f" and {format_quantity(profile.pull_bytes, 'B')} back"
     return (
-        f"{profile.title}: a gradient of {profile.batch_size:,} samples takes {shown(profile.gradient_mean_s, 's')}, "
-        f"a push has {shown(profile.push_bytes, 'B')}{pull}{cores}{_servers(profile)} ({profile.source})"
+        f"{profile.title}: a gradient of {profile.batch_size:,} samples takes "
+        f"{format_quantity(profile.gradient_mean_s, 's')}, "
+        f"a push has {format_quantity(profile.push_bytes, 'B')}{pull}{cores}{_servers(profile)} ({profile.source})"
     )
 
 
@@ -49,8 +50,8 @@ def _servers(profile: Profile) -> str:
     if profile.server_cores is not None:
         said += f"; {profile.server_cores} core{'s' * (profile.server_cores > 1)} to serve"
     if (software := profile.software) is not None:
-        copies = "" if software.bandwidth is None else f", and copies {shown(software.bandwidth, 'B/s')}"
-        said += f"; each end takes {shown(software.message_s, 's')} for a message{copies}"
+        copies = "" if software.bandwidth is None else f", and copies {format_quantity(software.bandwidth, 'B/s')}"
+        said += f"; each end takes {format_quantity(software.message_s, 's')} for a message{copies}"
     return said
 
 
@@ -93,7 +94,7 @@ def _row(curve: Curve, point: Point) -> str:
         f"{point.workers:7d} {_three(point.updates_per_s):>11} {_three(point.samples_per_s):>11} {ideal:>10.0%} "
         f"{point.compute:>9.0%} {point.communicate:>12.0%} {point.idle:>6.0%} {point.staleness:>11.1f} "
         f"{point.staleness_p95:>5d} {point.server_busy:>14.0%} {link:>11.0%} "
-        f"{shown(point.memory, 'B') if point.memory else '':>13}"
+        f"{format_quantity(point.memory, 'B') if point.memory else '':>13}"
     )
 
 
@@ -238,7 +239,7 @@ def _three(value: float) -> str:
 BEST: Final = 3
 
 
-def compared(answer: Answer) -> list[str]:
+def compare_strategies(answer: Answer) -> list[str]:
     """The best strategies for the number of workers that was asked for, each with its limit, the config's own among
     them; and where one process is faster than all. Empty where fewer than two can be compared."""
     by_curve = [(curve, point) for curve in answer.curves for point in curve.points if point.workers == answer.at]
@@ -272,7 +273,7 @@ def printed(answer: Answer, profile: Profile, price: float | None = None) -> Seq
     lines = [
         *([warning] if warning else []),
         system_words(profile),
-        *([""] if (best := compared(answer)) else []),
+        *([""] if (best := compare_strategies(answer)) else []),
         *best,
     ]
     for curve in answer.curves:

@@ -16,13 +16,13 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.devices import machine_words, this_machine
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
 from scalebook.training.planner.profile import Profile, SharedNode, Software
 from scalebook.training.planner.question import MOST_WORKERS
 from scalebook.training.planner.step_times import FILE, StepMeasures
 from scalebook.training.planner.tuning.followed_job import follow
-from scalebook.training.planner.tuning.tuning_config import cut
+from scalebook.training.planner.tuning.tuning_config import shorten_training
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 
@@ -73,7 +73,7 @@ def _measured(
     cores = _cores(load.threads, load.accelerator)
     before = used_by_others()
     asked = plan_config(config, 1 if found.is_simulated else min(cores, MOST_BESIDE), found.measuring)
-    with hold(workspace):
+    with hold_supervisor(workspace):
         (job,) = job_requests.submit(workspace, asked, seeds=seeds_from(asked, 1)[:1], description=description)
         open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
         print(f"scalebook: measuring, up to {SECONDS:g} s of training once it has begun ({job.id[:8]})", file=out)
@@ -107,7 +107,9 @@ def used_by_others() -> float:
 def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The config with so many real workers of a parameter server on this machine, cut to a few steps. `arguments`: of
     the server, as `PlannedConfig.measuring`."""
-    asked = cut(config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}})
+    asked = shorten_training(
+        config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}}
+    )
     asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": dict(arguments)}, "devices": workers}
     asked["trainer"].pop("num_nodes", None)
     return asked

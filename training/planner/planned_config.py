@@ -15,7 +15,7 @@ from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.local_steps import Significance
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import Rule
-from scalebook.training.experiments.classes import in_words, mapping, named
+from scalebook.training.experiments.classes import in_words, mapping, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
 from scalebook.training.experiments.workload import Workload, choice, workload
 from scalebook.training.planner.all_reduce import BUCKET_MB, AllReduce
@@ -82,7 +82,7 @@ class PlannedConfig:
 def configured(config: Mapping[str, Any], description: Description) -> PlannedConfig:
     """ConfigError, naming key and remedy, for a strategy that cannot be planned as it is written."""
     load = workload(config, description)
-    strategy = named(mapping(config.get("trainer")).get("strategy"))
+    strategy = read_class(mapping(config.get("trainer")).get("strategy"))
     info = strategy.info("strategies", description)
     if load.strategy == "single":
         return PlannedConfig(load, Settings(), {}, "in place of one process")

@@ -149,7 +149,7 @@ class Profile:
         return ClockSettings(
             self.gradient_s,
             {worker: factor for worker, factor in self.stragglers.items() if worker < workers},
-            later(served_s, 2 * software.message_s),
+            delayed(served_s, 2 * software.message_s),
             self._worker_link(joined.link, workers, software),
             server_link=self._server_link(joined, shards, workers, software),
         )
@@ -167,7 +167,7 @@ class Profile:
         bandwidth = link.bandwidth
         if self.node is not None and isinstance(bandwidth, float):
             bandwidth = bandwidth / min(self.node.workers, workers)
-        latency_s = later(link.latency_s, software.message_s)
+        latency_s = delayed(link.latency_s, software.message_s)
         return Link(latency_s, _slower(bandwidth, software.bandwidth))
 
     def _server_link(self, joined: Network, shards: int, workers: int, software: Software) -> Link:
@@ -194,7 +194,7 @@ class Profile:
         return bandwidth / slowest if isinstance(bandwidth, float) and slowest else None
 
 
-def later(value: Seconds, seconds: float) -> Seconds:
+def delayed(value: Seconds, seconds: float) -> Seconds:
     """Each draw so much longer, with the same spread."""
     if not isinstance(value, Distribution) or not seconds:
         return value if isinstance(value, Distribution) else value + seconds

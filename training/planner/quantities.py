@@ -45,7 +45,7 @@ def quantity(written: object, unit: Unit, key: str) -> float:
 _NAMES: Final[Mapping[Unit, str]] = {"s": "seconds", "B": "bytes", "B/s": "bytes a second"}
 
 
-def shown(value: float, unit: Unit) -> str:
+def format_quantity(value: float, unit: Unit) -> str:
     """`180 ms`, `2.7 MB`, `1.2 GB/s`: three digits, and the largest unit below it."""
     scale = {
         "s": (("us", 1e-6), ("ms", 1e-3), ("s", 1.0)),

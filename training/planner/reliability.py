@@ -106,7 +106,7 @@ def reliability_of(profile: Profile, rule: Rule | AllReduce, own_network: bool) 
     place: Place = "network"
     if own_network and profile.cores is not None:
         place = "short" if profile.gradient_mean_s < SHORT_S else "machine"
-    return compared().of(strategy_of(rule), place)
+    return read_comparisons().of(strategy_of(rule), place)
 
 
 def strategy_of(rule: Rule | AllReduce) -> Strategy:
@@ -117,7 +117,7 @@ def strategy_of(rule: Rule | AllReduce) -> Strategy:
 
 
 @cache
-def compared() -> Compared:
+def read_comparisons() -> Compared:
     """What is committed."""
     with resources.as_file(resources.files("scalebook.training.planner") / "reliability.json") as path:
         found = records.load(path, Compared)

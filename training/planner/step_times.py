@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import FileStore
 from typing_extensions import override
 
 from scalebook.training.base.files import records
-from scalebook.training.engine.memory.layout import cut
+from scalebook.training.engine.memory.layout import split_into_shards
 from scalebook.training.engine.net.wire import Kind, Wire, connected, listening, set_up
 from scalebook.training.engine.store.table_optimizer import is_table
 from scalebook.training.lightning.callbacks.batches import batch_size
@@ -317,7 +317,8 @@ def shard_shares(parameters: list[tuple[str, Tensor]]) -> dict[str, float]:
     """The largest shard's share of all bytes, for as many shards as there are parameters for."""
     whole = sum(tensor.nbytes for _, tensor in parameters) or 1
     return {
-        str(shards): max(sum(tensor.nbytes for _, tensor in part) for part in cut(parameters, shards)) / whole
+        str(shards): max(sum(tensor.nbytes for _, tensor in part) for part in split_into_shards(parameters, shards))
+        / whole
         for shards in SHARDS
         if shards <= len(parameters)
     }

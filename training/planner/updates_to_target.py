@@ -9,13 +9,13 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.clock_settings import Bandwidth, ClockSettings, Distribution, Link, Seconds
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
 from scalebook.training.engine.rules.update_rules import Rule
-from scalebook.training.experiments.classes import mapping, named
+from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.workload import VIRTUAL
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.notebook.result_row import first_at
 from scalebook.training.planner.all_reduce import AllReduce
 from scalebook.training.planner.answering import Setting
@@ -47,7 +47,7 @@ def reach(
     allowed = [count for count in workers if setting.allows(count)]
     lower: bool | None = None
     points, runs = [], []
-    with hold(workspace):
+    with hold_supervisor(workspace):
         for count in allowed:
             asked = simulated_config(config, count, setting)
             jobs = job_requests.submit(workspace, asked, seeds=seeds_from(asked, seeds), description=description)
@@ -74,7 +74,7 @@ def reach(
 def check_metric(config: Mapping[str, Any], metric: str, description: Description) -> None:
     """ConfigError for a metric that the config's model, one of Scalebook's own, does not record. What others record is
     known once they have validated."""
-    model = named(config.get("model")).info("models", description)
+    model = read_class(config.get("model")).info("models", description)
     if model is None or model.source != "scalebook" or not model.metrics:
         return
     known = [*model.metrics, names.TRAIN_LOSS]
@@ -109,7 +109,7 @@ def simulated_config(config: Mapping[str, Any], workers: int, setting: Setting) 
         why = f"is {setting.rule.name}, and a target is reached by virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")
     trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
-    written = named(trainer.get("strategy"))
+    written = read_class(trainer.get("strategy"))
     own = mapping(written.args) if (written.name or "").rpartition(".")[2] == "AsyncPS" else {}
     arguments = {
         **own,

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files import record_folder, records
-from scalebook.training.base.files.machine_errors import refusals_told, understood
+from scalebook.training.base.files.machine_errors import disk_errors, refusals_told
 from scalebook.training.base.files.records import BrokenRecord
-from scalebook.training.base.own_modules import CodeNow, changed_words, listed, used
+from scalebook.training.base.own_modules import CodeNow, changed_words, file_list, used
 from scalebook.training.base.trust import SEARCH, sign
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.completion import to_read
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
@@ -94,7 +94,7 @@ def require_logged(
         notebook=notebook, cell=experiment, config_hash=hashed, where=where, limit=RECENT_RUNS
     )
     runs = [run for run in runs if not code.changed(run.tags.get(names.TAG_MODULES, ""))]
-    model = named(config.get("model")).info("models", description)
+    model = read_class(config.get("model")).info("models", description)
     known = {name for run in runs for name in run.metrics}
     for objective in spec.objectives:
         if not runs or objective.name in names.AXES:
@@ -183,7 +183,7 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | No
     return next((search for search, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
 
 
-def stale(
+def what_changed(
     ran: str, modules: str, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
 ) -> str:
     """What has changed since the search of identity `ran` began, in words: its space, objective or config, or the
@@ -194,7 +194,7 @@ def stale(
         same = False
     if not same:
         return "the search has changed"
-    changed = listed(CodeNow(description.folder).changed(modules))
+    changed = file_list(CodeNow(description.folder).changed(modules))
     return changed and changed_words([changed])
 
 
@@ -252,7 +252,7 @@ def _make(
     tags |= {names.TAG_MODULES: modules} if modules else {}
     tags |= {key: value for key, value in ((names.TAG_NOTEBOOK, notebook), (names.TAG_CELL, cell)) if value}
     body = body_of(spec)
-    with understood(workspace.hidden), submission(workspace) as run_tags:
+    with disk_errors(workspace.hidden), submission(workspace) as run_tags:
         trials = experiment_id(client, workspace, trials_experiment(mlflow_experiment, name), notebook, name)
         own = experiment_id(client, workspace, mlflow_experiment, notebook)
         run_id = create_run(client, own, name, tags | run_tags, body, trials)
@@ -277,7 +277,7 @@ def _make(
         sign(beside.path, run_id, SEARCH)
         client.log_artifact(run_id, str(beside.path / "search.yaml"))
         made = SearchFolder(beside.path.rename(final))
-    records.settle(workspace.studies)
+    records.sync_folder(workspace.studies)
     return made
 
 

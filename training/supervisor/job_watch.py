@@ -24,7 +24,7 @@ class JobLimits:
     linger_s: float = 30.0
     """Without a job and an owner the supervisor stays this long."""
     retry_s: float = 5.0
-    """Between attempts to start a warm process that dies, or to reach an MLflow store that does not answer."""
+    """Between attempts to start a fork server that dies, or to reach an MLflow store that does not answer."""
 
 
 class JobWatch:

@@ -15,7 +15,7 @@ from signal import SIGKILL
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import ADVICE, FailureClass
-from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, lacking, says_full
+from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_problem, says_full
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import pending_submission
@@ -60,7 +60,7 @@ def _full(job: JobFolder, code: int | None) -> str:
     last = next((line.strip() for line in reversed(job.tail(20).splitlines()) if says_full(line)), "")
     if last and code != -signal.SIGKILL:
         return last
-    return lacking(job.path) if code is None else ""
+    return disk_problem(job.path) if code is None else ""
 
 
 def _how(code: int | None) -> str:

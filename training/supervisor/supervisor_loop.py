@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from scalebook.training.base.failures import ADVICE, FailureClass
-from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, lacking
+from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, disk_problem
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.trust import FOUND, JOB, may_run
 from scalebook.training.jobs import supervisor_owners
@@ -23,7 +23,7 @@ from scalebook.training.jobs.leases import DurationEstimates, Lease, left
 from scalebook.training.jobs.pending_submission import abandoned
 from scalebook.training.jobs.process import Children, ProcessId
 from scalebook.training.jobs.schedule import in_order, plan
-from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, noted
+from scalebook.training.jobs.supervisor_handle import Status, SupervisorLock, read_status
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.launchers import launcher_of
 from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
@@ -32,7 +32,7 @@ from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers
 from scalebook.training.supervisor.starter import Starter
 
 CODE_PATIENCE_S = 1.0
-"""So long an exit code may take from the warm process, which waits for the job, to the supervisor."""
+"""So long an exit code may take from the fork server, which waits for the job, to the supervisor."""
 LOOK_AROUND_S = 1.0
 """Between looks for owners, and at the job folders without a sign that one is new."""
 
@@ -115,7 +115,7 @@ class SupervisorLoop:
 
     def _look_for_room(self, now: float) -> None:
         if now - self._looked_around > LOOK_AROUND_S or self._full:
-            full = lacking(self.workspace.hidden)
+            full = disk_problem(self.workspace.hidden)
             if full and not self._full:
                 print(f"scalebook: {full}: nothing starts until there is space", flush=True)
             self._full = full
@@ -133,7 +133,7 @@ class SupervisorLoop:
         if status == self._said and now - self._noted < LOOK_AROUND_S:
             return
         self._noted = now
-        if status != self._said or noted(self.workspace) != status:
+        if status != self._said or read_status(self.workspace) != status:
             self._said = None
             self.lock.write_status(status)
             self._said = status

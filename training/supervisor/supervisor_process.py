@@ -18,7 +18,7 @@ from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.safe_path import HOME
 from scalebook.training.base.trust import JOB, may_run
 from scalebook.training.base.workspace import OWNER_ONLY, Workspace
-from scalebook.training.jobs.executors import chosen
+from scalebook.training.jobs.executors import configured_executor
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.local.fork_server_client import PRELOAD, RUNNER
 from scalebook.training.jobs.process import adopt_orphans
@@ -45,7 +45,7 @@ def supervise(
     while True:
         if not lock.acquire():
             return 1
-        turns = SupervisorLoop(lock, limits, chosen(workspace), runner, preload, driver)
+        turns = SupervisorLoop(lock, limits, configured_executor(workspace), runner, preload, driver)
         try:
             while not leaving.is_set() and not turns.idle():
                 turns.run_once()

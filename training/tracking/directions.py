@@ -78,14 +78,14 @@ def of_runs(
     """As `direction`, of runs with these tags and of experiments with these configs; what the runs say is the later
     word."""
     tags = list(tags)
-    said = said or told_by(tags, names.TAG_GOALS).get(metric)
+    said = said or recorded_directions(tags, names.TAG_GOALS).get(metric)
     known: dict[str, Goal] = {}
     for config in configs:
         known |= {name: goal for name, goal in modes(config).items() if name not in known}
-    return direction(metric, said, known | told_by(tags))
+    return direction(metric, said, known | recorded_directions(tags))
 
 
-def named(raw: Any) -> tuple[str, Goal | None] | None:
+def read_metric_name(raw: Any) -> tuple[str, Goal | None] | None:
     """A metric as a cell writes it: `val/loss`, or with what is better, `{val/iou: max}`; None where it is neither."""
     if isinstance(raw, str) and raw.strip():
         return raw, None
@@ -96,8 +96,8 @@ def named(raw: Any) -> tuple[str, Goal | None] | None:
     return None
 
 
-def written(metric: str, goal: Goal | None) -> str | dict[str, Goal]:
-    """The inverse of `named`."""
+def metric_text(metric: str, goal: Goal | None) -> str | dict[str, Goal]:
+    """The inverse of `read_metric_name`."""
     return metric if goal is None else {metric: goal}
 
 
@@ -126,12 +126,12 @@ def _monitors(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield args
 
 
-def told(directions: Mapping[str, Goal]) -> str:
+def as_tag(directions: Mapping[str, Goal]) -> str:
     """As the tag of a run says it."""
     return json.dumps(dict(sorted(directions.items())))
 
 
-def told_by(tags: Iterable[Mapping[str, str]], key: str = names.TAG_DIRECTIONS) -> dict[str, Goal]:
+def recorded_directions(tags: Iterable[Mapping[str, str]], key: str = names.TAG_DIRECTIONS) -> dict[str, Goal]:
     """What runs have recorded, by metric, in this tag; the first that says it decides."""
     found: dict[str, Goal] = {}
     for text in (one.get(key, "") for one in tags):

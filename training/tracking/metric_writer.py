@@ -14,7 +14,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import TimedOut
 from scalebook.training.tracking import names
 from scalebook.training.tracking.schema import require_known
-from scalebook.training.tracking.spool import SPOOL, Spool, begin
+from scalebook.training.tracking.spool import SPOOL, Spool, mark_running
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -139,7 +139,7 @@ class MetricWriter:
     def _connected(self) -> "MlflowClient | None":
         try:
             client = client_after_fork(self.tracking_uri)
-            begin(client, self.run_id, self._started)
+            mark_running(client, self.run_id, self._started)
             for key, value in self.tags.items():
                 client.set_tag(self.run_id, key, value)
             for path, place in self.artifacts.items():

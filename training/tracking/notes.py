@@ -61,7 +61,7 @@ def of_experiment(experiment: str, notebook: str | None, search: str = "") -> st
     return f"Runs of the notebook {link}. {order} {others}\n\n{WHERE}"
 
 
-def parted(content: str, run_id: str) -> tuple[str, str]:
+def split_note(content: str, run_id: str) -> tuple[str, str]:
     """What a person wrote of a run, and our part; both may be ""."""
     found = re.search(rf"\[This run in Scalebook\]\({PREFIX}/run/{run_id}\).*?{re.escape(WHERE)}", content, re.DOTALL)
     if found is None:
@@ -70,8 +70,8 @@ def parted(content: str, run_id: str) -> tuple[str, str]:
     return said.strip(), found.group()
 
 
-def joined(said: str, ours: str) -> str:
-    """The inverse of `parted`."""
+def join_note(said: str, ours: str) -> str:
+    """The inverse of `split_note`."""
     return f"{said}\n\n{ours}" if said and ours else said or ours
 
 

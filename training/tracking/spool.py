@@ -67,7 +67,7 @@ class Spool:
         self._tell(run_id, "status", status)
 
     def begun(self, run_id: str, at: float) -> None:
-        """As `begin` tells it."""
+        """As `mark_running` tells it."""
         self._tell(run_id, "begun", at)
 
     def set_terminated(self, run_id: str, status: str | None = None, end_time: int | None = None) -> None:
@@ -92,7 +92,7 @@ class Spool:
             os.close(handle)
 
 
-def begin(client: "MlflowClient | Spool", run_id: str, at: float) -> None:
+def mark_running(client: "MlflowClient | Spool", run_id: str, at: float) -> None:
     """The run is RUNNING, if it waited since `at` (unix s): the wait is no part of the duration that MLflow shows. A
     search that goes on has its first start.
 
@@ -168,7 +168,7 @@ def _tell(folder: Path, run_id: str, client: "MlflowClient", lines: Sequence[Any
         elif what == "status":
             client.update_run(run_id, status=told)
         elif what == "begun":
-            begin(client, run_id, told)
+            mark_running(client, run_id, told)
         elif what == "terminated":
             client.set_terminated(run_id, *told)
         elif what == "artifact":

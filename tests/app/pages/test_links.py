@@ -14,7 +14,7 @@ from scalebook.app.runs import data as runs
 from scalebook.app.shared import notebooks
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.base.files.safe_reading import written
+from scalebook.training.base.files.safe_reading import read_end
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import job_requests
@@ -70,7 +70,7 @@ def test_nor_is_a_file_of_a_run(open_page: Open, workspace: Workspace, outside: 
         assert f"({name} is not shown: a link, which Scalebook does not follow)" in "".join(
             "".join(codes(open_page("runs", run=job.id, files=tab))) for tab in ("Config", "Log")
         )
-    assert SECRET.encode() not in written(job.path / name)
+    assert SECRET.encode() not in read_end(job.path / name)
     assert found_in(job.log, SECRET)[0] == []
 
 
@@ -118,7 +118,7 @@ def test_states_of_a_notebook_are_neither_read_from_elsewhere_nor_written_there(
     assert history.states(page) == []
     stored = store.read(page)
     with pytest.raises(ConfigError, match="is a link to outside the folder"):
-        history.keep(page, stored.notebook.text.encode("utf-8"))
+        history.save_state(page, stored.notebook.text.encode("utf-8"))
     assert sorted(outside.iterdir()) == before
     history.folder(page).unlink()
     history.folder(page).mkdir()

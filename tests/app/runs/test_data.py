@@ -12,7 +12,7 @@ from scalebook.app.runs.data import DeviceHolder, NodeState, device_state, simul
 from scalebook.app.runs.run_query import RunQuery
 from scalebook.app.runs.widgets import progress_words
 from scalebook.training.base.workspace import SETTINGS, Workspace
-from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, tell
+from scalebook.training.cluster.cluster_spool import ClusterSpool, KnownNodes, RemoteState, write_state
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.validate import validate
 from scalebook.training.experiments.workload import workload
@@ -43,7 +43,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> W
 
 def listed(workspace: Workspace, state: str = "", text: str = "") -> list[RunRecord]:
     reader = RunReader(workspace.tracking_uri())
-    return run_query.shown(reader.listed(100), RunQuery(text, {"state": [state] if state else []}))
+    return run_query.select_runs(reader.listed(100), RunQuery(text, {"state": [state] if state else []}))
 
 
 def test_a_run_is_what_its_folder_says(workspace: Workspace) -> None:
@@ -193,12 +193,12 @@ def test_machines_of_a_cluster_are_told_by_name_with_who_holds_them(bench: Bench
     assert device_state(bench.workspace).elsewhere == []
     (root / SETTINGS).write_text('[cluster]\naddress = "auto"', encoding="utf-8")
     workspace, job = Workspace(root), bench.job(name="far away")
-    desk = ClusterSpool(workspace).create()
+    spool = ClusterSpool(workspace).create()
     b = NodeDevices([0, 1, 2], [Gpu("GPU-a", "A", 1), Gpu("GPU-b", "A", 1)], "b")
-    desk.note(KnownNodes(ProcessId.of(), [b, NodeDevices([0, 1], name="d")], {"c": "does not answer"}))
+    spool.note(KnownNodes(ProcessId.of(), [b, NodeDevices([0, 1], name="d")], {"c": "does not answer"}))
     handle = RayHandle(ProcessId(7, 1, "boot"), "b", "agent", str(job.path))
     assert job.claim(JobStart(handle, 1.0, [1], ["GPU-b"], machine="b", others=[Allocation("d", [0])]))
-    tell(job.path, RemoteState(handle, alive=True))
+    write_state(job.path, RemoteState(handle, alive=True))
     state = device_state(workspace)
     assert (state.held, state.free_cores) == ([], this_machine().cores)
     assert state.elsewhere == [
@@ -206,5 +206,5 @@ def test_machines_of_a_cluster_are_told_by_name_with_who_holds_them(bench: Bench
         NodeState("d", [DeviceHolder(job.id, "far away", [0], [])], [1], []),
         NodeState("c", [], [], [], "does not answer"),
     ]
-    (desk.folder / "machines.json").unlink()
+    (spool.folder / "machines.json").unlink()
     assert device_state(workspace).elsewhere == []

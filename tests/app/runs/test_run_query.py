@@ -39,7 +39,7 @@ RUNS = [
 
 
 def ids(query: RunQuery) -> str:
-    return "".join(record.id for record in run_query.shown(RUNS, query))
+    return "".join(record.id for record in run_query.select_runs(RUNS, query))
 
 
 def test_runs_pass_by_value_text_and_tag() -> None:
@@ -88,7 +88,7 @@ def with_parameters() -> list[RunRecord]:
 
 
 def passing(query: RunQuery) -> str:
-    return "".join(record.id for record in run_query.shown(with_parameters(), query))
+    return "".join(record.id for record in run_query.select_runs(with_parameters(), query))
 
 
 def test_runs_pass_by_the_range_of_a_metric_or_a_parameter() -> None:
@@ -108,13 +108,13 @@ def test_runs_are_sorted_by_a_parameter_as_numbers_or_words() -> None:
     assert passing(RunQuery(sort="params.width", down=False)) == "143"
     assert passing(RunQuery(sort="params.kind", down=False)) == "341"
     mixed = run_query.with_parameters(RUNS, {"x": {"4": "none", "3": "2", "1": "10"}})
-    assert "".join(run.id for run in run_query.shown(mixed, RunQuery(sort="params.x", down=False))) == "314"
+    assert "".join(run.id for run in run_query.select_runs(mixed, RunQuery(sort="params.x", down=False))) == "314"
 
 
 def test_a_parameter_of_numbers_has_a_range_and_one_of_words_choices() -> None:
     assert run_query.choices({"a": "1", "b": "1e-5"}) is None
     assert run_query.choices({"a": "relu", "b": "1", "c": "relu"}) == ["1", "relu"]
-    assert run_query.named([names.VAL_LOSS, "params.a.b"]) == ["a.b"]
+    assert run_query.parameter_columns([names.VAL_LOSS, "params.a.b"]) == ["a.b"]
 
 
 def test_infinity_is_read_as_it_was_logged() -> None:

@@ -56,11 +56,11 @@ def test_a_cell_is_stale_when_it_says_another_search(tmp_path: Path) -> None:
     made = folder(Workspace(tmp_path), search, records(search, 4), asked=identity(search, description()))
     found = searches.view(made)
     body = {key: value for key, value in body_of(search).items() if key != "config"} | {"experiment": "first"}
-    assert not searches.stale(found, body, config(), description())
-    assert not searches.stale(found, {**body, "trials": 400, "sampler": "random"}, config(), description())
-    assert searches.stale(found, {**body, "scaling": "weak"}, config(), description())
-    assert searches.stale(found, body, config(workers=4), description())
-    assert searches.stale(found, body, None, description())
+    assert not searches.what_changed(found, body, config(), description())
+    assert not searches.what_changed(found, {**body, "trials": 400, "sampler": "random"}, config(), description())
+    assert searches.what_changed(found, {**body, "scaling": "weak"}, config(), description())
+    assert searches.what_changed(found, body, config(workers=4), description())
+    assert searches.what_changed(found, body, None, description())
 
 
 def test_the_line_of_a_search_says_what_a_batch_size_means() -> None:

@@ -91,19 +91,19 @@ config: {model: PixelCNN}
 
 
 def body(**changes: Any) -> dict[str, Any]:
-    told = search_setup.begun("first", config(), description())
+    told = search_setup.new_body("first", config(), description())
     return {**told, "space": {"batch_size": {"powers_of_two": [16, 1024]}}, **changes}
 
 
 def test_a_search_begins_with_the_models_own_metric() -> None:
-    assert search_setup.begun("first", config(), description())["objective"] == "val/bits_per_dim"
+    assert search_setup.new_body("first", config(), description())["objective"] == "val/bits_per_dim"
     assert search_setup.metrics({}, description()) == ["train/loss"]
 
 
 def test_what_says_nothing_is_left_out_and_the_order_is_one_to_read() -> None:
-    told = search_setup.tidy({"trials": 3, "exclusive": False, "failures": 10, "minutes": None, "experiment": "a"})
+    told = search_setup.tidy_body({"trials": 3, "exclusive": False, "failures": 10, "minutes": None, "experiment": "a"})
     assert list(told.items()) == [("experiment", "a"), ("trials", 3)]
-    assert search_setup.tidy({"failures": 3, "exclusive": True, "mine": 1}) == {
+    assert search_setup.tidy_body({"failures": 3, "exclusive": True, "mine": 1}) == {
         "exclusive": True, "failures": 3, "mine": 1,
     }  # fmt: skip
 
@@ -125,7 +125,7 @@ def test_what_runs_say_is_written_where_the_name_says_something_else() -> None:
     recorded = Direction(False, "recorded")
     assert search_setup.with_objectives(["anomaly"], {"anomaly": recorded}, {}) == {"anomaly": "max"}
     assert search_setup.with_objectives(["val_r2"], {"val_r2": recorded}, {}) == "val_r2"
-    turned = searches.turned({"objective": ["anomaly", "seconds"], "trials": 3}, "anomaly", "max")
+    turned = searches.with_direction({"objective": ["anomaly", "seconds"], "trials": 3}, "anomaly", "max")
     assert turned == {"objective": [{"anomaly": "max"}, "seconds"], "trials": 3}
 
 

@@ -34,7 +34,7 @@ for path in sys.argv[1:]:
     codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 print("codes", *codes)
 """
-"""As in forks of the warm process, what is imported counts as there from the start."""
+"""As in forks of the fork server, what is imported counts as there from the start."""
 
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scalebook.training.base import own_modules
-from scalebook.training.base.own_modules import CodeNow, listed, recorded, used
+from scalebook.training.base.own_modules import CodeNow, file_list, recorded_files, used
 from scalebook.training.base.workspace import Workspace
 
 BOMB = "raise SystemExit('imported')\n"
@@ -114,7 +114,7 @@ def test_it_ends_whatever_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert ([file.name for file in found.files], found.left_out) == (["models.py", "a.py", "b.py"], 3)
     monkeypatch.setattr(own_modules, "LONGEST_RECORD", 60)
     assert '"...": "4"' in found.record()
-    assert list(recorded(found.record())) == ["models.py", "a.py"]
+    assert list(recorded_files(found.record())) == ["models.py", "a.py"]
 
 
 def test_a_changed_file_is_named_and_no_other_one_counts(tmp_path: Path) -> None:
@@ -143,6 +143,6 @@ def test_a_record_of_a_stranger_leads_nowhere(tmp_path: Path) -> None:
 
 
 def test_a_list_of_files_in_words() -> None:
-    assert [listed(files) for files in ([], ["a"], ["a", "b"], ["a", "b", "c", "d", "e"])] == [
+    assert [file_list(files) for files in ([], ["a"], ["a", "b"], ["a", "b", "c", "d", "e"])] == [
         "", "a", "a and b", "a, b, c and 2 more",
     ]  # fmt: skip

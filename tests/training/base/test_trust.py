@@ -76,7 +76,7 @@ def test_checking_imports_nothing_and_says_why(folder: Workspace, capsys: pytest
     assert "theirs: model: unknown model 'a_module_of_mine.Mine'." in told
     assert "not imported, because this folder is not trusted (press Trust this folder, or write --trust)" in told
     assert not ran(folder)
-    trust.settle(folder, granted=True)
+    trust.resolve_trust(folder, granted=True)
     assert import_modules(folder)[1] == []
     assert ran(folder)
 
@@ -114,16 +114,16 @@ def test_a_person_at_a_terminal_is_asked(
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     if settled:
-        trust.settle(folder, granted=False, runs=True)
+        trust.resolve_trust(folder, granted=False, runs=True)
     else:
         with pytest.raises(ConfigError, match="you do not trust"):
-            trust.settle(folder, granted=False, runs=True)
+            trust.resolve_trust(folder, granted=False, runs=True)
     assert trusted(folder) is settled
     assert "wants to run its own Python code: a_module_of_mine (" in capsys.readouterr().err
 
 
 def test_a_folder_without_modules_asks_nothing(tmp_path: Path) -> None:
-    trust.settle(Workspace(tmp_path), granted=False, runs=True)
+    trust.resolve_trust(Workspace(tmp_path), granted=False, runs=True)
     assert not trusted(Workspace(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -135,7 +135,7 @@ def test_records_do_not_lead_elsewhere(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder" / name).parent.mkdir(parents=True)
     (tmp_path / "folder" / name).symlink_to(victim)
     with pytest.raises(ConfigError, match=f"{name}: is a link, to {victim}, in a folder that you do not trust"):
-        trust.settle(workspace, granted=False)
+        trust.resolve_trust(workspace, granted=False)
 
 
 def test_trust_is_kept_outside_for_this_user_alone(folder: Workspace) -> None:

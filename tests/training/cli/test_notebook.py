@@ -19,7 +19,7 @@ from scalebook.training.cli.main import main as scalebook
 from scalebook.training.cli.notebook import main
 from scalebook.training.cli.notebook_run import wait_for_record
 from scalebook.training.jobs.job_requests import all_jobs
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.notebook.parse import parse
 from tests.interrupting import hearing
 from tests.prepared import Prepared
@@ -69,7 +69,7 @@ def notebook_file(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) 
     workspace = prepared.into(Workspace(tmp_path_factory.mktemp("workspace")))
     path = workspace.root / "page.md"
     path.write_text(PAGE, encoding="utf-8")
-    with hold(workspace):
+    with hold_supervisor(workspace):
         yield path
     clear(workspace)  # it would stay for another 30 s
 

@@ -16,7 +16,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.cli.runner import leave, run_job
+from scalebook.training.cli.runner import run_job, upload_artifacts
 from scalebook.training.jobs import usage
 from scalebook.training.jobs.gpus import GpuReading
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
@@ -317,7 +317,7 @@ def left(folder: Path, samples: list[Usage], cores: list[int]) -> list[list[Any]
     job.write(JobStart(LocalHandle.of_this_process(), 1000.0, cores))
     usage.file_of(job).write_text("".join(json.dumps(asdict(sample)) + "\n" for sample in samples))
     job.log.write_text("done\n")
-    leave(Spool(folder / "spool"), job)
+    upload_artifacts(Spool(folder / "spool"), job)
     return [json.loads(line) for line in (folder / "spool" / LINES).read_text().splitlines()]
 
 

@@ -6,11 +6,11 @@ from scalebook.training.cluster.cluster_spool import (
     ClusterSpool,
     JobOrder,
     RemoteState,
-    came_to_nothing,
+    has_failed_to_start,
     state_of,
-    tell,
+    write_state,
 )
-from scalebook.training.cluster.node_connection import comes_to_nothing, give_up
+from scalebook.training.cluster.node_connection import give_up, record_failed_start
 from scalebook.training.jobs.begin_request import RayHandle, part_names
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.launcher import CLAIMED_ELSEWHERE
@@ -21,7 +21,7 @@ __all__ = ["bench"]
 
 
 @pytest.fixture
-def desk(bench: Bench) -> ClusterSpool:
+def spool(bench: Bench) -> ClusterSpool:
     return ClusterSpool(bench.workspace).create()
 
 
@@ -29,26 +29,26 @@ def handle(folder: JobFolder, agent: str = "agent") -> RayHandle:
     return RayHandle(ProcessId(7, 1, "boot"), "b", agent, str(folder.path))
 
 
-def test_the_job_and_its_parts_wait_again_and_no_order_is_left(bench: Bench, desk: ClusterSpool) -> None:
+def test_the_job_and_its_parts_wait_again_and_no_order_is_left(bench: Bench, spool: ClusterSpool) -> None:
     job = bench.job(nodes=2)
     (part,) = part_names(job.id, ["a", "b"])
-    desk.folder_of(part).mkdir(parents=True)
+    spool.folder_of(part).mkdir(parents=True)
     for name in (job.id, part, "another"):
-        desk.order(JobOrder(name, "b", [0], []))
-    comes_to_nothing(desk, job.id, [part])
-    assert [order.job for order in desk.ordered()] == ["another"]
-    for folder in (job.path, desk.folder_of(part)):
-        assert came_to_nothing(folder)
+        spool.order(JobOrder(name, "b", [0], []))
+    record_failed_start(spool, job.id, [part])
+    assert [order.job for order in spool.ordered()] == ["another"]
+    for folder in (job.path, spool.folder_of(part)):
+        assert has_failed_to_start(folder)
         assert state_of(folder) == RemoteState(code=CLAIMED_ELSEWHERE, cleared=True)
 
 
-def test_what_has_begun_is_not_taken_back(bench: Bench, desk: ClusterSpool) -> None:
+def test_what_has_begun_is_not_taken_back(bench: Bench, spool: ClusterSpool) -> None:
     job = bench.job()
     begun = RemoteState(handle(job), alive=True)
-    tell(job.path, begun)
-    comes_to_nothing(desk, job.id)
+    write_state(job.path, begun)
+    record_failed_start(spool, job.id)
     assert state_of(job.path) == begun
-    assert not came_to_nothing(job.path)
+    assert not has_failed_to_start(job.path)
 
 
 def test_a_job_whose_machine_is_lost_says_so_and_keeps_the_end_that_has_come(bench: Bench) -> None:

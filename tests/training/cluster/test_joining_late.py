@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.cluster.cluster_spool import came_to_nothing
+from scalebook.training.cluster.cluster_spool import has_failed_to_start
 from scalebook.training.jobs.job_nodes import part_folders
 from tests.training.benches import Bench, until_state, wait_for
 from tests.training.cluster.conftest import Cluster, Place
@@ -59,7 +59,7 @@ def test_a_part_that_is_ordered_when_its_job_ends_comes_to_nothing_or_ends_too(e
         os.kill(first, signal.SIGKILL)
     assert until_state(job, "stopped", "failed") == end
     (part,) = part_folders(job).values()
-    wait_for(lambda: came_to_nothing(part.path) or part.result() is not None, "the part's end", 60)
+    wait_for(lambda: has_failed_to_start(part.path) or part.result() is not None, "the part's end", 60)
     after = spread.job(workers=2, nodes=2, seconds=0.1)
     assert until_state(after, "finished", "failed") == "finished"  # all that the job held is free
     started = part.started()

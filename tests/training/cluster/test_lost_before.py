@@ -60,4 +60,4 @@ def test_the_order_is_taken_back_and_the_job_begins_on_others(
         for process in (node, *descendants(node)):
             send(process, signal.SIGCONT)
         third.command("stop", code=1 if how == signal.SIGKILL else 0)
-        wait_for(lambda: len(executor.machines()) == 2, "the courier to know", 120)
+        wait_for(lambda: len(executor.machines()) == 2, "the cluster daemon to know", 120)

@@ -35,12 +35,12 @@ def on_cluster(
 
 
 def leave(workspace: Workspace) -> None:
-    """Have the courier go home, and its agents with it."""
-    desk = ClusterSpool(workspace)
-    (desk.folder / "wanted").unlink(missing_ok=True)
-    told = desk.machines()
+    """Have the cluster daemon go home, and its agents with it."""
+    spool = ClusterSpool(workspace)
+    (spool.folder / "wanted").unlink(missing_ok=True)
+    told = spool.machines()
     if told is not None:
-        wait_for(lambda: not alive(told.courier), "the courier to leave", 90)
+        wait_for(lambda: not alive(told.daemon), "the cluster daemon to leave", 90)
 
 
 @pytest.fixture
@@ -64,20 +64,20 @@ class TestCopied(Contract):
     def folder_there(self, bench: Bench) -> str:
         return r"\S+/scalebook/cluster/work/[0-9a-f-]+/code/[0-9a-f]{16}"
 
-    def test_a_courier_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(
+    def test_a_cluster_daemon_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(
         self, executor: RayExecutor, launching: Launching, bench: Bench
     ) -> None:
         job = bench.job(seconds=4.0, devices=True)
         started = launching.start(job)
         told = ClusterSpool(bench.workspace).machines()
         assert told is not None
-        assert send(told.courier, signal.SIGKILL)
-        wait_for(lambda: not alive(told.courier), "its end")
+        assert send(told.daemon, signal.SIGKILL)
+        wait_for(lambda: not alive(told.daemon), "its end")
         assert (job.state(), executor.machines()) == ("running", [])
         assert launching.until_told(job) == 0
         again = ClusterSpool(bench.workspace).machines()
         assert again is not None
-        assert again.courier != told.courier
+        assert again.daemon != told.daemon
         assert (job.state(), job.started()) == ("finished", started)
         assert len(re.findall("^affinity", job.log.read_text(encoding="utf-8"), re.MULTILINE)) == 1
 

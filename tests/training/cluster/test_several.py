@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def spread(home: None, bench: Bench) -> Iterator[Bench]:
-    """A workspace whose jobs run on both machines, with a supervisor for stand-ins."""
+    """A workspace whose jobs run on both machines, with a supervisor for proxies."""
     on_cluster(bench.workspace, "copied")
     yield bench
     bench.clean()
@@ -215,7 +215,7 @@ def test_a_machine_that_is_killed_is_named_and_the_others_are_free_again(
         assert result is not None
         assert "node 2" in result.cause
         wait_for(lambda: is_gone(here) and is_gone(there), "the end of the others")
-        wait_for(lambda: len(executor.machines()) == 2, "the courier to know", 120)
+        wait_for(lambda: len(executor.machines()) == 2, "the cluster daemon to know", 120)
     finally:
         third.command("stop", code=1)
 

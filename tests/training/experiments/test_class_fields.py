@@ -8,7 +8,7 @@ from scalebook.training.base.errors import Problem
 from scalebook.training.engine.rules.damping import make_damping
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.update_rules import make_rule
-from scalebook.training.experiments.classes import chosen, short
+from scalebook.training.experiments.classes import choose_class, shortest_form
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.validate import validate
@@ -49,15 +49,15 @@ SOME = Field(
     ],
 )
 def test_a_class_is_found_by_any_of_its_names(value: Any, expected: tuple[str, Any, Any]) -> None:
-    found = chosen(value, SOME)
+    found = choose_class(value, SOME)
     assert found is not None
     assert (found.word, found.settings(), found.non_defaults()) == expected
 
 
 @pytest.mark.parametrize("value", [None, 3, "iner", {"class_path": "inner"}, {"class_path": "Inner", "init_args": 3}])
 def test_what_names_none_is_none(value: Any) -> None:
-    assert chosen(value, SOME) is None
-    assert short(value, SOME) == value
+    assert choose_class(value, SOME) is None
+    assert shortest_form(value, SOME) == value
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_names_none_is_none(value: Any) -> None:
     ],
 )
 def test_the_shortest_way_to_say_it(value: Any, expected: Any) -> None:
-    assert short(value, SOME) == expected
+    assert shortest_form(value, SOME) == expected
 
 
 def config(**args: Any) -> dict[str, Any]:

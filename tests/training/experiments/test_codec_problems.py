@@ -8,7 +8,7 @@ from scalebook.training.base.files.records import save
 from scalebook.training.experiments import model_parameters
 from scalebook.training.experiments.codec_problems import problems
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters, find_out, known
+from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters, cached_parameters, find_out
 
 CONFIG: dict[str, Any] = {"model": "MLPClassifier", "data": "Digits"}
 
@@ -92,9 +92,9 @@ def test_whole_numbers_are_no_codecs_business(small: Description) -> None:
 def test_the_model_is_made_with_the_data_that_shapes_it(small: Description) -> None:
     """In a process of its own; what it tells is kept by what the model was given."""
     wider = {**CONFIG, "model": {"class_path": "MLPClassifier", "init_args": {"hidden": 24, "layers": 1}}}
-    assert known(wider, small) is None
+    assert cached_parameters(wider, small) is None
     find_out(wider, small)
-    found = known(wider, small)
+    found = cached_parameters(wider, small)
     assert found is not None
     assert found.problem == ""
     assert (24, 64) in found.shapes

@@ -11,7 +11,13 @@ from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue, logged_metrics
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.logged_metrics import LoggedMetrics, complete_for, known, monitor_problems, unlogged
+from scalebook.training.experiments.logged_metrics import (
+    LoggedMetrics,
+    cached_metrics,
+    complete_for,
+    monitor_problems,
+    unlogged,
+)
 from scalebook.training.experiments.model_parameters import kept_at
 from scalebook.training.experiments.search.definition import search_problems
 from scalebook.training.experiments.validate import validate
@@ -98,11 +104,13 @@ def test_two_batches_tell_by_loop_and_leave_nothing(tmp_path: Path, prepared: Pr
     config: dict[str, Any] = {"model": {"class_path": "own_lab.Own"}, "data": {"class_path": "own_lab.Points"},
                               "trainer": {"max_epochs": 50, "strategy": "ddp", "devices": 8}}  # fmt: skip
     before = sorted(path for path in workspace.hidden.rglob("*") if "cache" not in path.parts)
-    assert known(config, told) is None
+    assert cached_metrics(config, told) is None
     logged_metrics.find_out(config, told)
-    assert known(config, told) == LoggedMetrics(["métrique/é"], ["train loss"])
-    assert known({**config, "trainer": {"max_epochs": 1}}, told) == known(config, told), "not of how it is trained"
-    assert known({**config, "model": {"class_path": "own_lab.Own", "init_args": {"width": 6}}}, told) is None
+    assert cached_metrics(config, told) == LoggedMetrics(["métrique/é"], ["train loss"])
+    assert cached_metrics({**config, "trainer": {"max_epochs": 1}}, told) == cached_metrics(config, told), (
+        "not of how it is trained"
+    )
+    assert cached_metrics({**config, "model": {"class_path": "own_lab.Own", "init_args": {"width": 6}}}, told) is None
     assert sorted(path for path in workspace.hidden.rglob("*") if "cache" not in path.parts) == before, "no run"
 
 
@@ -114,7 +122,7 @@ def test_a_model_that_fails_says_why(tmp_path: Path, prepared: Prepared) -> None
         "data": {"class_path": "own_lab.Points"},
     }
     logged_metrics.find_out(config, told)
-    failed = known(config, told)
+    failed = cached_metrics(config, told)
     assert failed is not None
     assert failed.problem == "RuntimeError: no such file: weights.bin"
     assert complete_for(config, told) is None, "what failed says nothing of what is logged"
@@ -128,7 +136,7 @@ def test_modules_of_a_folder_that_is_not_trusted_are_not_run(tmp_path: Path, pre
     (tmp_path / "scalebook.toml").write_text('modules = ["own_lab"]\n', encoding="utf-8")
     told = catalogue.describe(workspace)
     logged_metrics.find_out(monitoring("a"), told)
-    found = known(monitoring("a"), told)
+    found = cached_metrics(monitoring("a"), told)
     assert found is not None
     assert found.problem == "this folder is not trusted, and has modules of its own: own_lab"
 
@@ -136,7 +144,7 @@ def test_modules_of_a_folder_that_is_not_trusted_are_not_run(tmp_path: Path, pre
 def test_what_takes_too_long_is_ended_and_said(about: Description, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged_metrics, "DEADLINE_S", 0.05)
     logged_metrics.find_out(monitoring("a"), about)
-    found = known(monitoring("a"), about)
+    found = cached_metrics(monitoring("a"), about)
     assert found is not None
     assert found.problem == "2 batches took more than 0.05 s"
 

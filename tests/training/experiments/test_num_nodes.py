@@ -7,7 +7,7 @@ import pytest
 
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.num_nodes import over, place_of
+from scalebook.training.experiments.num_nodes import over_nodes, place_of
 from scalebook.training.experiments.validate import validate
 from scalebook.training.experiments.workload import workload
 from tests.training.base.test_node_rank import TORCHRUN
@@ -65,12 +65,12 @@ def test_how_many_workers_there_may_be_is_checked_before_the_start(
 
 def test_the_same_run_over_several_machines_has_as_many_workers(description: Description) -> None:
     asked = complete(config("ddp", devices=4), description)
-    spread = over(asked, 2)
+    spread = over_nodes(asked, 2)
     assert (spread["trainer"]["devices"], spread["trainer"]["num_nodes"]) == (2, 2)
     one, two = workload(asked, description), workload(spread, description)
     assert (two.workers, two.batch_global, two.nodes) == (one.workers, one.batch_global, 2)
-    assert over(spread, 2) == spread
-    assert over(asked, 0) == asked
+    assert over_nodes(spread, 2) == spread
+    assert over_nodes(asked, 0) == asked
 
 
 def test_the_queue_has_one_machine(description: Description) -> None:

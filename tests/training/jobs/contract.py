@@ -73,7 +73,7 @@ class Launching:
 
 
 class ExecutorContract:
-    """Jobs are stand-ins (tests.training.jobs.standin)."""
+    """Jobs are proxies (tests.training.jobs.standin)."""
 
     @pytest.fixture
     def executor(self) -> Executor[Any]:

@@ -67,7 +67,7 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
     tmp_path: Path, child: ProcessId, step: Callable[[float], None], seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(tmp_path).create()
-    monkeypatch.setattr(waiting_jobs, "chosen", lambda workspace: Cores(0))
+    monkeypatch.setattr(waiting_jobs, "configured_executor", lambda workspace: Cores(0))
     running, next_one = waits(workspace, "a" * 32), waits(workspace, "b" * 32)
     os.link(tmp_path / "log", running.log)
     running.write(JobStart(LocalHandle(child), time.time(), [0]))

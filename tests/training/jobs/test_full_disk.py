@@ -43,7 +43,7 @@ class Disk:
         self._put = records.put
         monkeypatch.setattr(records, "put", self.put)
         for module in (supervisor_loop, lost_jobs, waiting_jobs):
-            monkeypatch.setattr(module, "lacking", lambda folder: FULL if self.puts <= 0 else "")
+            monkeypatch.setattr(module, "disk_problem", lambda folder: FULL if self.puts <= 0 else "")
 
     def put(self, path: Path, content: bytes, *, durable: bool = False) -> None:
         self.puts -= 1
@@ -258,8 +258,8 @@ def test_drivers_are_neither_started_nor_given_up_without_room(
 
 
 def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine_errors.lacking(tmp_path) == ""
-    assert machine_errors.lacking(tmp_path / "gone") == ""
+    assert machine_errors.disk_problem(tmp_path) == ""
+    assert machine_errors.disk_problem(tmp_path / "gone") == ""
     real = os.statvfs(tmp_path)
     fields = {name: getattr(real, name) for name in dir(real) if name.startswith("f_")}
     for change, words in (
@@ -268,7 +268,7 @@ def test_a_disk_is_full_by_bytes_or_by_files(tmp_path: Path, monkeypatch: pytest
     ):
         facts = type("Facts", (), {**fields, "f_files": 1, **change})
         monkeypatch.setattr(os, "statvfs", lambda folder, facts=facts: facts)
-        assert words in machine_errors.lacking(tmp_path)
+        assert words in machine_errors.disk_problem(tmp_path)
 
 
 def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,5 +288,5 @@ def test_want_of_room_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     assert {one.name for one in tmp_path.iterdir()} <= {"note.md", ".scalebook"}  # nothing half written stays
     assert path.read_text(encoding="utf-8") == "before"
     assert classify(error.value).failure_class is FailureClass.DISK_FULL
-    with pytest.raises(KeyError), machine_errors.understood(tmp_path):
+    with pytest.raises(KeyError), machine_errors.disk_errors(tmp_path):
         raise KeyError("x")

@@ -112,7 +112,7 @@ def test_who_notes_a_gpu_first_has_it(foreground: int, nvml: Put, bench: Bench, 
         bodies += [of_the_queue(bench, "GPU-0") for _ in range(2)]
         with at_once(tmp_path, bodies) as got:
             assert sorted(got) == [[]] * (foreground + 1) + [["GPU-0"]]
-        assert gpu_allocation.noted(bench.workspace) == []
+        assert gpu_allocation.running_allocations(bench.workspace) == []
 
 
 def test_two_gpus_go_to_two_runs(nvml: Put, bench: Bench, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_runs_that_share_a_gpu_have_no_more_than_all_of_it(nvml: Put, bench: Ben
     bodies += [in_the_foreground(bench.workspace, 0.5) for _ in range(2)]
     with at_once(tmp_path, bodies) as got:
         assert sorted(got) == [[], [], ["GPU-0"], ["GPU-0"]]
-        assert [lease.share for lease in gpu_allocation.noted(bench.workspace)] == [0.5, 0.5]
+        assert [lease.share for lease in gpu_allocation.running_allocations(bench.workspace)] == [0.5, 0.5]
 
 
 def test_a_job_whose_gpu_was_taken_meanwhile_waits_again(nvml: Put, bench: Bench, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_record_that_cannot_be_read_holds_up_nobody(nvml: Put, bench: Bench, t
     nvml(eight()[:1])
     (tmp_path / "first").mkdir()
     with at_once(tmp_path / "first", [of_the_queue(bench, "GPU-0")]):
-        (lease,) = gpu_allocation.noted(bench.workspace)
+        (lease,) = gpu_allocation.running_allocations(bench.workspace)
         (bench.workspace.jobs / lease.id / "job.json").write_text("{", encoding="utf-8")
         record_folder._kept.cache_clear()  # who begins later reads it anew
         with at_once(tmp_path, [in_the_foreground(bench.workspace)]) as got:

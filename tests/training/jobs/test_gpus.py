@@ -1,4 +1,4 @@
-"""Which GPUs there are, and why there are none. By a stand-in for NVML: what a real one says, `make gpu` shows."""
+"""Which GPUs there are, and why there are none. By a proxy for NVML: what a real one says, `make gpu` shows."""
 
 import os
 import sys

@@ -57,7 +57,7 @@ def test_a_brief_job_starts_on_the_core_that_a_wide_one_waits_with(
 ) -> None:
     """By what the folders tell: how long the run has left, and how long the brief one's like have taken."""
     workspace = Workspace(tmp_path).create()
-    monkeypatch.setattr(waiting_jobs, "chosen", lambda workspace: Cores(0, 1))
+    monkeypatch.setattr(waiting_jobs, "configured_executor", lambda workspace: Cores(0, 1))
     done, runs, wide = job(workspace, "d", 1, "known"), job(workspace, "a", 1), job(workspace, "c", 2)
     long, brief = job(workspace, "e", 1), job(workspace, "b", 1, "known")
     done.write(JobStart(LocalHandle(replace(ProcessId.of(), start=0)), 1000.0))  # of a process that is gone

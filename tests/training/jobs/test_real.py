@@ -1,4 +1,4 @@
-"""The real warm process and the real runner: asynchronous training in two workers, ended in every way."""
+"""The real fork server and the real runner: asynchronous training in two workers, ended in every way."""
 
 import signal
 import time
@@ -84,7 +84,7 @@ def real(bench: Bench) -> Iterator[Real]:
 
 @pytest.mark.timeout(300)
 def test_a_run_and_one_whose_workers_die(real: Real) -> None:
-    """One test, for the warm process takes 6 s to load."""
+    """One test, for the fork server takes 6 s to load."""
     finished = real.job(epochs=2)
     wait_for(lambda: (now := status(real.bench.workspace)) and now.warm == "ready", "the warm process", LOADED_S)
     assert "threads" not in real.bench.log(), real.bench.log()

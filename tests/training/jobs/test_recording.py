@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 
 class Recorded:
-    """A bench whose jobs have MLflow runs, which the stand-in's process is said to have set RUNNING."""
+    """A bench whose jobs have MLflow runs, which the proxy's process is said to have set RUNNING."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench

@@ -136,7 +136,7 @@ def test_it_goes_home_when_idle_and_leaves_nothing(bench: Bench) -> None:
 
 
 def test_an_owner_keeps_it_and_the_warm_process_ready(bench: Bench) -> None:
-    with supervisor_owners.hold(bench.workspace):
+    with supervisor_owners.hold_supervisor(bench.workspace):
         process = bench.supervise(linger_s=0.2)
         wait_for(lambda: psutil.Process(process.pid).children(), "the warm process")
         time.sleep(1.5)

@@ -10,13 +10,13 @@ from tests.training.benches import Bench
 
 def test_an_owner_is_present_while_it_holds(bench: Bench) -> None:
     assert not supervisor_owners.present(bench.workspace)
-    with supervisor_owners.hold(bench.workspace):
+    with supervisor_owners.hold_supervisor(bench.workspace):
         assert supervisor_owners.present(bench.workspace)
     assert not supervisor_owners.present(bench.workspace)
 
 
 def test_a_killed_owner_is_forgotten(bench: Bench) -> None:
-    with supervisor_owners.hold(bench.workspace):
+    with supervisor_owners.hold_supervisor(bench.workspace):
         pass
     process = subprocess.Popen([sys.executable, "-c", ""])
     dead = ProcessId.of(process.pid)

@@ -1,4 +1,4 @@
-from scalebook.training.notebook.result_row import AXES, ExperimentRow, row, told
+from scalebook.training.notebook.result_row import AXES, ExperimentRow, axes_with_data, row
 from scalebook.training.tracking.curves import mean_curve
 from scalebook.training.tracking.run_reader import MetricCurve, RunRecord
 
@@ -15,8 +15,8 @@ def test_bytes_are_an_axis_where_they_were_counted() -> None:
     assert reached is not None
     assert reached.mean == 180.0
     assert list(older.to_target) == ["updates", "samples", "seconds"]
-    assert told([alone, counted, older]) == list(AXES) == ["updates", "samples", "seconds", "bytes"]
-    assert told([alone, older]) == ["updates", "samples", "seconds"], "a column of zeros says nothing"
+    assert axes_with_data([alone, counted, older]) == list(AXES) == ["updates", "samples", "seconds", "bytes"]
+    assert axes_with_data([alone, older]) == ["updates", "samples", "seconds"], "a column of zeros says nothing"
 
 
 def test_seeds_average_over_bytes() -> None:

@@ -11,7 +11,7 @@ from scalebook.training.planner.answer_words import (
     HEADER,
     accuracy,
     busy_words,
-    compared,
+    compare_strategies,
     expectation,
     heading,
     million_price,
@@ -97,7 +97,7 @@ def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
     )
     own = replace(CURVE, own=True, at=8)
     answer = Answer({}, [sync, ddp, fsdp, own], at=8, alone_per_s=100.0)
-    assert compared(answer) == [
+    assert compare_strategies(answer) == [
         "With 8 workers, best of 4: ddp, 10 Gbit/s Ethernet: 700 samples/s, 5.6 to 8.75 times one process.",
         "With 8 workers, 2nd of 4: fsdp, 10 Gbit/s Ethernet: 600 samples/s, 4.8 to 7.5 times one process.",
         (
@@ -105,11 +105,11 @@ def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
             "times one process, limited by the servers' time."
         ),
     ]
-    slow = compared(replace(answer, alone_per_s=800.0))
+    slow = compare_strategies(replace(answer, alone_per_s=800.0))
     assert slow[0] == "One process is faster: 800 samples/s."
-    last = compared(replace(answer, curves=[replace(sync, own=True), ddp, fsdp, replace(own, own=False)]))
+    last = compare_strategies(replace(answer, curves=[replace(sync, own=True), ddp, fsdp, replace(own, own=False)]))
     assert last[-1].startswith("With 8 workers, 4th of 4: sync, 2 shards, 10 Gbit/s Ethernet (the config's): 300")
-    assert compared(replace(answer, curves=[own])) == []
+    assert compare_strategies(replace(answer, curves=[own])) == []
 
 
 @pytest.mark.parametrize(

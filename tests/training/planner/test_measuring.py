@@ -19,7 +19,7 @@ from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.jobs.job_requests import all_jobs
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.planner import measuring, play
 from scalebook.training.planner.measuring import (
     NotMeasured,
@@ -53,7 +53,7 @@ def shop(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) ->
     (made.root / "x.yaml").write_text(yaml.dump(CONFIG), encoding="utf-8")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("SCALEBOOK_WORKSPACE", str(made.root))
-    with hold(made):
+    with hold_supervisor(made):
         yield made
     clear(made)
 

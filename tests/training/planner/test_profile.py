@@ -12,7 +12,7 @@ from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Softsync, Sync
 from scalebook.training.planner.links import NETWORKS, Network
 from scalebook.training.planner.profile import Profile, as_mapping, load_profile, mean, read_profile
-from scalebook.training.planner.quantities import quantity, shown
+from scalebook.training.planner.quantities import format_quantity, quantity
 from scalebook.training.planner.question import Question, label, numbers, rules
 
 WRITTEN = """
@@ -118,9 +118,9 @@ def test_units() -> None:
     assert quantity("10 Gbit/s", "B/s", "k") == 1.25e9
     assert quantity("25us", "s", "k") == pytest.approx(25e-6)
     assert quantity("1.5 GiB", "B", "k") == 1.5 * 2**30
-    assert [shown(value, "s") for value in (0.18, 2e-5, 3.0)] == ["180 ms", "20 us", "3 s"]
-    assert [shown(value, "B") for value in (2.68e6, 12.0)] == ["2.68 MB", "12 B"]
-    assert shown(1.175e9, "B/s") == "1.18 GB/s"
+    assert [format_quantity(value, "s") for value in (0.18, 2e-5, 3.0)] == ["180 ms", "20 us", "3 s"]
+    assert [format_quantity(value, "B") for value in (2.68e6, 12.0)] == ["2.68 MB", "12 B"]
+    assert format_quantity(1.175e9, "B/s") == "1.18 GB/s"
 
 
 def test_rules_of_a_command_line() -> None:

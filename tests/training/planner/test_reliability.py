@@ -17,8 +17,8 @@ from scalebook.training.planner.reliability import (
     Compared,
     ComparedPlan,
     PlansCompared,
-    compared,
     likely_range,
+    read_comparisons,
     reliability_of,
     strategy_of,
     write,
@@ -26,15 +26,15 @@ from scalebook.training.planner.reliability import (
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs/figures/published.json"
-KINDS = sorted({(cell.strategy, cell.place) for cell in compared().cells()})
+KINDS = sorted({(cell.strategy, cell.place) for cell in read_comparisons().cells()})
 
 
 def test_nine_of_ten_cells_lie_within_the_range_of_their_kind() -> None:
     """Measured and published ones alike; those of which the source does not say the rule lie between both rules'."""
     within = [
         known.lowest <= cell.rates <= known.highest
-        for cell in compared().cells()
-        for known in [compared().of(cell.strategy, cell.place).updates_per_s]
+        for cell in read_comparisons().cells()
+        for known in [read_comparisons().of(cell.strategy, cell.place).updates_per_s]
     ]
     within += [row["met"] for row in json.loads(PUBLISHED.read_text())["systems"] if row["testable"]]
     assert len(within) >= 50
@@ -43,8 +43,8 @@ def test_nine_of_ten_cells_lie_within_the_range_of_their_kind() -> None:
 
 @pytest.mark.parametrize(("strategy", "place"), KINDS)
 def test_so_they_do_for_each_kind(strategy: str, place: str) -> None:
-    known = compared().of(strategy, place)  # type: ignore[arg-type]  # of cells
-    cells = compared().cells(strategy, place)
+    known = read_comparisons().of(strategy, place)  # type: ignore[arg-type]  # of cells
+    cells = read_comparisons().cells(strategy, place)
     within = [known.updates_per_s.lowest <= cell.rates <= known.updates_per_s.highest for cell in cells]
     assert sum(within) >= SHARE * len(cells)
     assert (known.kind == f"{strategy} {PLACES[place]}") == (len(cells) >= FEWEST)  # type: ignore[index]  # of cells
@@ -54,7 +54,7 @@ def test_a_cell_lies_in_the_range_of_the_others_of_its_kind() -> None:
     """Which is what a range is for: the next one."""
     within = []
     for kind in KINDS:
-        ratios = [cell.rates for cell in compared().cells(*kind)]
+        ratios = [cell.rates for cell in read_comparisons().cells(*kind)]
         if len(ratios) > FEWEST:
             for place, ratio in enumerate(ratios):
                 known = likely_range(ratios[:place] + ratios[place + 1 :])
@@ -103,10 +103,10 @@ def test_a_plan_has_the_range_of_its_strategy_and_place() -> None:
     here = Profile(0.01, 1, 4, 4, cores=2)
     short, elsewhere = replace(here, gradient_s=0.001), replace(here, cores=None)
     for rule in (ddp, sync, bounded):
-        assert reliability_of(here, rule, True) == compared().of(strategy_of(rule), "machine")
-        assert reliability_of(short, rule, True) == compared().of(strategy_of(rule), "short")
-        assert reliability_of(here, rule, False) == compared().of(strategy_of(rule), "network")
-        assert reliability_of(elsewhere, rule, True) == compared().of(strategy_of(rule), "network")
+        assert reliability_of(here, rule, True) == read_comparisons().of(strategy_of(rule), "machine")
+        assert reliability_of(short, rule, True) == read_comparisons().of(strategy_of(rule), "short")
+        assert reliability_of(here, rule, False) == read_comparisons().of(strategy_of(rule), "network")
+        assert reliability_of(elsewhere, rule, True) == read_comparisons().of(strategy_of(rule), "network")
 
 
 def test_a_command_writes_its_own_cells_in_place_of_its_older_ones(tmp_path: Path) -> None:

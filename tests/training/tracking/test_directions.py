@@ -1,6 +1,6 @@
 import pytest
 
-from scalebook.training.tracking.directions import Direction, direction, modes, told, told_by
+from scalebook.training.tracking.directions import Direction, as_tag, direction, modes, recorded_directions
 from scalebook.training.tracking.names import TAG_DIRECTIONS
 
 HIGHER = "val_BinaryAUROC val_acc val_r2 iou val/dice bleu map ndcg psnr kappa pearson top1 top_5 explained_variance f1"
@@ -22,15 +22,15 @@ def test_a_person_comes_before_the_record_and_the_record_before_the_name() -> No
     config = {
         "trainer": {"callbacks": [{"class_path": "EarlyStopping", "init_args": {"monitor": "odd", "mode": "max"}}]}
     }
-    tags = {TAG_DIRECTIONS: told(modes(config))}
-    assert direction("odd", recorded=told_by([{}, tags])) == Direction(False, "recorded")
-    assert direction("odd", "min", told_by([tags])) == Direction(True, "said")
-    assert told_by([{TAG_DIRECTIONS: "torn {"}]) == {}
+    tags = {TAG_DIRECTIONS: as_tag(modes(config))}
+    assert direction("odd", recorded=recorded_directions([{}, tags])) == Direction(False, "recorded")
+    assert direction("odd", "min", recorded_directions([tags])) == Direction(True, "said")
+    assert recorded_directions([{TAG_DIRECTIONS: "torn {"}]) == {}
 
 
 def test_who_says_it_first_decides_and_callbacks_that_disagree_say_nothing() -> None:
-    first, second = ({TAG_DIRECTIONS: told({"odd": "max"})}, {TAG_DIRECTIONS: told({"odd": "min", "even": "min"})})
-    assert told_by([first, second]) == {"odd": "max", "even": "min"}
+    first, second = ({TAG_DIRECTIONS: as_tag({"odd": "max"})}, {TAG_DIRECTIONS: as_tag({"odd": "min", "even": "min"})})
+    assert recorded_directions([first, second]) == {"odd": "max", "even": "min"}
     callbacks = [{"init_args": {"monitor": name, "mode": mode}} for name, mode in (("odd", "max"), ("odd", "min"))]
     assert modes({"trainer": {"callbacks": callbacks}}) == {}
     assert modes({"trainer": {"callbacks": callbacks[:1]}}) == {"odd": "max"}

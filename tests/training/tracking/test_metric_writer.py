@@ -21,7 +21,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import metric_writer
 from scalebook.training.tracking.metric_writer import MetricWriter, client_after_fork, make_store
 from scalebook.training.tracking.run_start import experiment_id, open_store
-from scalebook.training.tracking.spool import begin
+from scalebook.training.tracking.spool import mark_running
 
 
 class Store:
@@ -152,7 +152,7 @@ def test_a_run_that_waited_began_when_it_was_started_and_not_when_it_was_made(wo
     info = client.get_run(made).info
     assert before <= info.start_time <= int(time.time() * 1000)
     assert info.status == "RUNNING"
-    begin(client, made, 9e9)
+    mark_running(client, made, 9e9)
     assert client.get_run(made).info.start_time == info.start_time, "it began once"
 
 
@@ -161,7 +161,7 @@ def test_a_deleted_run_is_not_begun(workspace: Workspace) -> None:
     made = client.create_run(experiment_id(client, workspace, "test"), start_time=1000).info.run_id
     client.delete_run(made)
     with pytest.raises(MlflowException, match="active"):
-        begin(client, made, 5.0)
+        mark_running(client, made, 5.0)
     assert client.get_run(made).info.start_time == 1000
 
 

@@ -22,10 +22,10 @@ def test_a_run_leads_to_its_page_and_its_notebook_by_no_address() -> None:
 def test_what_a_person_wrote_is_told_from_it() -> None:
     ours = notes.of_run(RUN, "lab.md", "7")
     for said in ("", "Diverged *late*", "One\n\n[This run](http://x)\n\ntwo"):
-        assert notes.parted(notes.joined(said, ours), RUN) == (said, ours)
-    assert notes.parted(f"above\n\n{ours}\n\nbelow", RUN) == ("above\n\nbelow", ours)
-    assert notes.parted("said before there were such", RUN) == ("said before there were such", "")
-    assert notes.parted(notes.of_run("0b" * 16, None), RUN)[1] == "", "of another run: a person has copied it"
+        assert notes.split_note(notes.join_note(said, ours), RUN) == (said, ours)
+    assert notes.split_note(f"above\n\n{ours}\n\nbelow", RUN) == ("above\n\nbelow", ours)
+    assert notes.split_note("said before there were such", RUN) == ("said before there were such", "")
+    assert notes.split_note(notes.of_run("0b" * 16, None), RUN)[1] == "", "of another run: a person has copied it"
 
 
 def test_an_experiment_names_its_notebook_whatever_signs_that_has() -> None:

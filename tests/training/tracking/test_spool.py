@@ -11,7 +11,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.tracking import spool
 from scalebook.training.tracking.metric_writer import client_after_fork
 from scalebook.training.tracking.run_start import experiment_id, open_store
-from scalebook.training.tracking.spool import LINES, Spool, begin, replay, told_so_far
+from scalebook.training.tracking.spool import LINES, Spool, mark_running, replay, told_so_far
 from tests.prepared import Prepared
 
 
@@ -37,7 +37,7 @@ def test_all_that_is_told_reaches_the_store_and_once(
     teller: Any = client_after_fork("sqlite:///elsewhere")
     assert isinstance(teller, Spool)
     client.update_run(run, status="SCHEDULED")
-    begin(teller, run, 4.0)
+    mark_running(teller, run, 4.0)
     for step in range(12):
         teller.log_batch(run, metrics=[Metric("loss", step / 2, 1000 + step, step)], synchronous=True)
     log.write_text("first")

@@ -35,7 +35,7 @@ class NoRoom(ConfigError):
 
 
 @contextmanager
-def understood(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Path) -> Iterator[None]:
     """While something is written below `folder`: whatever says that a disk is full becomes a NoRoom."""
     try:
         yield
@@ -49,7 +49,7 @@ def understood(folder: Path) -> Iterator[None]:
         raise NoRoom(str(folder), f"cannot be written to ({why})", "Free disk space, then try again.") from error
 
 
-def lacking(folder: Path) -> str:
+def disk_problem(folder: Path) -> str:
     """What is wrong with the disk of `folder`: `the disk of /data is full (0.2 MB left)`; "" where it has room."""
     try:
         disk = os.statvfs(folder)

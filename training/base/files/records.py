@@ -130,10 +130,10 @@ def put(path: Path, content: bytes, *, durable: bool = False, mode: int | None =
             beside.unlink()
         raise
     if durable:
-        settle(path.parent)
+        sync_folder(path.parent)
 
 
-def settle(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Have the names in `folder` on the disk: a new or renamed file is else gone after a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

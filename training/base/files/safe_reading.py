@@ -97,7 +97,7 @@ def whole(path: Path, most: int = MOST_OWN_BYTES) -> bytes:
         return file.read(most)
 
 
-def written(path: Path, most: int = -1) -> bytes:
+def read_end(path: Path, most: int = -1) -> bytes:
     """The last `most` bytes of such a file, or all; of one that is not read why, and of none nothing: to be shown."""
     try:
         with opened(path) as file:

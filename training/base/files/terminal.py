@@ -57,7 +57,7 @@ def draw(out: Any, text: str) -> None:
         stream.write(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding))
 
 
-def over(out: Any, text: str) -> None:
+def overwrite_line(out: Any, text: str) -> None:
     """`text` in place of the line that the cursor of this terminal is in."""
     draw(out, f"\r\x1b[2K{visible(text)}")
     out.flush()
@@ -81,7 +81,7 @@ def give(text: str) -> None:
 
 
 @contextmanager
-def shown() -> Iterator[None]:
+def escaped_output() -> Iterator[None]:
     """While inside, standard output and error are `EscapingStream`."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(TextIO, EscapingStream(stream)) for stream in before)
@@ -93,7 +93,7 @@ def shown() -> Iterator[None]:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Within `shown`, while a person's own program prints: its progress bar moves the cursor."""
+    """Within `escaped_output`, while a person's own program prints: its progress bar moves the cursor."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (stream.stream if isinstance(stream, EscapingStream) else stream for stream in before)
     try:

@@ -49,18 +49,18 @@ def load(text: str, *, ours: bool = False) -> Any:
     Also where it is longer, deeper or larger than the limits above; what is `ours`, with all
     defaults written out, may be twice what somebody wrote.
     """
-    with understood():
+    with parser_errors():
         return Tree(text, 2 if ours else 1).value()
 
 
 def compose(text: str) -> Node | None:
     """The tree of nodes of `text`, each with the places where it begins and ends; None for an empty text."""
-    with understood():
+    with parser_errors():
         return Tree(text).root
 
 
 @contextmanager
-def understood() -> Iterator[None]:
+def parser_errors() -> Iterator[None]:
     """Whatever the parser raises becomes a ConfigError; its key is the line, where that is known."""
     try:
         yield

@@ -55,7 +55,7 @@ def lay_out(tensors: Sequence[tuple[str, Tensor]], start: int = 0) -> Layout:
     return Layout(tuple(fields), offset)
 
 
-def retyped(layout: Layout, dtype: torch.dtype) -> Layout:
+def with_dtype(layout: Layout, dtype: torch.dtype) -> Layout:
     """The same tensors of another type, closer together or further apart."""
     fields, offset = [], 0
     for field in layout.fields:
@@ -64,7 +64,7 @@ def retyped(layout: Layout, dtype: torch.dtype) -> Layout:
     return Layout(tuple(fields), offset)
 
 
-def cut(tensors: Sequence[tuple[str, Tensor]], shards: int) -> list[list[tuple[str, Tensor]]]:
+def split_into_shards(tensors: Sequence[tuple[str, Tensor]], shards: int) -> list[list[tuple[str, Tensor]]]:
     """Cut a list of tensors, in order, into `shards` runs so that the largest run is as small as borders allow.
 
     ValueError when there are fewer tensors than shards.

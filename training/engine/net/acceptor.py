@@ -64,7 +64,7 @@ class WorkerGone(ConnectionError):
 
 
 class ConnectionAcceptor:
-    """Of one worker of the run, for one life of its stand-in. Threads of its own accept, greet and answer the pulse.
+    """Of one worker of the run, for one life of its proxy. Threads of its own accept, greet and answer the pulse.
 
     `lives`: of the worker; only one that is newer than those so far may begin another. `lost` is called once, from a
     thread, when the worker is dead to us.

@@ -1,4 +1,4 @@
-"""All that a worker on another machine may ask its stand-in."""
+"""All that a worker on another machine may ask its proxy."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ MOST_ROW: Final = 64 << 30
 
 
 class SideCalls:
-    """Carried out by the end that the stand-in has, as that of any worker here. `tell`: says something to the worker
+    """Carried out by the end that the proxy has, as that of any worker here. `tell`: says something to the worker
     while it waits."""
 
     def __init__(self, end: SharedEnd, tell: Callable[..., None]) -> None:
@@ -151,7 +151,7 @@ class Calls:
         self._control, self._worker = run.control, end.worker
         self._engine = EngineCalls(end, run, optimizers, self._tell)
         self._offers = {**self._engine.offers(), **SideCalls(end, self._tell).offers()}
-        self.lane = PushStreamCalls(self, {name: self._offers[name] for name in OFFERED})
+        self.stream = PushStreamCalls(self, {name: self._offers[name] for name in OFFERED})
         self._before = [self._control.seconds[self._worker * ROW + at] for at in _NOTED]
         self._samples = self._control.counter(self._worker, SAMPLES)
 

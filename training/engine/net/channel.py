@@ -39,7 +39,7 @@ class ChannelLost(ConnectionError):
 
 
 class ProxyAddress(NamedTuple):
-    """Where a worker's stand-in listens, and what its worker needs to come in."""
+    """Where a worker's proxy listens, and what its worker needs to come in."""
 
     host: str
     port: int

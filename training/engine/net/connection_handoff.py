@@ -30,7 +30,7 @@ _TURNED_AWAY: Final = 4  # at a time, of those whose worker was given up
 
 
 class Listener(Protocol):
-    """Where connections come from: a socket that listens, or a gate to which they are handed on."""
+    """Where connections come from: a socket that listens, or a handoff to which they are handed on."""
 
     def settimeout(self, timeout_s: float | None, /) -> None: ...
 
@@ -96,14 +96,14 @@ class ConnectionHandoff:
 
 
 class AddressedConnection(NamedTuple):
-    """A connection that has said which gate it is for, or has not yet."""
+    """A connection that has said which handoff it is for, or has not yet."""
 
     connection: socket.socket
     until: float
 
 
 def address(number: int) -> bytes:
-    """What a connection for this gate says first."""
+    """What a connection for this handoff says first."""
     return ADDRESS.pack(_MAGIC, number)
 
 

@@ -141,18 +141,18 @@ def _serve(
     """Without end, in a thread: one life of the other machine's monitor after the other."""
     lives = GenerationCounter()
     while True:
-        door = ConnectionAcceptor(gate, secret, tls, expected, lives)
-        door.open()
+        acceptor = ConnectionAcceptor(gate, secret, tls, expected, lives)
+        acceptor.open()
         try:
             with suppress(OSError):
-                WorkerProxy(calls(), door, MOST_TEXT, _FIRST_S).serve()
+                WorkerProxy(calls(), acceptor, MOST_TEXT, _FIRST_S).serve()
         finally:
-            door.close()
+            acceptor.close()
 
 
 class MonitorMailbox:
     """The first machine's, made by its monitor before the fork. `name`: of the run; `machines`: how many others there
-    are; `workers`: of all machines, where those of the others have gates of their own, which come behind theirs."""
+    are; `workers`: of all machines, where those of the others have handoffs of their own, which come behind theirs."""
 
     def __init__(
         self,
@@ -254,11 +254,11 @@ class MonitorMailbox:
         """To whoever stands in for this worker of another machine."""
 
     def _given_up(self, number: int) -> bool:
-        """Whether nobody is behind this gate."""
+        """Whether nobody is behind this handoff."""
         return False
 
     def _turn_away(self, hello: Hello) -> int:
-        """Whoever comes to such a gate, with the key. `Refused`."""
+        """Whoever comes to such a handoff, with the key. `Refused`."""
         turn_away(hello)
 
 

@@ -44,7 +44,7 @@ _PARTS: Final[tuple[Part, ...]] = ("compute", "data")
 
 
 class RemoteMembership(Membership):
-    """Of a worker whose part in the group its stand-in has."""
+    """Of a worker whose part in the group its proxy has."""
 
     def __init__(self, control: Control, worker: int, deadline_s: float, channel: Channel) -> None:
         super().__init__(control, worker, deadline_s)
@@ -63,12 +63,12 @@ class RemoteMembership(Membership):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteJoined(Joined):
-    """A worker whose clients work in a mirror, and whose stand-in does the same beside the shards."""
+    """A worker whose clients work in a mirror, and whose proxy does the same beside the shards."""
 
     channel: Channel
     hosts: list[RemoteHost] = field(repr=False)
     tables: list[RemoteTableReads] = field(repr=False)
-    lane: PushStream | None = field(default=None, repr=False)
+    stream: PushStream | None = field(default=None, repr=False)
 
     @override
     def start_steps(self) -> Steps[None]:
@@ -104,8 +104,8 @@ class RemoteJoined(Joined):
             reads.fetch()
             reads.give_back()
         super().detach()
-        if self.lane is not None:
-            self.lane.drain()
+        if self.stream is not None:
+            self.stream.drain()
         self.channel.call("detach")
 
 
@@ -138,12 +138,12 @@ class RemoteEnd:
         hello = Hello(run, settings_digest(settings), worker, 0)
         self.channel = Channel(reach, hello, most_text(workers), self._notes, lost, begins)
         self.channel.open(deadline_s)
-        self._lane = PushStream(self.channel.second(LANE)) if has_lane(settings) else None
-        self.cursor = RemoteCursor(self.channel, workers, self._lane)
+        self._stream = PushStream(self.channel.second(LANE)) if has_lane(settings) else None
+        self.cursor = RemoteCursor(self.channel, workers, self._stream)
         self.signals = RemoteSignals(self.channel)
         self.meetings, self.rows = RemoteExchange(self.channel, workers), RemoteRows(self.channel, worker, workers)
-        if self._lane is not None:
-            self._lane.open(deadline_s)
+        if self._stream is not None:
+            self._stream.open(deadline_s)
 
     def _notes(self) -> list[float]:
         """Seconds, samples and memory of this process so far, which go along with each call."""
@@ -152,8 +152,8 @@ class RemoteEnd:
 
     def close(self) -> None:
         """Leave. Before `JoinedEnd.detach` that is a death."""
-        if self._lane is not None:
-            self._lane.close()
+        if self._stream is not None:
+            self._stream.close()
         self.channel.close()
 
     # --- becoming a worker ---------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class RemoteEnd:
             for worker in range(self.workers):
                 section.counters.steps[worker], section.counters.since[worker] = steps[worker], since[worker]
             pulls = coded_pulls(section.plan, self.settings, self.worker, parameters)
-            host = RemoteHost(section, self.channel, self.worker, pulls, self._lane)
+            host = RemoteHost(section, self.channel, self.worker, pulls, self._stream)
             hosts.append(host)
             clients.append(make_client(section, host, self.worker, parameters, optimizer, mirror.lending, late))
             clients[-1].reads = reads = RemoteTableReads(self.channel, self.worker, clients[-1])
@@ -207,7 +207,7 @@ class RemoteEnd:
             channel=self.channel,
             hosts=hosts,
             tables=tables,
-            lane=self._lane,
+            stream=self._stream,
         )
         joined.pull()
         if model is not None:

@@ -33,8 +33,9 @@ class RemoteHost(Host):
     `before_push`: what else others are to see by then. `pulls`: what is known of the versions, where they travel as
     frames; then the mirror has what is decoded.
 
-    With a `lane` a push is under way while the worker computes: from the versions that came with the reply to the push
-    before. What became of it is known, and what it brought is here, when the next is sent or anything else is asked.
+    With a `stream` a push is under way while the worker computes: from the versions that came with the reply to the
+    push before. What became of it is known, and what it brought is here, when the next is sent or anything else is
+    asked.
     """
 
     shares_memory = False
@@ -45,7 +46,7 @@ class RemoteHost(Host):
         channel: Channel,
         worker: int,
         pulls: CodedPulls | None = None,
-        lane: PushStream | None = None,
+        stream: PushStream | None = None,
     ) -> None:
         super().__init__(section)
         self._channel, self._worker = channel, worker
@@ -61,10 +62,10 @@ class RemoteHost(Host):
         self._come = [] if pulls is None else [torch.empty(most, dtype=torch.uint8) for most in pulls.most()]
         self._laid = monotonic()
         self._knows = False
-        self._lane = None if section.plan.tables else lane  # whose rows are asked for while it computes
+        self._stream = None if section.plan.tables else stream  # whose rows are asked for while it computes
         self._under_way: Future[Any] | None = None
         self._copies: list[Tensor] = []  # of gradients, to which the worker may write while they travel
-        if self._lane is not None and self._coded is None:
+        if self._stream is not None and self._coded is None:
             self._copies = section.plan.gradients.views(torch.empty(section.plan.gradients.nbytes, dtype=torch.uint8))
         self._coming: list[int] = []  # into which buffers
         self._known = Outcome(Verdict.ADMIT, 0)  # of the last push whose reply has come
@@ -92,10 +93,10 @@ class RemoteHost(Host):
         self._coming = [self._beside(shard)[0] for shard in self._shards]
         self._has_come = self._wants
         yield from ()  # nothing here waits on this machine's clock
-        if self._lane is None:
+        if self._stream is None:
             self._arrives(lambda: self._ask(self._channel, told, body))
             return self._known
-        self._under_way = self._lane.submit(partial(self._fly, self._lane, told, body))
+        self._under_way = self._stream.submit(partial(self._fly, self._stream, told, body))
         is_over = self._is_over or self._known.verdict is Verdict.END
         admitted = Verdict.ADMIT if push.valid else Verdict.DROP
         return Outcome(Verdict.END if is_over else admitted, self._known.staleness)
@@ -103,10 +104,10 @@ class RemoteHost(Host):
     def _ask(self, channel: Channel, told: tuple[Any, ...], body: Buffers) -> Any:
         return channel.call("push", *told, body=body, into=lambda reply: self._room(reply[4], self._coming))
 
-    def _fly(self, lane: PushStream, told: tuple[Any, ...], body: Buffers) -> Any:
-        """By the lane's thread."""
-        reply = self._ask(lane.channel, told, body)
-        lane.is_over |= Verdict(reply[0]) is Verdict.END
+    def _fly(self, stream: PushStream, told: tuple[Any, ...], body: Buffers) -> Any:
+        """By the push stream's thread."""
+        reply = self._ask(stream.channel, told, body)
+        stream.is_over |= Verdict(reply[0]) is Verdict.END
         return reply
 
     def _land(self) -> None:
@@ -163,7 +164,7 @@ class RemoteHost(Host):
 
     @override
     def flush(self, worker: int) -> Steps[None]:
-        """The stand-in settles what it has pushed when it begins and when it leaves."""
+        """The proxy settles what it has pushed when it begins and when it leaves."""
         self._land()
         yield from ()
 
@@ -224,7 +225,7 @@ class RemoteHost(Host):
 
     @override
     def complete(self) -> Steps[None]:
-        """The stand-in has waited for it."""
+        """The proxy has waited for it."""
         yield from ()
 
     @override

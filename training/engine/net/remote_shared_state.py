@@ -1,4 +1,4 @@
-"""What a worker on another machine shares with the others beside parameters: asked of its stand-in."""
+"""What a worker on another machine shares with the others beside parameters: asked of its proxy."""
 
 import mmap
 from collections.abc import Callable, Collection, Sequence
@@ -20,11 +20,11 @@ LETTER: Final = 64 << 20
 
 
 class RemoteCursor:
-    """A `DataCursor` for one worker, which asks for itself alone. Where pushes have a `lane`, what is done follows them
-    there."""
+    """A `DataCursor` for one worker, which asks for itself alone. Where pushes have a `stream`, what is done follows
+    them there."""
 
-    def __init__(self, channel: Channel, workers: int, lane: PushStream | None) -> None:
-        self._call, self.workers, self._lane = channel.call, workers, lane
+    def __init__(self, channel: Channel, workers: int, stream: PushStream | None) -> None:
+        self._call, self.workers, self._stream = channel.call, workers, stream
 
     def enter_epoch(self, worker: int, epoch: int, batches: int, turns: bool) -> bool:
         return bool(self._call("cursor.enter_epoch", epoch, batches, turns))
@@ -34,8 +34,8 @@ class RemoteCursor:
         return None if claimed is None else Claim(*claimed)
 
     def mark_done(self, worker: int, count: int = 1) -> None:
-        if self._lane is not None:
-            self._lane.mark_done(count)
+        if self._stream is not None:
+            self._stream.mark_done(count)
         else:
             self._call("cursor.mark_done", count)
 
@@ -55,8 +55,8 @@ class RemoteCursor:
         return {epoch: [(start, stop) for start, stop in ranges] for epoch, ranges in self._settled("cursor.state")}
 
     def _settled(self, name: str) -> Any:
-        if self._lane is not None:
-            self._lane.drain()
+        if self._stream is not None:
+            self._stream.drain()
         return self._call(name)
 
 

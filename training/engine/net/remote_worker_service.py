@@ -1,4 +1,4 @@
-"""Where a worker of another machine is waited for, and the life of its stand-in, from its door to its end."""
+"""Where a worker of another machine is waited for, and the life of its proxy, from its acceptor to its end."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -47,7 +47,7 @@ class RemoteWorkerService:
         come_within_s: float,
         model: Module | None = None,
         lost: Callable[[str], None] = lambda why: None,
-        opened: Callable[[ConnectionAcceptor], None] = lambda door: None,
+        opened: Callable[[ConnectionAcceptor], None] = lambda acceptor: None,
     ) -> None:
         """Be the worker for its process elsewhere, with the same model and optimizers as that has; returns when it has
         trained and gone. `WorkerGone` when it is dead, did not come in time, or left before its end. `deadline_s`
@@ -58,23 +58,23 @@ class RemoteWorkerService:
         if model is not None:
             mark_tables(model)
         end = self._end(deadline_s)
-        door = ConnectionAcceptor(self._listener, self._secret, self._tls, self._hello, self.lives, lost)
+        acceptor = ConnectionAcceptor(self._listener, self._secret, self._tls, self._hello, self.lives, lost)
         calls, most = Calls(end, self._run, optimizers), most_text(end.workers)
 
         def serve_lane() -> None:
             with suppress(WorkerGone):  # which is said below
-                WorkerProxy(calls.lane, door, most, come_within_s, LANE).serve()
+                WorkerProxy(calls.stream, acceptor, most, come_within_s, LANE).serve()
 
-        lane = Thread(target=serve_lane, name="lane", daemon=True)
-        door.open()
+        stream = Thread(target=serve_lane, name="lane", daemon=True)
+        acceptor.open()
         if has_lane(self._run.settings):
-            lane.start()
-        opened(door)
+            stream.start()
+        opened(acceptor)
         try:
-            WorkerProxy(calls, door, most, come_within_s).serve()
+            WorkerProxy(calls, acceptor, most, come_within_s).serve()
         finally:
-            door.close()
-            if lane.ident is not None:
-                lane.join(deadline_s)
+            acceptor.close()
+            if stream.ident is not None:
+                stream.join(deadline_s)
         if not self._run.control.counter(end.worker, FINISHED):
             raise WorkerGone("it has left in the middle of its training")

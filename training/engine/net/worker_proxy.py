@@ -49,9 +49,9 @@ class WorkerProxy:
     """
 
     def __init__(
-        self, calls: CallTable, door: ConnectionAcceptor, most_text: int, first_s: float, use: Use = "calls"
+        self, calls: CallTable, acceptor: ConnectionAcceptor, most_text: int, first_s: float, use: Use = "calls"
     ) -> None:
-        self._calls, self._door, self._most_text, self._first_s = calls, door, most_text, first_s
+        self._calls, self._acceptor, self._most_text, self._first_s = calls, acceptor, most_text, first_s
         self._use: Use = use
         calls.tell = self._tell
         self._wire: Wire | None = None
@@ -73,21 +73,21 @@ class WorkerProxy:
         while True:
             try:
                 if self._wire is None:
-                    self._wire = self._door.wire(self._first_s, self._use)
+                    self._wire = self._acceptor.wire(self._first_s, self._use)
                 if self._read(self._wire, until):
                     return
             except OSError:
-                if self._wire is None:  # the door has given it up
+                if self._wire is None:  # the acceptor has given it up
                     raise
                 self._wire.close()
                 self._wire = None
-                if self._calls.has_detached and until is None and not self._door.has_newer(self._use):
+                if self._calls.has_detached and until is None and not self._acceptor.has_newer(self._use):
                     return
 
     def _read(self, wire: Wire, until: int | None) -> bool:
         """One frame; True where it is the answer that is waited for."""
-        head = wire.head(self._most_text, lambda: self._door.lives() and not self._door.has_newer(self._use))
-        self._door.heard()
+        head = wire.head(self._most_text, lambda: self._acceptor.lives() and not self._acceptor.has_newer(self._use))
+        self._acceptor.heard()
         text = wire.text(head)
         if head.kind == Kind.ANSWER and until is not None and head.number == until and not head.body:
             return True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from scalebook.training.engine.rules.bounds import Above, AtLeast, Below, BySettings
 from scalebook.training.engine.rules.contradictions import ARGUMENTS
-from scalebook.training.engine.rules.facts import DampingFacts, settle
+from scalebook.training.engine.rules.facts import DampingFacts, derive_facts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +38,7 @@ class Damping(BySettings, ABC):
         super().__init_subclass__()
         cls.name = vars(cls).get("name", cls.__name__)
         drops, scales = cls.accepts is not Damping.accepts, cls.rate is not Damping.rate
-        settle(cls, {"drops": drops, "scales": scales, "compensates": cls.compensate is not Damping.compensate})
+        derive_facts(cls, {"drops": drops, "scales": scales, "compensates": cls.compensate is not Damping.compensate})
 
     @property
     def keeps_squares(self) -> bool:

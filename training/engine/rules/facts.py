@@ -49,7 +49,7 @@ def refuse_unknown(kind: type, fact: str, formula: str) -> None:
             )
 
 
-def settle(kind: type, derived: Mapping[str, bool]) -> None:
+def derive_facts(kind: type, derived: Mapping[str, bool]) -> None:
     """Set what follows from a class's other declarations. TypeError where its body says otherwise."""
     for fact, value in derived.items():
         if vars(kind).get(fact, value) != value:

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
 from scalebook.training.engine.rules.bounds import AtLeast, BySettings
 from scalebook.training.engine.rules.contradictions import ARGUMENTS, nobody_left
-from scalebook.training.engine.rules.facts import RuleFacts, refuse_unknown, settle
+from scalebook.training.engine.rules.facts import RuleFacts, derive_facts, refuse_unknown
 
 RuleName = Literal["async", "bounded", "sync", "softsync"]
 
@@ -82,7 +82,7 @@ class Rule(BySettings, ABC):
         refuse_unknown(cls, "computed_per_update", cls.computed_per_update)
         waits = cls.synchronous or cls.may_begin is not Rule.may_begin
         refuses = cls.synchronous or cls.accepts is not Rule.accepts
-        settle(cls, {"gathers": cls.gradients_per_update != "1", "waits": waits, "refuses": refuses})
+        derive_facts(cls, {"gathers": cls.gradients_per_update != "1", "waits": waits, "refuses": refuses})
 
     def may_begin(self, worker: int, view: View) -> bool:
         """Whether the worker may compute its next gradient now; asked again after each event until it may."""

@@ -214,8 +214,8 @@ class BetweenWorkers:
     """What the one model shows while no worker's gradient is due: the newest version, lent; or a copy of it, which may
     be written to: that of a snapshot."""
 
-    def __init__(self, workers: SimulatedWorkers, one_model: ModelMultiplexer) -> None:
-        self._workers, self._one_model = workers, one_model
+    def __init__(self, workers: SimulatedWorkers, multiplexer: ModelMultiplexer) -> None:
+        self._workers, self._multiplexer = workers, multiplexer
         self._put: dict[int, Tensor] = {}
         self._is_copy = False
         self._has_modes = any(has_modes(client.optimizer) for client in workers.joined[0].clients)
@@ -223,13 +223,13 @@ class BetweenWorkers:
     def show_newest(self) -> None:
         """From now on, until somebody's turn."""
         self._put, self._is_copy = self._newest(), False
-        self._one_model.put(self._put)
+        self._multiplexer.put(self._put)
 
     def show_copy(self) -> None:
         """Of the newest version, instead."""
         self._put = {place: value.clone() for place, value in self._newest().items()}
         self._is_copy = True
-        self._one_model.put(self._put)
+        self._multiplexer.put(self._put)
 
     def reset(self) -> None:
         """It is somebody's turn."""
@@ -244,8 +244,8 @@ class BetweenWorkers:
         written = [
             place
             for place, shown in newest.items()
-            if self._one_model.parameters[place].data_ptr() != self._put[place].data_ptr()
-            or (self._is_copy and not _same(self._one_model.parameters[place].detach(), shown))
+            if self._multiplexer.parameters[place].data_ptr() != self._put[place].data_ptr()
+            or (self._is_copy and not _same(self._multiplexer.parameters[place].detach(), shown))
         ]
         if not written:
             return
@@ -254,7 +254,7 @@ class BetweenWorkers:
         self.show_newest()
 
     def _is_rounded(self, place: int, newest: Tensor) -> bool:
-        return rounded(self._one_model.parameters[place].detach(), newest)
+        return rounded(self._multiplexer.parameters[place].detach(), newest)
 
     def _newest(self) -> dict[int, Tensor]:
         """The parameters of the newest version, by their places in the model's."""

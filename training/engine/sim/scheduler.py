@@ -1,9 +1,9 @@
 """Who is next: the workers of a run, played in one process at virtual times.
 
-A worker's life is steps that yield a `Computes` wherever it needs a gradient. `Scheduler.next` plays all lives until
-somebody's gradient is due; whoever drives the run then puts it in place and calls `go_on`. Nothing here draws, so the
-same lives and seconds give the same order: what was begun earlier comes first at the same time, what was begun at the
-same time goes by worker number, and deaths and returns come before either.
+A worker's life is steps that yield a `Computes` wherever it needs a gradient. `Scheduler.next` simulates all lives
+until somebody's gradient is due; whoever drives the run then puts it in place and calls `go_on`. Nothing here draws, so
+the same lives and seconds give the same order: what was begun earlier comes first at the same time, what was begun at
+the same time goes by worker number, and deaths and returns come before either.
 """
 
 import heapq

@@ -1,4 +1,4 @@
-"""The end of a process that plays all workers of a virtual run."""
+"""The end of a process that simulates all workers of a virtual run."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,19 +40,19 @@ class SimulatedJoined:
     def __init__(
         self,
         workers: SimulatedWorkers,
-        one_model: ModelMultiplexer,
+        multiplexer: ModelMultiplexer,
         optimizers: Sequence[Optimizer],
         notice: Callable[[], None],
         run: SharedRun,
     ) -> None:
-        self.workers, self.one_model, self._notice, self._run = workers, one_model, notice, run
+        self.workers, self.multiplexer, self._notice, self._run = workers, multiplexer, notice, run
         self.clients = [SimulatedClient(self, number, optimizer) for number, optimizer in enumerate(optimizers)]
         self.due: int | None = None
         """Whose gradient is to be computed now."""
         self.last = 0
         """Whose turn it was last."""
         self._pending: bool | None = None  # handed over and not pushed: whether it is valid
-        self._between = BetweenWorkers(workers, one_model)
+        self._between = BetweenWorkers(workers, multiplexer)
         self._has_started = self._has_begun = self._has_ended = False
         self._readers: RowReaders | None = None
         self._show_again(0)
@@ -63,7 +63,7 @@ class SimulatedJoined:
 
     def name_parameters(self, named: Iterable[tuple[str, Tensor]]) -> None:
         names = {id(parameter): name for name, parameter in named}
-        called = [names.get(id(p), f"parameter {place}") for place, p in enumerate(self.one_model.parameters)]
+        called = [names.get(id(p), f"parameter {place}") for place, p in enumerate(self.multiplexer.parameters)]
         for joined in self.workers.joined.values():
             joined.name_parameters(zip(called, [p for c in joined.clients for p in c.replica.parameters], strict=True))
 
@@ -86,10 +86,10 @@ class SimulatedJoined:
             for client, theirs in zip(self.clients, self._clients(worker), strict=True):
                 client.give_state(theirs.optimizer)
         self._has_started = True
-        self.one_model.hand_groups()
-        self.one_model.carry(0)
+        self.multiplexer.hand_groups()
+        self.multiplexer.carry(0)
         self.workers.start()
-        self.one_model.start()
+        self.multiplexer.start()
         self._between.show_newest()
         self.show_state()
 
@@ -104,7 +104,7 @@ class SimulatedJoined:
         if self.due is None:
             self._between.check_foreign_writes(moment)
             return
-        self.one_model.carry(self.due)
+        self.multiplexer.carry(self.due)
         self.workers.joined[self.due].check_foreign_writes(moment, thorough)
         self._show_again(self.due)
 
@@ -124,15 +124,15 @@ class SimulatedJoined:
         self.last = self.due
         self._between.reset()
         for number, client in enumerate(self._clients(self.due)):
-            self.one_model.steps_change(self.due, number, client.notes.keys)
+            self.multiplexer.steps_change(self.due, number, client.notes.keys)
         self._notice()
-        self.one_model.switch_to(self.due)
+        self.multiplexer.switch_to(self.due)
         return self.due
 
     def hand_over(self, valid: bool) -> None:
         """The gradient of the worker whose turn it is, with the hyper-parameters of this moment."""
         assert self.due is not None, "a push without a gradient that was due"
-        self.one_model.hand_over(self.due)
+        self.multiplexer.hand_over(self.due)
         self._pending = valid
 
     def push_pending(self) -> None:
@@ -141,7 +141,7 @@ class SimulatedJoined:
             return
         assert self.due is not None
         worker, valid = self.due, self._pending
-        self.one_model.shown_again(worker)
+        self.multiplexer.shown_again(worker)
         self.due = self._pending = None
         self.workers.push(valid)
         self.workers.advance()
@@ -168,7 +168,7 @@ class SimulatedJoined:
         self.push_pending()
         if renew:
             self._notice()
-            self.one_model.be(0)
+            self.multiplexer.be(0)
             self._between.show_copy()
         states = [
             {"state": client.state.value(), "param_groups": mine.groups()}
@@ -191,7 +191,7 @@ class SimulatedJoined:
         if self._readers is not None:
             self._readers.restore_modules()
         with torch.no_grad():
-            for parameter in self.one_model.parameters:
+            for parameter in self.multiplexer.parameters:
                 if not is_table(parameter):  # lent privately, as it is in the end
                     parameter.data = parameter.data.clone()
         self.workers.detach()
@@ -203,7 +203,7 @@ class SimulatedJoined:
 
     def read_rows(self, model: Module) -> None:
         """Let the model's sparse embeddings fetch the rows that they need, until `detach`."""
-        self._readers = RowReaders(model, sources_of(self.one_model.parameters, self._rows))
+        self._readers = RowReaders(model, sources_of(self.multiplexer.parameters, self._rows))
 
     # --- what the model shows --------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class SimulatedJoined:
 
     def _show_again(self, worker: int) -> None:
         own = [p for client in self._clients(worker) for p in client.replica.parameters]
-        self.one_model.put({place: parameter.data for place, parameter in enumerate(own)})
+        self.multiplexer.put({place: parameter.data for place, parameter in enumerate(own)})
 
 
 class SimulatedClient:
@@ -271,7 +271,7 @@ class SimulatedClient:
         """With what steps have made of them by now; where workers step by themselves, those of worker 0."""
         joined = self._joined
         if joined.workers.run.settings.local.steps:
-            changed = joined.one_model.changed(0, self._number)
+            changed = joined.multiplexer.changed(0, self._number)
         else:
             changed = joined.client(self._number).notes.newest()
         groups = packed(self.optimizer.param_groups)
@@ -354,17 +354,17 @@ class SimulatedEnd(SharedEnd):
             )
         if model is not None:
             mark_tables(model)
-        one_model = ModelMultiplexer(optimizers, self._buffers, self._seed, self._streams)
+        multiplexer = ModelMultiplexer(optimizers, self._buffers, self._seed, self._streams)
 
         def begins(worker: int) -> None:
             if self.workers > 1:  # alone, its hyper-parameters are those of when it pushes, as in any Trainer
-                self._begins(worker, one_model.buffers_of(worker))
-                one_model.begins(worker)
+                self._begins(worker, multiplexer.buffers_of(worker))
+                multiplexer.begins(worker)
 
         workers = SimulatedWorkers(
-            self._run, self._clock, one_model.make, self._work, self._deadline_s, begins=begins, announce=announce
+            self._run, self._clock, multiplexer.make, self._work, self._deadline_s, begins=begins, announce=announce
         )
-        self._joined = SimulatedJoined(workers, one_model, optimizers, self._notice, self._run)
+        self._joined = SimulatedJoined(workers, multiplexer, optimizers, self._notice, self._run)
         if model is not None:
             self._joined.read_rows(model)
         return self._joined

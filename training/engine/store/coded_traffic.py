@@ -9,7 +9,7 @@ from torch import Tensor
 
 from scalebook.training.engine.codecs.coder import Coder, Spec
 from scalebook.training.engine.memory.device import Device, Image, Mark, Registered, landing
-from scalebook.training.engine.memory.layout import retyped
+from scalebook.training.engine.memory.layout import with_dtype
 from scalebook.training.engine.memory.region import PartitionCounters
 from scalebook.training.engine.rules.codecs import Codec
 from scalebook.training.engine.store.shard import Newest, Shard
@@ -34,7 +34,7 @@ class Carrier:
         """`lands`: take the memory of their own at once. `dtype`: to which the device rounds them before the copy, for
         no slot."""
         self._plan, self._device = plan, device
-        self._layout = plan.gradients if dtype is None else retyped(plan.gradients, dtype)
+        self._layout = plan.gradients if dtype is None else with_dtype(plan.gradients, dtype)
         self._images = [
             Image(
                 device, [self._layout.fields[i] for i in shard.parameters],

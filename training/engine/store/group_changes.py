@@ -74,7 +74,7 @@ def read(text: bytes) -> NotedText:
     return NotedText(notes, state, attributes)
 
 
-def strangers(optimizer: Optimizer) -> dict[Any, Any]:
+def unowned_state(optimizer: Optimizer) -> dict[Any, Any]:
     """Its state that belongs to no parameter."""
     return {key: value for key, value in optimizer.state.items() if not isinstance(key, Tensor)}
 
@@ -84,7 +84,7 @@ def noted_text(optimizer: Optimizer, keys: Iterable[tuple[int, str]], attributes
     groups: list[dict[str, GroupNote]] = [{} for _ in optimizer.param_groups]
     for number, key in keys:
         groups[number][key] = GroupNote(0, optimizer.param_groups[number][key])
-    return write(NotedText(groups, strangers(optimizer), {name: vars(optimizer)[name] for name in attributes}))
+    return write(NotedText(groups, unowned_state(optimizer), {name: vars(optimizer)[name] for name in attributes}))
 
 
 def can_be_noted(value: object) -> bool:

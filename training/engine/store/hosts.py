@@ -330,7 +330,7 @@ class InlineHost(Host):
 
     def _apply(self, push: Push) -> None:
         """A shard's part when it is there, while the next is on its way."""
-        giver = push.worker if self._gives_base else None
+        pusher = push.worker if self._gives_base else None
         landed = push.gradients if self._carrier is None else self._carrier.landed(push.gradients)
         for number in self.section.order:
             shard = self._shards[number]
@@ -340,7 +340,7 @@ class InlineHost(Host):
                 self._waited(push.worker, asked)
                 gradients = [landed[place] for place in self._places[number]]
                 with shard.serving():
-                    shard.apply([push.origin(number)], gradients, push.groups, giver)
+                    shard.apply([push.origin(number)], gradients, push.groups, pusher)
         self._handed_in(push)
 
     def _await_round(self, worker: int) -> Steps[None]:

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from scalebook.training.engine.hyper import Groups
-from scalebook.training.engine.store.group_changes import GroupNote, NotedText, read, strangers, write
+from scalebook.training.engine.store.group_changes import GroupNote, NotedText, read, unowned_state, write
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of
 from scalebook.training.engine.store.state_discovery import StateEntry, cut_out, filled
 from scalebook.training.engine.store.store_layout import ShardPlan
@@ -90,9 +90,9 @@ class StepNotes:
             for group, entries in zip(groups, self._since, strict=True)
         ]
         attributes = {name: own[name] for name in self._attributes if name in own}
-        text, room = write(NotedText(noted, strangers(self._optimizer), attributes)), self._rooms[buffer]
+        text, room = write(NotedText(noted, unowned_state(self._optimizer), attributes)), self._rooms[buffer]
         if len(text) + _LENGTH > len(room):
-            raise outgrown(self._optimizer)
+            raise new_state_error(self._optimizer)
         room[: _LENGTH + len(text)] = len(text).to_bytes(_LENGTH, "little") + text
         self._text = text
 
@@ -103,10 +103,10 @@ def refuse_changes(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> 
         if len(own) != len(was) or any(
             own[key] is not value and _differs(own, key, value) for key, value in was.items()
         ):
-            raise outgrown(optimizer)
+            raise new_state_error(optimizer)
 
 
-def outgrown(optimizer: Optimizer) -> TypeError:
+def new_state_error(optimizer: Optimizer) -> TypeError:
     """Of what its first steps did not show."""
     return TypeError(
         f"optimizer: {type(optimizer).__name__} added to its param groups after its first steps, "

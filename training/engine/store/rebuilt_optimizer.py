@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from scalebook.training.engine.store.table_optimizer import is_row_state, is_table, mark, state_for
+from scalebook.training.engine.store.table_optimizer import is_row_state, is_table, mark_table, state_for
 
 
 class UnfitError(ValueError):
@@ -50,7 +50,7 @@ def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Seque
     kept = {id(old[place]) for place in places}
     tables = {id(old[place]): new for place, new in given.items() if is_table(old[place])}
     for table in tables.values():
-        mark(table)
+        mark_table(table)
     made: Optimizer = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
         if name == "param_groups":

@@ -190,14 +190,14 @@ class Shard:
         buffer = self.counters.newest[0] & (_STATE_BIT - 1)
         return int(self.counters.applied[buffer * self._workers + worker])
 
-    def _free(self, newest: int, giver: int | None) -> int:
-        """The number of a buffer that may be written to: one that only `giver` holds, else one that nobody does.
+    def _free(self, newest: int, pusher: int | None) -> int:
+        """The number of a buffer that may be written to: one that only `pusher` holds, else one that nobody does.
 
-        In this order since `giver` has just read its own, which is in its core's cache.
+        In this order since `pusher` has just read its own, which is in its core's cache.
         """
         with self._versions:
             held = self.counters.held.tolist()
-        if giver is not None and 0 <= (own := held[giver]) != newest and held.count(own) == 1:
+        if pusher is not None and 0 <= (own := held[pusher]) != newest and held.count(own) == 1:
             return int(own)
         used = {newest, *held}
         for buffer in range(len(self.flats)):
@@ -217,11 +217,11 @@ class Shard:
         origins: Sequence[Origin],
         gradients: Sequence[Tensor | None],
         groups: Groups,
-        giver: int | None = None,
+        pusher: int | None = None,
     ) -> bool:
         """With `applying`: make the next version by a step with `gradients` and these hyper-parameters, publish it.
 
-        `origins`: whose gradients are averaged in it. `giver`: a worker that has no use any more for the version it
+        `origins`: whose gradients are averaged in it. `pusher`: a worker that has no use any more for the version it
         holds, so that the next one may be written over it; it then holds that. False, and nothing is done, for a push
         that was applied before.
         """
@@ -235,7 +235,7 @@ class Shard:
             return False
         rate = self._damping.rate([newest.version - origin.base_version for origin in origins])
         drifts = self._meter.drifts(newest.buffer, origins)
-        target = self._free(newest.buffer, giver)
+        target = self._free(newest.buffer, pusher)
         mine = _damped([groups[number] for number in self.plan.groups], rate)
         in_blocks = self._blocks is not None and self._blocks.can(newest.state, gradients, mine)
         state = self._state.begin_step(newest.state, has_copy=not in_blocks)

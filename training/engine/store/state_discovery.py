@@ -17,7 +17,7 @@ from scalebook.training.engine.store.group_changes import (
     images,
     is_scalar,
     noted_text,
-    strangers,
+    unowned_state,
 )
 from scalebook.training.engine.store.rebuilt_optimizer import (
     UnfitError,
@@ -163,12 +163,12 @@ def _noted(optimizer: Optimizer, tried: Optimizer, before: ChangedEntries) -> No
     attributes = [name for name in names if is_scalar(vars(tried)[name])]
     if others := set(names) - set(attributes):
         raise unfit(optimizer, f"a step changes its attribute {min(others)!r}")
-    if not groups and not attributes and not strangers(tried):
+    if not groups and not attributes and not unowned_state(tried):
         return NotedParts()
     for number, key in groups:
         if not can_be_noted(tried.param_groups[number][key]):
             raise unfit(optimizer, f"a step changes {key!r} of its param groups, which is not a number")
-    if not all(isinstance(key, str) and can_be_noted(value) for key, value in strangers(tried).items()):
+    if not all(isinstance(key, str) and can_be_noted(value) for key, value in unowned_state(tried).items()):
         raise unfit(optimizer, "it keeps tensors that belong to no parameter")
     return NotedParts(frozenset(groups), frozenset(attributes), 2 * len(noted_text(tried, groups, attributes)) + ROOM)
 
@@ -210,7 +210,7 @@ def _notes_alike(optimizer: Optimizer, whole: Optimizer, part: Optimizer, cut: S
     over all layers may be too small yet to show in the weights."""
     of_whole = [whole.param_groups[number] for number in groups_of(optimizer, cut)]
     alike = [images(mine) == images(other) for mine, other in zip(part.param_groups, of_whole, strict=True)]
-    return all(alike) and images(strangers(part)) == images(strangers(whole))
+    return all(alike) and images(unowned_state(part)) == images(unowned_state(whole))
 
 
 def refuse_own_rate(optimizer: Optimizer, found: FoundState) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from scalebook.training.engine.hyper import encode
-from scalebook.training.engine.memory.layout import ALIGNMENT, Layout, cut, lay_out
+from scalebook.training.engine.memory.layout import ALIGNMENT, Layout, lay_out, split_into_shards
 from scalebook.training.engine.memory.row_log import RowLog
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.rules.table_conflicts import refuse_beside_tables
@@ -215,7 +215,7 @@ def plan_section(
             f"{type(optimizer).__name__}. Write at most {len(parameters)}."
         )
     settings.push_codec.check([tuple(p.shape) for _, p in parameters], settings.push_codec.KEY)
-    cuts = [tuple(int(name) for name, _ in run) for run in cut(parameters, settings.shards)]
+    cuts = [tuple(int(name) for name, _ in run) for run in split_into_shards(parameters, settings.shards)]
     refuse_coupling(optimizer, cuts)
     whole = dict(enumerate(p for _, p in parameters))
     parameters = [(name, p[:0] if int(name) in tables else p) for name, p in parameters]

@@ -39,7 +39,7 @@ def is_table(parameter: Tensor) -> bool:
     return bool(getattr(parameter, _MARK, False))
 
 
-def mark(parameter: Tensor) -> None:
+def mark_table(parameter: Tensor) -> None:
     """Say of a parameter that stands for a table that it is one."""
     setattr(parameter, _MARK, True)
 

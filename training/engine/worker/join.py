@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.run import Membership, SharedRun
 from scalebook.training.engine.memory.cow_mapping import CowMapping
 from scalebook.training.engine.memory.device import Device
-from scalebook.training.engine.memory.layout import retyped
+from scalebook.training.engine.memory.layout import with_dtype
 from scalebook.training.engine.memory.region import ALLOCATED, DIGEST, STARTED, Control
 from scalebook.training.engine.rules.codecs import rounded_to, stays_finite
 from scalebook.training.engine.store.hosts import Host, make_host
@@ -75,7 +75,7 @@ def _carried(plans: Sequence[PartitionPlan], control: Control, in_turn: bool) ->
     halves = None if in_turn or any(plan.rows.nbytes for plan in plans) else rounded_to(codec)
     if halves is None:
         return whole
-    rounded = sum(retyped(plan.gradients, getattr(torch, halves)).nbytes for plan in plans)
+    rounded = sum(with_dtype(plan.gradients, getattr(torch, halves)).nbytes for plan in plans)
     return rounded if stays_finite(codec) else rounded + whole
 
 

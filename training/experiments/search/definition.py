@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, Final, get_args
 
 from scalebook.training.base.errors import ConfigError, Problem
-from scalebook.training.experiments.classes import few_strangers, named
+from scalebook.training.experiments.classes import few_strangers, read_class
 from scalebook.training.experiments.description import Description
-from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.identity import DIGITS, base_content
 from scalebook.training.experiments.raw_body import Body, near, number, one_of
 from scalebook.training.experiments.renamed import renewed
@@ -113,11 +113,13 @@ def _config(body: Body, base: Mapping[str, Any] | None) -> dict[str, Any]:
     if raw.get("experiment") is not None and config is not None:
         body.wrong("config", "conflicts with `experiment:`", "Remove one of them.")
     elif raw.get("experiment") is not None and not isinstance(raw["experiment"], str):
-        body.wrong("experiment", f"is {shown(raw['experiment'])}", "Write the name of an experiment.")
+        body.wrong("experiment", f"is {quoted_value(raw['experiment'])}", "Write the name of an experiment.")
     elif base is None and isinstance(config, str):
-        body.wrong("config", f"is {shown(config)}, a path", "Write the config itself here, or `experiment: NAME`.")
+        body.wrong(
+            "config", f"is {quoted_value(config)}, a path", "Write the config itself here, or `experiment: NAME`."
+        )
     elif base is None and config is not None and not isinstance(config, Mapping):
-        body.wrong("config", f"is {shown(config)}, not a mapping", "Write keys such as `model:` and `data:`.")
+        body.wrong("config", f"is {quoted_value(config)}, not a mapping", "Write keys such as `model:` and `data:`.")
     elif base is None and config is None and raw.get("experiment") is None:
         body.wrong("experiment", "is missing", "Name the experiment to start from, or write its `config:`.")
     elif base is None and config is None:
@@ -140,7 +142,7 @@ def _objectives(body: Body, default: str | None, config: Mapping[str, Any]) -> t
     if len(objectives) != len(items) or not objectives:
         body.wrong(
             "objective",
-            f"is {shown(raw)}",
+            f"is {quoted_value(raw)}",
             "Write a metric, seconds, samples or updates; two of them as [val/loss, seconds]; {val/iou: max} for more.",
         )
         return tuple(objectives) or (Objective(names.TRAIN_LOSS, True),)
@@ -150,7 +152,7 @@ def _objectives(body: Body, default: str | None, config: Mapping[str, Any]) -> t
 
 
 def _objective(raw: Any, config: Mapping[str, Any]) -> Objective | None:
-    named = directions.named(raw)
+    named = directions.read_metric_name(raw)
     if named is None:
         return None
     name, goal = named
@@ -170,7 +172,7 @@ def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
     if target is None:
         return None
     if not number(target):
-        body.wrong("target", f"is {shown(target)}", "Write the value of the first objective to reach.")
+        body.wrong("target", f"is {quoted_value(target)}", "Write the value of the first objective to reach.")
         return None
     if objectives[0].name in AMOUNTS:
         remedy = f"Name its metric first: objective: [val/loss, {objectives[0].name}]."
@@ -193,12 +195,14 @@ def _sampler(body: Body) -> tuple[str, int]:
         body.wrong("sampler", f"is {sampler}, which no longer exists", f"Write sampler: {REMOVED_SAMPLERS[sampler]}.")
         return "tpe", 1
     if not isinstance(sampler, str) or sampler not in SAMPLERS:
-        body.wrong("sampler", f"is {shown(sampler)}", one_of(sampler, tuple(SAMPLERS)))
+        body.wrong("sampler", f"is {quoted_value(sampler)}", one_of(sampler, tuple(SAMPLERS)))
         return "tpe", 1
     seed = settings.get("seed", 1) if isinstance(settings, Mapping) else None
     known = isinstance(settings, Mapping) and set(settings) <= {"seed"}
     if not known or isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        body.wrong("sampler", f"has settings {shown(settings)}", f"Write {sampler}, or {{{sampler}: {{seed: 1}}}}.")
+        body.wrong(
+            "sampler", f"has settings {quoted_value(settings)}", f"Write {sampler}, or {{{sampler}: {{seed: 1}}}}."
+        )
         return str(sampler), 1
     return str(sampler), seed
 
@@ -207,7 +211,9 @@ def _seconds(body: Body) -> float | None:
     seconds = body.above_zero("seconds_per_trial")
     if seconds is not None and seconds != int(seconds):
         body.wrong(
-            "seconds_per_trial", f"is {shown(seconds)}", "Write whole seconds; a Trainer's budget knows no parts."
+            "seconds_per_trial",
+            f"is {quoted_value(seconds)}",
+            "Write whole seconds; a Trainer's budget knows no parts.",
         )
         return None
     return seconds
@@ -218,13 +224,15 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
     if raw is None:
         return ()
     if not isinstance(raw, list):
-        body.wrong("points", f"is {shown(raw)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}].")
+        body.wrong("points", f"is {quoted_value(raw)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}].")
         return ()
     points = []
     known = {dimension.name: dimension for dimension in space.dimensions}
     for place, item in enumerate(raw):
         if not isinstance(item, Mapping) or not item:
-            body.wrong(f"points.{place}", f"is {shown(item)}", "Write {NAME: VALUE} for dimensions of the space.")
+            body.wrong(
+                f"points.{place}", f"is {quoted_value(item)}", "Write {NAME: VALUE} for dimensions of the space."
+            )
             continue
         point = {space.canonical.get(str(name), str(name)): value for name, value in item.items()}
         for name, value in point.items():
@@ -233,7 +241,7 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
                 if not space.problems:
                     body.wrong(key, "is not a dimension of the space", near(name, tuple(known)))
             elif not known[name].contains(value):
-                body.wrong(key, f"is {shown(value)}", f"Write one of the space: {known[name].words()}.")
+                body.wrong(key, f"is {quoted_value(value)}", f"Write one of the space: {known[name].words()}.")
         points.append(point)
     return tuple(points)
 
@@ -242,7 +250,7 @@ def _storage(body: Body) -> str | None:
     storage = body.text("storage")
     if storage is not None and storage.partition("://")[0].partition("+")[0].partition(":")[0] not in SCHEMES:
         remedy = "Write an address, postgresql://USER@HOST/DATABASE, or remove it for a file in the workspace."
-        body.wrong("storage", f"is {shown(storage)}", remedy)
+        body.wrong("storage", f"is {quoted_value(storage)}", remedy)
     return storage
 
 
@@ -308,7 +316,7 @@ def _read(
     body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description, cores: int | None
 ) -> tuple[SearchSpec, list[Problem]]:
     config = body.get("config") if isinstance(body.get("config"), Mapping) else base
-    model = named((config or {}).get("model")).info("models", description)
+    model = read_class((config or {}).get("model")).info("models", description)
     metric = model.metrics[0] if model is not None and model.metrics else None
     spec, problems, space = read_body(body, base, metric)
     above = "config" if isinstance(body.get("config"), Mapping) else "experiment"

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.update_rules import RULES
-from scalebook.training.experiments.classes import chosen, mapping, named
+from scalebook.training.experiments.classes import choose_class, mapping, read_class
 from scalebook.training.experiments.description import Description, Field
-from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.lr_scaling import KEY as LR_SCALING
 from scalebook.training.experiments.paths import PathTarget, place, put
 from scalebook.training.experiments.raw_body import number
@@ -52,7 +52,9 @@ def resolve(
     for name in ("batch_size", "workers"):  # the only ones that are counted with
         value = point.get(name, 1)
         if not number(value) or value != int(value) or value < 1:
-            raise ConfigError(name, f"is {shown(value)}", f"Write one of the space: {spec.dimension(name).words()}.")
+            raise ConfigError(
+                name, f"is {quoted_value(value)}", f"Write one of the space: {spec.dimension(name).words()}."
+            )
     base = base or workload(spec.config, description)
     config: dict[str, Any] = copy.deepcopy(spec.config)
     if "strategy" in point:
@@ -176,14 +178,14 @@ def batch_place(config: Mapping[str, Any], description: Description) -> PathTarg
     try:
         return place("data.batch_size", config, description)
     except ConfigError as error:
-        name = named(config.get("data")).name or "The data set"
+        name = read_class(config.get("data")).name or "The data set"
         what = f"cannot be set: {name} has no argument batch_size"
         raise ConfigError("batch_size", what, "Choose another field.") from error
 
 
 def rate_place(config: Mapping[str, Any], description: Description) -> PathTarget:
     """Where the learning rate stands: of the optimizer, or of a model that has its own."""
-    model = named(config.get("model")).info("models", description)
+    model = read_class(config.get("model")).info("models", description)
     own = model is not None and model.own_optimizer
     for path in RATES:
         if not (own and path.startswith("optimizer.")):
@@ -204,7 +206,9 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
         return {**alone, "trainer": {**kept, "devices": 1}}
     if isinstance(value, str) and value in RULES:
         rule = _rule(config, description)
-        choice = chosen(mapping(named(_strategy(config)).args).get("rule", rule.default), rule) if rule else None
+        choice = (
+            choose_class(mapping(read_class(_strategy(config)).args).get("rule", rule.default), rule) if rule else None
+        )
         strategy: dict[str, Any] = {"class_path": "AsyncPS"}
         if not (_is_server(config, description) and choice is not None and choice.word == value):
             strategy["init_args"] = {"rule": value}
@@ -248,12 +252,12 @@ def _strategy(config: Mapping[str, Any]) -> Any:
 
 
 def _is_server(config: Mapping[str, Any], description: Description) -> bool:
-    info = named(_strategy(config)).info("strategies", description)
+    info = read_class(_strategy(config)).info("strategies", description)
     return info is not None and info.name == "AsyncPS"
 
 
 def _rule(config: Mapping[str, Any], description: Description) -> Field | None:
-    info = named(_strategy(config)).info("strategies", description)
+    info = read_class(_strategy(config)).info("strategies", description)
     return (
         next((field for field in info.fields if field.name == "rule" and field.type == "class"), None) if info else None
     )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.engine.rules.update_rules import RULES
-from scalebook.training.experiments.classes import named, suggestion
+from scalebook.training.experiments.classes import read_class, suggestion
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.data_paths import training_samples
 from scalebook.training.experiments.description import Description
@@ -176,7 +176,7 @@ def _rate(load: Workload) -> float:
 
 def _metric(config: Mapping[str, Any], description: Description) -> str:
     """The model's main one."""
-    model = named(config.get("model")).info("models", description)
+    model = read_class(config.get("model")).info("models", description)
     return model.metrics[0] if model is not None and model.metrics else names.TRAIN_LOSS
 
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files.yaml_flow import flow
-from scalebook.training.experiments.classes import GROUP_OF_KEY, named, suggestion
+from scalebook.training.experiments.classes import GROUP_OF_KEY, read_class, suggestion
 from scalebook.training.experiments.description import Description, Field
-from scalebook.training.experiments.fields import check_value, expected, shown
+from scalebook.training.experiments.fields import check_value, expected, quoted_value
 from scalebook.training.experiments.paths import PathTarget, fields, place, put
 from scalebook.training.experiments.search.point import (
     STRATEGIES,
@@ -153,7 +153,7 @@ def _strategies(key: str, dimension: Dimension, description: Description) -> lis
 
 def _rates(key: str, dimension: Dimension, field: Field | None) -> list[Problem]:
     if any(isinstance(value, int | float) and value <= 0 for value in dimension.ends()):
-        return [Problem(key, f"has a learning rate of {shown(dimension.ends()[0])}", "Write rates above 0.")]
+        return [Problem(key, f"has a learning rate of {quoted_value(dimension.ends()[0])}", "Write rates above 0.")]
     return _values(key, dimension, field)
 
 
@@ -163,7 +163,7 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec, description: Descrip
     if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
         known = [*HANDLES, *(path for path, _ in fields(spec.config, description))]
         return [Problem(key, "is not a field of this config", suggestion(dimension.name, known))]
-    model = named(spec.config.get("model")).info("models", description)
+    model = read_class(spec.config.get("model")).info("models", description)
     if dimension.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
         return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.")]
     if spec.seconds_per_trial is not None and dimension.name in ("trainer.max_epochs", "trainer.max_steps"):
@@ -281,7 +281,7 @@ def _unknown_classes(spec: SearchSpec, description: Description) -> list[str]:
         key
         for key, group in GROUP_OF_KEY.items()
         if (classes[key] is not None or key in ("model", "data"))
-        and named(classes[key]).info(group, description) is None
+        and read_class(classes[key]).info(group, description) is None
     ]
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from scalebook.training.base.errors import Problem
 from scalebook.training.experiments import logged_metrics
-from scalebook.training.experiments.classes import named, suggestion
+from scalebook.training.experiments.classes import read_class, suggestion
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.logged_metrics import unlogged_remedy
 from scalebook.training.experiments.search.space_body import ReadSpace
@@ -27,7 +27,7 @@ def settings_problems(spec: SearchSpec, space: ReadSpace, description: Descripti
 def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
     problems: list[Problem] = []
     metrics = [objective.name for objective in spec.objectives]
-    model = None if spec.has("model") else named(spec.config.get("model")).info("models", description)
+    model = None if spec.has("model") else read_class(spec.config.get("model")).info("models", description)
     unlogged = [
         Problem("objective", f"is {name}, which nothing logs", unlogged_remedy(name, logged))
         for name in metrics
@@ -36,7 +36,7 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
     if unlogged:
         return unlogged
     if model is not None and model.metrics:
-        known = [*model.metrics, *logged_metrics.seen([spec.config], description), names.TRAIN_LOSS]
+        known = [*model.metrics, *logged_metrics.names_seen([spec.config], description), names.TRAIN_LOSS]
         for name in metrics:
             if name not in AMOUNTS and name not in known:
                 what = f"names {name}, which {model.name} does not record"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.files.yaml_flow import flow
-from scalebook.training.experiments.fields import shown
+from scalebook.training.experiments.fields import quoted_value
 from scalebook.training.experiments.lr_scaling import RULES
 from scalebook.training.experiments.paths import plain
 from scalebook.training.experiments.raw_body import MOST, number
@@ -47,7 +47,7 @@ def read_space(raw: Any) -> ReadSpace:
     """Every dimension that can be read; what is wrong with the others stands in `problems`."""
     space = ReadSpace()
     if not isinstance(raw, Mapping) or not raw:
-        what = "is missing" if raw is None else f"is {shown(raw)}"
+        what = "is missing" if raw is None else f"is {quoted_value(raw)}"
         space.problems.append(Problem("space", what, EXAMPLE))
         return space
     if len(raw) > MOST_DIMENSIONS:
@@ -79,7 +79,7 @@ def read_dimension(name: str, raw: Any) -> Dimension:
     """The dimension that `raw` describes; ConfigError, its key `name` or one below it."""
     kinds = [key for key in raw if key in KINDS] if isinstance(raw, Mapping) else []
     if not isinstance(raw, Mapping) or len(kinds) != 1:
-        what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {shown(raw)}, without a kind of range"
+        what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {quoted_value(raw)}, without a kind of range"
         raise ConfigError(name, what, _near_kind(raw) or f"Write one of {', '.join(KINDS)} with its values.")
     kind: Kind = next(known for known in KINDS if known == kinds[0])
     more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
@@ -96,7 +96,9 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
     whole = kind in ("int", "powers_of_two")
     if not isinstance(ends, list) or len(ends) != 2 or not all(number(end) for end in ends):
         what = "two whole numbers" if whole else "two numbers"
-        raise ConfigError(name, f"has {shown(ends)} for a range", f"Write {what}, {{{kind}: [LOWEST, HIGHEST]}}.")
+        raise ConfigError(
+            name, f"has {quoted_value(ends)} for a range", f"Write {what}, {{{kind}: [LOWEST, HIGHEST]}}."
+        )
     low, high = ends
     if low > high:
         raise ConfigError(name, f"is an empty range: {low} is above {high}", f"Write {kind}: [{high}, {low}].")
@@ -114,7 +116,7 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
         raise ConfigError(f"{name}.step", "does not work with log", "Remove one of them.")
     points = _count(name, raw, "points", 2, MOST) if raw.get("points") is not None else None
     if whole and max(-low, high) > LARGEST_WHOLE:
-        what = f"reaches {shown(max((low, high), key=abs))}"
+        what = f"reaches {quoted_value(max((low, high), key=abs))}"
         raise ConfigError(name, what, f"Write whole numbers up to {LARGEST_WHOLE}, which a study keeps exactly.")
     exact = int if whole else float
     return Dimension(name, kind, exact(low), exact(high), log=log, step=step, points=points)
@@ -130,7 +132,7 @@ def _require_powers(name: str, low: Any, high: Any) -> None:
 
 def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
     if not isinstance(raw, list) or not raw:
-        raise ConfigError(name, f"has {shown(raw)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.")
+        raise ConfigError(name, f"has {quoted_value(raw)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.")
     if kind == "grid":
         if not all(number(value) for value in raw):
             raise ConfigError(name, "has a grid with values that are not numbers", "Write numbers, or values: [...].")
@@ -152,17 +154,19 @@ def _rate(raw: Mapping[str, Any]) -> RateRule | None:
         return None
     known_rule = next((known for known in RULES if known == rule), None)
     if known_rule is None:
-        raise ConfigError(f"{name}.rule", f"is {shown(rule)}", f"Write one of {', '.join(RULES)}.")
+        raise ConfigError(f"{name}.rule", f"is {quoted_value(rule)}", f"Write one of {', '.join(RULES)}.")
     warmup = raw.get("warmup_epochs", 0.0)
     if not number(warmup) or warmup < 0:
-        raise ConfigError(f"{name}.warmup_epochs", f"is {shown(warmup)}", "Write a number of epochs, 0 for none.")
+        raise ConfigError(
+            f"{name}.warmup_epochs", f"is {quoted_value(warmup)}", "Write a number of epochs, 0 for none."
+        )
     return RateRule(known_rule, _count(name, raw, "per", 256), float(warmup))
 
 
 def _flag(name: str, raw: Mapping[str, Any], key: str) -> bool:
     value = raw.get(key)
     if value is not None and not isinstance(value, bool):
-        raise ConfigError(f"{name}.{key}", f"is {shown(value)}", "Write true or false.")
+        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", "Write true or false.")
     return value is True
 
 
@@ -172,7 +176,7 @@ def _count(name: str, raw: Mapping[str, Any], key: str, default: int, most: int 
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         end = "of at least 1" if most == LARGEST_WHOLE else f"from 1 to {most}"
-        raise ConfigError(f"{name}.{key}", f"is {shown(value)}", f"Write a whole number {end}.")
+        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", f"Write a whole number {end}.")
     return value
 
 

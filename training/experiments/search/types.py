@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from scalebook.training.engine.rules.update_rules import RULES
-from scalebook.training.experiments.classes import ALIASES, mapping, named
+from scalebook.training.experiments.classes import ALIASES, mapping, read_class
 from scalebook.training.experiments.lr_scaling import Rule
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.workload import simulates
@@ -90,7 +90,7 @@ class SearchSpec:
     @property
     def is_simulated(self) -> bool:
         """Whether the workers of all trials are simulated: then no trial's seconds depend on those beside it."""
-        strategy = named(mapping(self.config.get("trainer")).get("strategy"))
+        strategy = read_class(mapping(self.config.get("trainer")).get("strategy"))
         name = ALIASES.get(strategy.name or "", strategy.name or "").rpartition(".")[2]
         stays = not any(dimension.name.endswith(("strategy.host", "strategy.class_path", "strategy.init_args.host",
                                                  "trainer.strategy")) for dimension in self.space)  # fmt: skip

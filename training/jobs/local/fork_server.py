@@ -1,4 +1,4 @@
-"""The warm process: everything imported, nothing touched, forked once per job.
+"""The fork server: everything imported, nothing touched, forked once per job.
 
 `python -m scalebook.training.jobs.local.fork_server`.
 
@@ -32,7 +32,7 @@ from scalebook.training.base.files.machine_errors import EXIT_NO_ROOM, is_full
 from scalebook.training.base.node_rank import forget_launchers
 from scalebook.training.base.safe_path import importing
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs.begin_request import RemoteJobContext, end_with, permitted
+from scalebook.training.jobs.begin_request import RemoteJobContext, await_permission, end_with
 from scalebook.training.jobs.gpu_allocation import TakenError, claim
 from scalebook.training.jobs.gpus import VISIBLE
 from scalebook.training.jobs.job_folder import JobFolder, JobStart
@@ -198,7 +198,7 @@ def _is_mine(job: JobFolder, order: Order) -> bool:
     away = RemoteJobContext.of(order.away)
     handle = away.handle(me.process)
     started = JobStart(handle, time.time(), order.cores, order.gpus, machine=away.machine, others=away.others)
-    if not permitted(Path(away.asks), started):
+    if not await_permission(Path(away.asks), started):
         return False
     end_with(away.keeper)
     job.claim(started)  # where this is a copy of the folder

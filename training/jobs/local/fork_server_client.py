@@ -1,4 +1,4 @@
-"""The supervisor's end of the warm process: start it, give it orders, hear from it, notice that it is out of date."""
+"""The supervisor's end of the fork server: start it, give it orders, hear from it, notice that it is out of date."""
 
 import json
 import os
@@ -32,7 +32,7 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_t
 
 
 class ForkServerProcess:
-    """A warm process that this process started and must `close`. `connection` becomes readable when it has reported.
+    """A fork server that this process started and must `close`. `connection` becomes readable when it has reported.
 
     Its standard output and error go to the end of the file `log`.
     """

@@ -1,4 +1,4 @@
-"""Starting jobs through the warm process: keeps one ready, orders jobs from it, and hears how they end."""
+"""Starting jobs through the fork server: keeps one ready, orders jobs from it, and hears how they end."""
 
 import select
 import time
@@ -20,7 +20,7 @@ LOAD_DEADLINE_S: Final = 120.0
 
 
 class LocalLauncher(Launcher):
-    """Owns the warm process. Jobs of one that has died, or was replaced, are from then on children of this process."""
+    """Owns the fork server. Jobs of one that has died, or was replaced, are from then on children of this process."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class LocalLauncher(Launcher):
         self._warm: ForkServerProcess | None = None
         self._loading_since = 0.0
         self._running: dict[str, JobFolder] = {}
-        """Jobs that this warm process was asked for, and whose end it has not told."""
+        """Jobs that this fork server was asked for, and whose end it has not told."""
         self._orphans: dict[str, JobFolder] = {}
         """Such of earlier ones."""
 

@@ -174,7 +174,7 @@ class AsyncPS(IndependentWorkers):
 
     @property
     def workers(self) -> int:
-        """Workers of a fit, on all machines; the processes, but that one plays all virtual ones."""
+        """Workers of a fit, on all machines; the processes, but that one simulates all virtual ones."""
         return self.num_nodes * self._on_each
 
     @property

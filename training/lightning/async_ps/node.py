@@ -115,7 +115,7 @@ class TrainingNode(NodePart):
 
 
 class SimulationNode(TrainingNode):
-    """One on which a single process plays all workers."""
+    """One on which a single process simulates all workers."""
 
     def players(self) -> SimulationEnd:
         """Become that process."""

@@ -83,7 +83,7 @@ def refuse_model(module: LightningModule, settings: Settings) -> None:
 
 
 def refuse_playing(trainer: Trainer) -> None:
-    """ValueError for what a process that plays all workers cannot do."""
+    """ValueError for what a process that simulates all workers cannot do."""
     if not trainer.lightning_module.automatic_optimization:
         raise _pushes_once("model", "optimizes manually", "a model with automatic optimization")
     if trainer.accumulate_grad_batches != 1:

@@ -1,4 +1,5 @@
-"""Virtual workers under Lightning: what a process that plays all of them tells the engine of model, data and clock."""
+"""Virtual workers under Lightning: what a process that simulates all of them tells the engine of model, data and
+clock."""
 
 import ctypes
 import random

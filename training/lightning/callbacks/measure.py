@@ -30,7 +30,7 @@ from scalebook.training.lightning.callbacks.metric_summary import MetricSummary,
 from scalebook.training.lightning.callbacks.step_counts import LocalFigures
 from scalebook.training.lightning.run_figures import RunFigures, figures_of
 from scalebook.training.tracking import names
-from scalebook.training.tracking.directions import Goal, told
+from scalebook.training.tracking.directions import Goal, as_tag
 from scalebook.training.tracking.logger import Axes, RunLogger
 from scalebook.training.tracking.worker_figures import WorkerFile, of_worker
 
@@ -194,7 +194,7 @@ class Measure(Callback):
         if self.summary.directions and not self._directions_told:
             self._directions_told = True
             for logger in _ours(trainer):
-                logger.experiment.set_tag(logger.run_id, names.TAG_DIRECTIONS, told(self.summary.directions))
+                logger.experiment.set_tag(logger.run_id, names.TAG_DIRECTIONS, as_tag(self.summary.directions))
 
     # --- the end -------------------------------------------------------------------------------------------------
 

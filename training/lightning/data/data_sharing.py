@@ -128,9 +128,9 @@ class SharedData(Uncopied):
     Args:
         cursor: Which batches are whose; of all workers of the run.
         turns: Batch i of an epoch belongs to worker i % workers, as synchronous rules need it. Else to who comes first.
-        turn: In a process that plays all workers, whose gradient is due next; `work` is then theirs.
+        turn: In a process that simulates all workers, whose gradient is due next; `work` is then theirs.
         is_elastic: Workers may come and go, so that nothing may be divided by their number.
-        meets: In a process that plays all workers, nobody begins an epoch before the others have ended theirs.
+        meets: In a process that simulates all workers, nobody begins an epoch before the others have ended theirs.
     """
 
     def __init__(

@@ -157,12 +157,12 @@ class SharedLoader(LoaderPosition):
     what one worker sees with b. `len` is what a worker has when all are equally fast. `limit_train_batches` as a number
     is per worker, as a fraction of the epoch. `val_check_interval` counts the batches of all workers, divided by their
     number, so that worker 0 validates where it would if all were equally fast, and at the end of the epoch. Across
-    epochs (`check_val_every_n_epoch` is None) it counts those of worker 0, and where one process plays all workers
+    epochs (`check_val_every_n_epoch` is None) it counts those of worker 0, and where one process simulates all workers
     those of all, divided in the same way.
 
     The user's loader is copied, and draws its indices from the claims: what it prefetches is claimed.
 
-    `turn`: of a process that plays all workers, whose gradient is due next; `meets`: they end each epoch together;
+    `turn`: of a process that simulates all workers, whose gradient is due next; `meets`: they end each epoch together;
     `is_over`: nobody is to take another batch. It has all batches (`SimulatedClaims`) and loads each when its gradient
     is due. `idle`: see `SharedData.join`.
     """

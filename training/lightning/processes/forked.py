@@ -37,7 +37,7 @@ def stack_file() -> int:
 
 
 @contextmanager
-def answering(file: int) -> Iterator[None]:
+def writing_stack(file: int) -> Iterator[None]:
     """Processes forked in this block write their stack to `file` when asked, from their first instruction on."""
     faulthandler.register(_ask(), file=file, all_threads=True)
     try:
@@ -47,7 +47,7 @@ def answering(file: int) -> Iterator[None]:
 
 
 def stack_of(pid: int, file: int) -> str:
-    """Ask a process that was forked in `answering(file)`: its threads' Python frames, the latest call first."""
+    """Ask a process that was forked in `writing_stack(file)`: its threads' Python frames, the latest call first."""
     os.ftruncate(file, 0)
     os.kill(pid, _ask())
     size, until = 0, monotonic() + _ANSWER_S
@@ -174,7 +174,7 @@ def fork(
     process = context.Process(target=_prepared, args=arguments, name=f"{role}-{number}")
     stacks = stack_file()
     end_pools()
-    with answering(stacks):
+    with writing_stack(stacks):
         process.start()
     sending.close()
     # Not process.sentinel: what a worker has started keeps that open.

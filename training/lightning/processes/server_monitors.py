@@ -156,7 +156,7 @@ class WorkersMonitor(OtherMonitor):
 
 
 class ServerDeaths(Deaths):
-    """On the machine with the shards: of workers elsewhere it is their stand-ins that die here, and say why.
+    """On the machine with the shards: of workers elsewhere it is their proxies that die here, and say why.
 
     One that is to come again and does not is given up, whatever is left of `restarts`.
     """

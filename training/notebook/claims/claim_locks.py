@@ -98,7 +98,8 @@ def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
 
 
 def read(said: Callable[[str], RecordedClaims], nb: Notebook, description: Description) -> Locks:
-    """What runs say of the claims of a notebook. `said`: those of the config or search with this hash; `recorded`."""
+    """What runs say of the claims of a notebook. `said`: those of the config or search with this hash;
+    `recorded_claims`."""
     known = known_cells(nb, description)
     recorded = {name: said(one.hash) for name, one in known.items()}
     present = {claim.name for claim in nb.claims()}
@@ -236,7 +237,7 @@ def _known(nb: Notebook, name: str, description: Description) -> KnownCell | Non
     return KnownCell(identity(spec, description), spec.seeds)
 
 
-def recorded(reader: RunReader, notebook: str, hashed: str) -> RecordedClaims:
+def recorded_claims(reader: RunReader, notebook: str, hashed: str) -> RecordedClaims:
     """What the runs of a store say; `notebook` is the file's name."""
     found = reader.runs(notebook=notebook, config_hash=hashed, limit=FIRST_RUNS, order_by=OLDEST_FIRST)
     there = [run for run in found if names.TAG_PARENT not in run.tags]

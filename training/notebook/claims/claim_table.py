@@ -45,7 +45,7 @@ def numeric(judgement: Judgement) -> list[int]:
     return list(range(first, len(head(judgement)) - 1))
 
 
-def guesses(judgement: Judgement) -> list[str]:
+def guessed_directions(judgement: Judgement) -> list[str]:
     """That nobody says what is better of its metrics, and what to write; a page has a button for it."""
     read = {plain.metric for plain in judgement.cell.plain if needs_curve(plain)}
     return [
@@ -95,7 +95,7 @@ def remarks(judgement: Judgement) -> list[str]:
 
 
 def _directions(judgement: Judgement) -> list[str]:
-    """What is better of the metrics whose best values it is about; `guesses` has those that nothing says."""
+    """What is better of the metrics whose best values it is about; `guessed_directions` has those that nothing says."""
     read = {plain.metric for plain in judgement.cell.plain if plain.figure == "best"}
     known = judgement.directions.items()
     return [
@@ -157,7 +157,7 @@ def text(judgement: Judgement) -> str:
     rows = [head(judgement), *cells(judgement)]
     lines = aligned(rows, numeric(judgement), rule=1)
     title = f"{judgement.cell.name}: {judgement.statement}\n{', '.join(verdicts(judgement)).upper()}"
-    said = [*guesses(judgement), *remarks(judgement)]
+    said = [*guessed_directions(judgement), *remarks(judgement)]
     return "\n".join([title, "", *lines, *(["", *said] if said else [])])
 
 

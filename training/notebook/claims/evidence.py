@@ -15,7 +15,7 @@ from scalebook.training.experiments.search.point import summary
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.notebook.cells import ClaimCell, Notebook, Side
 from scalebook.training.notebook.claim_problems import canonical
-from scalebook.training.notebook.claims.claim_locks import RecordedClaims, recorded
+from scalebook.training.notebook.claims.claim_locks import RecordedClaims, recorded_claims
 from scalebook.training.notebook.claims.intervals import Amount, crossing
 from scalebook.training.notebook.claims.point_choice import SeedOutcome, best_of, by_others, tried
 from scalebook.training.notebook.offered_metrics import unnamed
@@ -103,7 +103,7 @@ class EvidenceReader:
 
     def locked_claims(self, hashed: str) -> RecordedClaims:
         """What the runs of a config or search say of claims."""
-        return recorded(self.reader, self.notebook, hashed)
+        return recorded_claims(self.reader, self.notebook, hashed)
 
     def sides(self, cell: ClaimCell) -> list[Evidence]:
         """Of all sides of a claim whose sides are no ratios, `against` first."""
@@ -201,7 +201,7 @@ class EvidenceReader:
             if searched is None:
                 return f"the search {found.name} has not been run"
             base = self.nb.base(found)
-            if changed := search_requests.stale(
+            if changed := search_requests.what_changed(
                 searched.identity, searched.modules, found.body, base, self.description
             ):
                 return f"the search {found.name} is stale: {changed}"

@@ -16,10 +16,10 @@ from scalebook.training.notebook.claims.power import (
     DrawnSide,
     Pair,
     Power,
-    away,
     power,
     resolving,
     spread_of,
+    truth_within_bounds,
 )
 from scalebook.training.tracking.directions import Direction
 from scalebook.training.tracking.names import AXES, axis_words
@@ -182,7 +182,7 @@ def _outlook(cell: ClaimCell, rows: Sequence[ClaimRow], beside: int, said: Verdi
     """Before its runs are complete its power; after them, where they do not resolve it, how many seeds would."""
     judged = [row for row in rows if row.verdict is not None]
     lacking = any(row.evidence.lacking for row in rows)
-    truth = away(judged[0].of.figure, cell.at_least, cell.at_most)
+    truth = truth_within_bounds(judged[0].of.figure, cell.at_least, cell.at_most)
     if truth is None or any(row.evidence.seeds < 1 for row in rows) or (not lacking and said != "not resolved"):
         return None, None
     axis = all(plain.figure in AXES for plain in cell.plain)

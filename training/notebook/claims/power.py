@@ -101,7 +101,7 @@ def spread_of(sides: Sequence[Sequence[Amount]], axis: bool) -> tuple[float, boo
     return math.sqrt(sum(statistics.variance(side) * (len(side) - 1) for side in known) / degrees), True
 
 
-def away(figure: str, at_least: float | None, at_most: float | None) -> float | None:
+def truth_within_bounds(figure: str, at_least: float | None, at_most: float | None) -> float | None:
     """What truth a claim is tried with: well within its bounds. None where they have no logarithm."""
     bounds = [bound for bound in (at_least, at_most) if bound is not None]
     if any(bound <= 0 for bound in bounds):

@@ -138,7 +138,7 @@ def verdicts(witness: EvidenceReader) -> dict[str, ArchivedVerdict]:
             judged.alone,
             judged.statement,
             [claim_table.head(judged), *claim_table.cells(judged)],
-            [*claim_table.guesses(judged), *claim_table.remarks(judged)],
+            [*claim_table.guessed_directions(judged), *claim_table.remarks(judged)],
             "" if judged.locked is None else judged.locked.verdict,
         )
         for name, judged in judge_all(witness).items()

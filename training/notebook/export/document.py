@@ -89,7 +89,7 @@ class Document:
     blocks: Sequence[Block] = field(default_factory=tuple)
 
 
-def cut(text: str, most: int = MOST_CODE) -> str:
+def cut_lines(text: str, most: int = MOST_CODE) -> str:
     """`text` by whole lines, at most about `most` characters; the lines left out are counted."""
     if len(text) <= most:
         return text

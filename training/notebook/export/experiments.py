@@ -9,7 +9,7 @@ from scalebook.training.base.durations import duration
 from scalebook.training.base.estimate import Estimate
 from scalebook.training.base.own_modules import changed_words
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.workload import strategy_words, workload
@@ -24,7 +24,7 @@ from scalebook.training.notebook.export.document import (
     Facts,
     Remark,
     SourceText,
-    cut,
+    cut_lines,
 )
 from scalebook.training.notebook.fences import fences
 from scalebook.training.notebook.results import SeedResult, results
@@ -89,7 +89,7 @@ def state(workspace: Workspace, run: RunRecord) -> str:
 def config_of(source: str) -> SourceText:
     """What stands in a cell's fence, as it was written; in Markdown it is that cell again."""
     fence = fences(source)[0]
-    text = cut(fence.body)
+    text = cut_lines(fence.body)
     return SourceText("Config", text, f"yaml {fence.kind}={fence.name}" if text == fence.body else "yaml")
 
 
@@ -117,7 +117,7 @@ def _facts(cell: ExperimentCell, description: Description) -> Facts:
 
 
 def _class(value: Any) -> str:
-    return (named(value).name or "").rpartition(".")[2]
+    return (read_class(value).name or "").rpartition(".")[2]
 
 
 def _table(

@@ -33,14 +33,14 @@ def add_formulas(parser: MarkdownIt) -> None:
     """
     parser.inline.ruler.after("backticks", "formula", _inline)
     parser.block.ruler.before("fence", "formulas", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]})
-    parser.add_render_rule("formula", lambda _, tokens, index, *_more: drawn(tokens[index].content))
+    parser.add_render_rule("formula", lambda _, tokens, index, *_more: formula_svg(tokens[index].content))
     parser.add_render_rule(
-        "formulas", lambda _, tokens, index, *_more: f'<p class="formula">{drawn(tokens[index].content)}</p>\n'
+        "formulas", lambda _, tokens, index, *_more: f'<p class="formula">{formula_svg(tokens[index].content)}</p>\n'
     )
 
 
 @lru_cache(maxsize=1000)
-def drawn(formula: str) -> str:
+def formula_svg(formula: str) -> str:
     """The formula as an `<svg>` on the line of the text; as code where mathtext cannot draw it."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path

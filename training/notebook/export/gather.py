@@ -28,7 +28,7 @@ from scalebook.training.notebook.export.document import (
     Remark,
     SourceText,
     UserMarkdown,
-    cut,
+    cut_lines,
 )
 from scalebook.training.notebook.export.experiments import config_of, experiment_part, moment
 from scalebook.training.notebook.export.searches import search_blocks
@@ -73,7 +73,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
             blocks += claim_blocks(judged[cell.name])
         elif isinstance(cell, BrokenCell):
             blocks.append(CellHead(cell.kind, cell.name, ["cannot be read"]))
-            blocks += [Remark(cell.message, trouble=True), SourceText("Text", cut(cell.source), "", folded=False)]
+            blocks += [Remark(cell.message, trouble=True), SourceText("Text", cut_lines(cell.source), "", folded=False)]
         else:
             blocks += search_blocks(workspace, reader, name, nb, cell, description)
     blocks += environment_blocks(runs, nb, name, workspace.settings.modules)
@@ -88,7 +88,7 @@ def claim_blocks(judgement: Judgement) -> list[Block]:
         CellHead("claim", judgement.cell.name, claim_table.verdicts(judgement)),
         Remark(judgement.statement),
         DataTable(claim_table.head(judgement), rows, claim_table.numeric(judgement)),
-        *(Remark(remark) for remark in [*claim_table.guesses(judgement), *claim_table.remarks(judgement)]),
+        *(Remark(remark) for remark in [*claim_table.guessed_directions(judgement), *claim_table.remarks(judgement)]),
         config_of(judgement.cell.source),
     ]
 

@@ -38,7 +38,7 @@ def search_blocks(
     if folder is None:
         return [CellHead("search", cell.name, ["not run"]), config_of(cell.source)]
     asked = folder.request()
-    stale = search_requests.stale(asked.identity, asked.modules, cell.body, nb.base(cell), description)
+    stale = search_requests.what_changed(asked.identity, asked.modules, cell.body, nb.base(cell), description)
     blocks: list[Block] = [CellHead("search", cell.name, [folder.standing(), *(["stale"] if stale else [])])]
     if stale:
         blocks.append(Remark(f"Stale: {stale}.", trouble=True))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.base.files import records
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.workload import Workload
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import MLFLOW_STATUS, JobFolder, Result, TrialOf
 from scalebook.training.planner.tuning.followed_job import follow
-from scalebook.training.planner.tuning.tuning_config import cut
+from scalebook.training.planner.tuning.tuning_config import shorten_training
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import create_run, experiment_id, open_store, surroundings
 
@@ -149,8 +149,8 @@ class BatchTries:
         assert load is not None
         updates = max(2, 2 * self.updates * load.workers // load.gradients)
         callback = {"class_path": CALLBACK, "init_args": {"batch_size": size, "updates": self.updates}}
-        config = cut(self.config, updates, callback)
-        reference = named(config["data"])
+        config = shorten_training(self.config, updates, callback)
+        reference = read_class(config["data"])
         config["data"] = {"class_path": reference.name, "init_args": {**(reference.args or {}), "batch_size": size}}
         return config
 

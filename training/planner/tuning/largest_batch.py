@@ -15,7 +15,7 @@ from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.workload import Workload, workload
 from scalebook.training.jobs.pending_submission import submission
 from scalebook.training.jobs.process import sigterm_interrupts
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.planner.tuning.batch_tries import BatchTries, Bracket, TryResult
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED
 from scalebook.training.planner.tuning.tuning_config import prepared, whole_number
@@ -156,7 +156,7 @@ def run(tries: BatchTries, bracket: Bracket, load: Workload, out: TextIO) -> int
     _say(out, f"scalebook: largest batch, {load.strategy} x {load.workers}, within {limit}")
     done: list[TryResult] = []
     status = "stopped"
-    with hold(tries.workspace), submission(tries.workspace) as tags:
+    with hold_supervisor(tries.workspace), submission(tries.workspace) as tags:
         tries.open_parent_run(load, tags)
         try:
             status = _search(tries, bracket, done, out)

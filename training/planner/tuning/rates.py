@@ -20,10 +20,10 @@ from scalebook.training.experiments.workload import workload
 from scalebook.training.jobs import job_requests
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.process import sigterm_interrupts
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.planner.tuning.followed_job import INTERRUPTED, follow
 from scalebook.training.planner.tuning.rate_curve import RateCurve
-from scalebook.training.planner.tuning.tuning_config import cut, number, prepared, whole_number
+from scalebook.training.planner.tuning.tuning_config import number, prepared, shorten_training, whole_number
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
 
@@ -110,13 +110,13 @@ def main(argv: Sequence[str]) -> int:
 def range_config(config: Mapping[str, Any], lowest: float, highest: float, updates: int) -> dict[str, Any]:
     """The config of the test's job."""
     init_args = {"lowest": lowest, "highest": highest, "updates": updates}
-    return cut(config, updates, {"class_path": CALLBACK, "init_args": init_args})
+    return shorten_training(config, updates, {"class_path": CALLBACK, "init_args": init_args})
 
 
 def run(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> int:
     """Run the test, print what it found. Ends the job when it is interrupted."""
     load = workload(config, description)
-    with hold(workspace):
+    with hold_supervisor(workspace):
         (job,) = job_requests.submit(workspace, config, seeds=seeds_from(config, 1), description=description)
         open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
         _say(out, f"scalebook: learning-rate range test {job.id[:8]}, {load.strategy} x {load.workers}")

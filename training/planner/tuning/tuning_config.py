@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.parser import HELP, CommandParser
-from scalebook.training.base.trust import OPTION, settle
+from scalebook.training.base.trust import OPTION, resolve_trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.classes import mapping
@@ -36,7 +36,7 @@ def prepared(
     Where nothing or only help is asked for, the help is printed, and the exit code comes back. `queued`: as `validate`.
     """
     workspace = Workspace.find()
-    settle(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
+    resolve_trust(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
     description = describe(workspace)
     line = requested(argv, description, parser.takes_value(), queued)
     if line is None:
@@ -59,7 +59,7 @@ def requested(
     return line
 
 
-def cut(config: Mapping[str, Any], updates: int, callback: Mapping[str, Any]) -> dict[str, Any]:
+def shorten_training(config: Mapping[str, Any], updates: int, callback: Mapping[str, Any]) -> dict[str, Any]:
     """`config` for so many updates with `callback` besides, and without what only whole runs need.
 
     No validation, no checkpoint, no schedule or scaling of the rate, epochs as many as it takes.

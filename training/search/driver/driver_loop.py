@@ -82,7 +82,7 @@ class Driver:
             self._submit()
             self._take_stock()
             if not self.running and not self.asking.more():
-                return over(self.records, self.asking.why_over())
+                return budget_end(self.records, self.asking.why_over())
             self._keep_watched()
             self.leaving.wait(POLL_S)
         return None
@@ -290,7 +290,7 @@ class Driver:
         self.study.update_trial(trial.number, runs={seed: run.id for seed, run in trial.runs.items()})
 
 
-def over(records: Sequence[TrialRecord], why: str) -> SearchResult:
+def budget_end(records: Sequence[TrialRecord], why: str) -> SearchResult:
     """The end of its budget, as `why` says it: failed where no trial has finished."""
     failed = [record for record in records if record.state in ("failed", "infeasible")]
     if not any(record.state == "finished" for record in records):

@@ -10,7 +10,7 @@ from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
-from scalebook.training.tracking.spool import begin
+from scalebook.training.tracking.spool import mark_running
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,7 +30,7 @@ class SearchRecord:
 
     def record_start(self) -> None:
         """Mark the parent run as RUNNING in MLflow."""
-        begin(self.client, self.folder.id, time.time())
+        mark_running(self.client, self.folder.id, time.time())
 
     def judged(self, run_id: str, state: str) -> None:
         """How the trial that a run belongs to ended, as the study says."""

@@ -9,14 +9,14 @@ from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.base.files.safe_reading import opened
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.experiments.classes import named
+from scalebook.training.experiments.classes import read_class
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.search.definition import SearchSpec
 from scalebook.training.experiments.search.keys import ALL
 from scalebook.training.experiments.search.point import resolve, summary
 from scalebook.training.experiments.workload import Workload, workload
 from scalebook.training.jobs.devices import NodeDevices
-from scalebook.training.jobs.executors import chosen
+from scalebook.training.jobs.executors import configured_executor
 from scalebook.training.jobs.gpu_problems import computes_on_gpus
 from scalebook.training.jobs.job_folder import ENDED, JobFolder, TrialOf
 from scalebook.training.jobs.job_requests import all_jobs, submit
@@ -94,7 +94,7 @@ def quiet(trainer: Mapping[str, Any]) -> dict[str, Any]:
     `enable_checkpointing: false`."""
     callbacks = trainer.get("callbacks")
     listed = callbacks if isinstance(callbacks, list) else [callbacks]
-    keeps = any((named(callback).name or "").endswith("Checkpoint") for callback in listed)
+    keeps = any((read_class(callback).name or "").endswith("Checkpoint") for callback in listed)
     left_out = {"enable_checkpointing"} if keeps else set()
     return {**{key: value for key, value in QUIET.items() if key not in left_out}, **trainer}
 
@@ -104,7 +104,7 @@ def side_by_side(spec: SearchSpec, description: Description, workspace: Workspac
     if spec.exclusive:
         return 1
     load = workload(spec.config, description)
-    machines = chosen(workspace).machines()
+    machines = configured_executor(workspace).machines()
     on_gpus = computes_on_gpus(load, machines)
     return max(1, sum(_room(load, machine, on_gpus) for machine in machines) // load.nodes)
 

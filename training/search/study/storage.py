@@ -29,7 +29,7 @@ def open_storage(storage: str) -> "BaseStorage":
     ConfigError where the driver is not installed, the server does not answer, or the journal cannot be read.
     """
     path = journal_path(storage)
-    with understood(storage):
+    with store_errors(storage):
         if path is None:
             from optuna.storages import RDBStorage, get_storage
 
@@ -48,7 +48,7 @@ def close_storage(kept: "BaseStorage") -> None:
         behind.engine.dispose()
 
 
-def settle(storage: str) -> None:
+def sync_storage(storage: str) -> None:
     """Have what was written to a journal on the disk, to outlast a crash of the machine; databases do so anyway."""
     if (path := journal_path(storage)) is not None:
         handle = os.open(path, os.O_RDONLY)
@@ -93,20 +93,22 @@ class StorageLost(RuntimeError):
 
 
 @contextlib.contextmanager
-def understood(storage: str) -> Iterator[None]:
+def store_errors(storage: str) -> Iterator[None]:
     """While a store is opened: its errors become ConfigErrors that say what to do and hold no password."""
     if journal_path(storage) is not None:
         try:
             yield
         except OSError as error:
             raise ConfigError(
-                "storage", f"{shown(storage)}: {error.strerror or error}", "Make room or grant access, then resume."
+                "storage",
+                f"{without_password(storage)}: {error.strerror or error}",
+                "Make room or grant access, then resume.",
             ) from error
         return
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-    where = shown(storage)
+    where = without_password(storage)
     try:
         yield
     except (ImportError, NoSuchModuleError) as error:
@@ -128,10 +130,10 @@ def understood(storage: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def answering(storage: str) -> Iterator[None]:
+def store_answers(storage: str) -> Iterator[None]:
     """While a study goes on: the same as StorageLost, since no config is to blame."""
     try:
-        with understood(storage):
+        with store_errors(storage):
             yield
     except ConfigError as error:
         if error.problem.key != "storage":
@@ -139,7 +141,7 @@ def answering(storage: str) -> Iterator[None]:
         raise StorageLost(str(error)) from None
 
 
-def shown(storage: str) -> str:
+def without_password(storage: str) -> str:
     """The address without its password; a path has none."""
     if storage.startswith(JOURNAL):
         return storage

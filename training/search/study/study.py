@@ -16,7 +16,14 @@ from scalebook.training.experiments.search.space import decode_point
 from scalebook.training.experiments.search.types import SearchSpec
 from scalebook.training.search.study import trials
 from scalebook.training.search.study.pruners import Judge, Rungs
-from scalebook.training.search.study.storage import answering, close_storage, mend, open_storage, settle, understood
+from scalebook.training.search.study.storage import (
+    close_storage,
+    mend,
+    open_storage,
+    store_answers,
+    store_errors,
+    sync_storage,
+)
 from scalebook.training.search.study.study_reader import read
 from scalebook.training.search.study.trials import Records, TrialRecord
 
@@ -70,7 +77,7 @@ class Study:
         mended = mend(storage)
         kept = open_storage(storage)
         directions = _directions(spec)
-        with understood(storage):
+        with store_errors(storage):
             study = optuna.create_study(
                 storage=kept,
                 study_name=name,
@@ -100,10 +107,10 @@ class Study:
 
         The same point is never asked twice while a finite space has others. ValueError when the grid is used up.
         """
-        with answering(self.storage):
+        with store_answers(self.storage):
             trial = self._study.ask(fixed_distributions=self._drawn.space)
             self._live[trial.number] = trial
-            settle(self.storage)
+            sync_storage(self.storage)
             return AskedTrial(trial.number, decode_point(self.spec.space, trial.params))
 
     def give(self, point: Mapping[str, Any]) -> bool:
@@ -112,11 +119,11 @@ class Study:
         ConfigError where it is no point of this space.
         """
         encoded = self._encoded(point)
-        with answering(self.storage):
+        with store_answers(self.storage):
             if self._has(encoded):
                 return False
             self._study.enqueue_trial(encoded, user_attrs={trials.GIVEN: encoded})
-            settle(self.storage)
+            sync_storage(self.storage)
         return True
 
     def update_trial(
@@ -131,7 +138,7 @@ class Study:
 
         Before it is told how it ended: an ended trial is never changed.
         """
-        with answering(self.storage):
+        with store_answers(self.storage):
             trial = self._frozen(number)
             if trial.state.is_finished():
                 return
@@ -148,14 +155,14 @@ class Study:
 
         A second value at the same samples is ignored, and so is one that is not finite.
         """
-        with answering(self.storage):
+        with store_answers(self.storage):
             trial = self._frozen(number)
             if math.isfinite(value) and not trial.state.is_finished() and samples not in trial.intermediate_values:
                 self._kept.set_trial_intermediate_value(trial._trial_id, samples, value)
 
     def seed_value(self, number: int, index: int, value: float) -> None:
         """The first objective of the trial's seed number `index` (from 0), for the pruner `wilcoxon`."""
-        with answering(self.storage):
+        with store_answers(self.storage):
             trial = self._frozen(number)
             if not trial.state.is_finished():
                 known = trial.user_attrs.get(trials.SEED_VALUES, {})
@@ -190,7 +197,7 @@ class Study:
 
     def running(self) -> list[AskedTrial]:
         """Trials that were asked and not told, also by a driver before this one."""
-        with answering(self.storage):
+        with store_answers(self.storage):
             return [
                 AskedTrial(trial.number, decode_point(self.spec.space, trial.params))
                 for trial in self._all()
@@ -199,13 +206,13 @@ class Study:
 
     def records(self) -> list[TrialRecord]:
         """All trials, by number."""
-        with answering(self.storage):
+        with store_answers(self.storage):
             return self._records.of(self._all())
 
     def exhausted(self) -> bool:
         """Whether every point of a finite space has been asked; never in a space without end."""
         combinations = self._drawn.combinations
-        with answering(self.storage):
+        with store_answers(self.storage):
             if combinations is None or any(trial.state.name == "WAITING" for trial in self._all()):
                 return False
             return combinations.free(self._drawn.tried_points(self._study), {}) is None
@@ -224,7 +231,7 @@ class Study:
         """Tell Optuna how a trial ended, once: a trial that has ended is not changed."""
         from optuna.trial import TrialState
 
-        with answering(self.storage):
+        with store_answers(self.storage):
             trial = self._frozen(number)
             if trial.state.is_finished():
                 return
@@ -235,7 +242,7 @@ class Study:
                 if avoided and state == "PRUNED" and not trial.constraints:
                     self._trial(trial).set_constraint("infeasible", 1.0)
             self._study.tell(number, values, TrialState[state])
-            settle(self.storage)
+            sync_storage(self.storage)
         self._live.pop(number, None)
 
     def _trial(self, frozen: "FrozenTrial") -> "Trial":
@@ -275,7 +282,7 @@ class Study:
 
     def _rungs_of_study(self) -> Rungs | None:
         if self._rungs is None:
-            with answering(self.storage):
+            with store_answers(self.storage):
                 total = self._study.user_attrs.get(SAMPLES_TOTAL)
                 if total is None:
                     finished = [

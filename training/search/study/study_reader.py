@@ -3,7 +3,7 @@
 import threading
 
 from scalebook.training.experiments.search.types import SearchSpec
-from scalebook.training.search.study.storage import close_storage, journal_path, open_storage, understood
+from scalebook.training.search.study.storage import close_storage, journal_path, open_storage, store_errors
 from scalebook.training.search.study.trials import Records, TrialRecord
 
 
@@ -23,7 +23,7 @@ class _Reading:
             close_storage(self._kept)
 
     def records(self) -> list[TrialRecord]:
-        with self._lock, understood(self.storage):
+        with self._lock, store_errors(self.storage):
             try:
                 study = self._kept.get_study_id_from_name(self.name)
             except KeyError:

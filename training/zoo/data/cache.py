@@ -20,7 +20,7 @@ MOST_BYTES: Final = 1 << 30
 """Of a file that is kept; more is not ours."""
 
 
-def kept(path: Path, names: Collection[str], most: int = MOST_BYTES) -> dict[str, np.ndarray] | None:
+def load_arrays(path: Path, names: Collection[str], most: int = MOST_BYTES) -> dict[str, np.ndarray] | None:
     """The arrays of these names; None where there is no such file, or one that is not ours or not whole."""
     try:
         if path.stat().st_size > most:
@@ -31,7 +31,7 @@ def kept(path: Path, names: Collection[str], most: int = MOST_BYTES) -> dict[str
         return None
 
 
-def keep(path: Path, arrays: Mapping[str, np.ndarray], instead: str) -> None:
+def store_arrays(path: Path, arrays: Mapping[str, np.ndarray], instead: str) -> None:
     """Write them; a file appears whole or not at all.
 
     Where none can be written, a warning says what happens `instead`, a clause: "each worker reads it".

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scalebook.training.zoo.data.cache import keep, kept
+from scalebook.training.zoo.data.cache import load_arrays, store_arrays
 from scalebook.training.zoo.data.module import DataError
 from scalebook.training.zoo.data.ngrams import Bags, bags
 
@@ -109,7 +109,7 @@ def _described(path: Path, module: str) -> Iterator[DocumentedObject]:
 
 def _kept(path: Path) -> Corpus | None:
     """What the file holds; None where there is none, or one that is not ours."""
-    found = kept(path, NAMES, MOST_BYTES)
+    found = load_arrays(path, NAMES, MOST_BYTES)
     if found is None:
         return None
     query_hashes, query_ends, document_hashes, document_ends, files = (found[name] for name in NAMES)
@@ -121,4 +121,4 @@ def _kept(path: Path) -> Corpus | None:
 
 def _keep(path: Path, made: Corpus) -> None:
     arrays = (*made.queries, *made.documents, made.file)
-    keep(path, dict(zip(NAMES, arrays, strict=True)), "each worker reads the standard library")
+    store_arrays(path, dict(zip(NAMES, arrays, strict=True)), "each worker reads the standard library")

@@ -11,7 +11,7 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from torch import Tensor
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.zoo.data.cache import keep, kept
+from scalebook.training.zoo.data.cache import load_arrays, store_arrays
 
 PADDING: Final = 0
 """What fills a row of a batch up to the longest."""
@@ -56,11 +56,11 @@ def subwords(texts: Sequence[str], size: int, folder: Path) -> Subwords:
     """At most `size` subwords learned from the texts, the same each time; kept in the folder by what they are of."""
     key = hashlib.sha256(repr((FORMAT, size, list(texts))).encode()).hexdigest()[:16]
     path = folder / f"subwords-{key}.npz"
-    found = kept(path, ["model"])
+    found = load_arrays(path, ["model"])
     if found is not None:
         return Subwords(found["model"].tobytes())
     made = learned(texts, size)
-    keep(path, {"model": np.frombuffer(made.model, np.uint8)}, "each worker learns the subwords")
+    store_arrays(path, {"model": np.frombuffer(made.model, np.uint8)}, "each worker learns the subwords")
     return made
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.base.files.terminal import EscapingStream, give, shown, untouched, visible
+from scalebook.training.base.files.terminal import EscapingStream, escaped_output, give, untouched, visible
 from scalebook.training.cli.main import main
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.jobs.job_folder import Result
@@ -129,7 +129,7 @@ def test_what_we_draw_ourselves_moves_the_cursor_and_names_in_it_do_not(bench: B
     job = bench.job(name=EVIL)
 
     def draw() -> None:
-        with shown():
+        with escaped_output():
             RunLines(sys.stdout, [job], {}).draw({job.id: "waiting"}, {})
 
     drawn = seen(draw)
@@ -141,7 +141,7 @@ def test_what_we_draw_ourselves_moves_the_cursor_and_names_in_it_do_not(bench: B
 def test_a_program_in_the_foreground_prints_as_it_likes_and_a_poor_encoding_ends_nothing(tmp_path: Path) -> None:
     path = tmp_path / "out"
     before = sys.stdout
-    with path.open("w", encoding="ascii") as out, contextlib.redirect_stdout(out), shown():
+    with path.open("w", encoding="ascii") as out, contextlib.redirect_stdout(out), escaped_output():
         print("é \x1b")
         with untouched():
             print("\x1b[1A")

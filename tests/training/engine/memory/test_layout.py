@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalebook.training.engine.memory.layout import ALIGNMENT, cut, lay_out
+from scalebook.training.engine.memory.layout import ALIGNMENT, lay_out, split_into_shards
 
 
 def test_fields_are_aligned_and_do_not_overlap() -> None:
@@ -37,7 +37,7 @@ def best_largest_run(sizes: list[int], shards: int) -> int:
 def test_a_cut_keeps_the_order_and_is_as_even_as_borders_allow(sizes: list[int], data: st.DataObject) -> None:
     shards = data.draw(st.integers(1, len(sizes)))
     named = [(str(i), torch.zeros(size, dtype=torch.uint8)) for i, size in enumerate(sizes)]
-    runs = cut(named, shards)
+    runs = split_into_shards(named, shards)
     assert [name for run in runs for name, _ in run] == [name for name, _ in named]
     assert len(runs) == shards
     assert all(runs)
@@ -46,4 +46,4 @@ def test_a_cut_keeps_the_order_and_is_as_even_as_borders_allow(sizes: list[int],
 
 def test_more_shards_than_parameters_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="shards: 3 shards for 2 parameters"):
-        cut([("a", torch.zeros(1)), ("b", torch.zeros(1))], 3)
+        split_into_shards([("a", torch.zeros(1)), ("b", torch.zeros(1))], 3)

@@ -1,4 +1,4 @@
-"""Workers that reach the shards by the channel, over loopback, in one process: each has its stand-in in a thread."""
+"""Workers that reach the shards by the channel, over loopback, in one process: each has its proxy in a thread."""
 
 import socket
 import threading
@@ -43,7 +43,7 @@ class Far:
         self.listeners = [listen() for _ in launch.living()]
         self._posts = [launch.post(w, RUN, one, SECRET, tls) for w, one in enumerate(self.listeners)]
         self.ends: dict[int, RemoteEnd] = {}
-        self.doors: dict[int, ConnectionAcceptor] = {}
+        self.acceptors: dict[int, ConnectionAcceptor] = {}
         self.endings: list[BaseException] = []
         self.lost: list[str] = []  # what doors have said of workers that are dead
         self._threads: dict[int, threading.Thread] = {}
@@ -65,8 +65,8 @@ class Far:
         optimizer = self._make(shapes if model is None else list(model.parameters()))
 
         def serve() -> None:
-            def note(door: ConnectionAcceptor) -> None:
-                self.doors[worker] = door
+            def note(acceptor: ConnectionAcceptor) -> None:
+                self.acceptors[worker] = acceptor
                 opened.set()
 
             try:
@@ -91,8 +91,8 @@ class Far:
     def end(self, worker: int) -> None:
         if worker in self.ends:
             self.ends.pop(worker).close()
-        if worker in self.doors:
-            self.doors.pop(worker).close()
+        if worker in self.acceptors:
+            self.acceptors.pop(worker).close()
         if worker in self._threads:
             thread = self._threads.pop(worker)
             thread.join(DEADLINE_S)

@@ -41,7 +41,7 @@ NUMBERS = [0, 1, -1, 2, 255, 2**31, 2**63 - 1, 2**64, 10**40, -(2**63)]
 
 
 class Thrower:
-    """Throws frames at the stand-in of worker 1, over connections of its own. What it does follows from its seed."""
+    """Throws frames at the proxy of worker 1, over connections of its own. What it does follows from its seed."""
 
     def __init__(self, far: Far, seed: int, has_lane: bool) -> None:
         self._far, self._drawn = far, random.Random(seed)
@@ -59,7 +59,7 @@ class Thrower:
             self._beside,
         ]  # fmt: skip
         while self.thrown < frames:
-            assert self._far.doors[1].lives(), self._far.endings
+            assert self._far.acceptors[1].lives(), self._far.endings
             try:
                 self._drawn.choice(kinds)()
             except OSError:
@@ -167,7 +167,7 @@ class Thrower:
 @pytest.mark.parametrize("settings", [Settings(), Settings(host="overlap")], ids=["one", "overlap"])
 @pytest.mark.parametrize("frames", [300, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
 def test_whatever_comes_the_others_train_on_and_the_worker_itself_can_too(frames: int, settings: Settings) -> None:
-    """With `overlap` its stand-in serves the connection for pushes too."""
+    """With `overlap` its proxy serves the connection for pushes too."""
     launch = Launch(2, settings)
     with serving(launch, counting), far(launch, counting) as both:
         withstood(both, frames, late=2 * settings.overlap)
@@ -194,7 +194,7 @@ def withstood(far: Far, frames: int, late: int) -> None:
     tracemalloc.stop()
     assert peak < ROOM
     channel = Channel(far.reach(1), thrower._hello(), 1 << 20)
-    if far.doors[1].lives():  # unless it was told to go
+    if far.acceptors[1].lives():  # unless it was told to go
         channel.open(DEADLINE_S)
         channel._number = 10**6
         with pytest.raises(ConnectionError):

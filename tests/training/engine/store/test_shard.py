@@ -296,24 +296,24 @@ def test_a_push_is_written_over_its_own_base_only_if_nobody_else_has_that() -> N
     shard, held = pair.sides[0][0], pair.sides[0][0].counters.held
     assert len(shard.views) == 3  # workers + 1
 
-    def push(worker: int, giver: int | None) -> int:
+    def push(worker: int, pusher: int | None) -> int:
         """Returns the buffer of the new version."""
         origin = Origin(worker, pair.seq + 1, shard.version, held[worker], 0.0)
-        assert shard.apply([origin], gradients(pair.seq), pair.given.param_groups, giver)
+        assert shard.apply([origin], gradients(pair.seq), pair.given.param_groups, pusher)
         pair.seq += 1
         return shard.newest().buffer
 
     first = shard.pin(0).buffer
     assert shard.pin(1).buffer == first  # both have version 0
-    second = push(0, giver=0)
+    second = push(0, pusher=0)
     assert second != first
     assert shard.pin(0).buffer == second
     kept = [view.clone() for view in shard.views[second]]
-    third = push(0, giver=0)  # not over its base, which is the newest, nor over what worker 1 holds
+    third = push(0, pusher=0)  # not over its base, which is the newest, nor over what worker 1 holds
     assert third not in (first, second)
     with pytest.raises(AssertionError, match="every buffer is held"):
-        push(1, giver=None)
-    assert push(1, giver=1) == first
+        push(1, pusher=None)
+    assert push(1, pusher=1) == first
     assert held.tolist() == [second, first]  # worker 1 holds what it has made
     assert all(torch.equal(a, b) for a, b in zip(shard.views[second], kept, strict=True))
     plain, state = plain_run(OPTIMIZERS["Adam"], 3)

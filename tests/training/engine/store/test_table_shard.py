@@ -16,7 +16,7 @@ from scalebook.training.engine.memory import row_log
 from scalebook.training.engine.store import table_shard
 from scalebook.training.engine.store.optimizer_partition import allocate, make_sections, plan_sections
 from scalebook.training.engine.store.shard import Shard
-from scalebook.training.engine.store.table_optimizer import mark, rows_of
+from scalebook.training.engine.store.table_optimizer import mark_table, rows_of
 from scalebook.training.engine.trace import Origin
 
 ROWS, WIDTH = 1000, 3
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 def made(kind: str = "sgd", workers: int = 2) -> Shard:
     """A shard with one table of zeros; Adagrad's state is then what its rows show."""
     table = Parameter(torch.zeros(ROWS, WIDTH))
-    mark(table)
+    mark_table(table)
     optimizer = SGD([table], lr=1.0) if kind == "sgd" else Adagrad([table], lr=1.0)
     run = SharedRun(workers, Settings())
     plans = plan_sections(run, [optimizer])

@@ -1,4 +1,4 @@
-"""The warm process and who looks after it."""
+"""The fork server and who looks after it."""
 
 import os
 import select

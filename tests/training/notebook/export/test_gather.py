@@ -10,7 +10,7 @@ from scalebook.training.notebook.export.document import (
     Document,
     Remark,
     SourceText,
-    cut,
+    cut_lines,
 )
 from scalebook.training.notebook.export.gather import claim_blocks, environment_blocks, gather, published
 from scalebook.training.notebook.export.html_file import as_html
@@ -70,10 +70,10 @@ def test_runs_of_several_versions_are_counted_and_a_strange_tag_is_left_out() ->
 
 def test_a_long_config_is_cut_at_a_line() -> None:
     text = "key: value\n" * 10_000
-    found = cut(text)
+    found = cut_lines(text)
     assert len(found) < MOST_CODE + 100
     assert found.endswith("more characters in the notebook")
-    assert cut("short") == "short"
+    assert cut_lines("short") == "short"
 
 
 def test_a_comparison_of_very_many_names_shows_the_first_and_each_axis_once(exported: Exported) -> None:

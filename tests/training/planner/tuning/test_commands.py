@@ -13,7 +13,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.main import main as scalebook
 from scalebook.training.jobs.job_folder import ENDED
 from scalebook.training.jobs.job_requests import all_jobs
-from scalebook.training.jobs.supervisor_owners import hold
+from scalebook.training.jobs.supervisor_owners import hold_supervisor
 from scalebook.training.planner.tuning import largest_batch, rates
 from scalebook.training.planner.tuning.rate_curve import RateCurve
 from scalebook.training.tracking import names
@@ -48,7 +48,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv("SCALEBOOK_WORKSPACE", str(made.root))
-        with hold(made):
+        with hold_supervisor(made):
             yield made
         clear(made)  # it would stay for another 30 s
 

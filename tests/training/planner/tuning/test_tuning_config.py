@@ -6,7 +6,7 @@ import pytest
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.validate import require
-from scalebook.training.planner.tuning.tuning_config import cut, number, requested, whole_number
+from scalebook.training.planner.tuning.tuning_config import number, requested, shorten_training, whole_number
 
 CALLBACK = {"class_path": "scalebook.training.planner.tuning.rate_range.RateRange", "init_args": {"updates": 50}}
 
@@ -21,7 +21,7 @@ def test_a_test_trains_few_updates_and_nothing_else(description: Description) ->
         "trainer": {"max_epochs": 3, "max_time": "00:00:10", "min_steps": 500, "gradient_clip_val": 1.0},
     }
     before = repr(given)
-    done = cut(given, 50, CALLBACK)
+    done = shorten_training(given, 50, CALLBACK)
     require(done, description)
     assert repr(given) == before
     assert not done.keys() & {"lr_scheduler", "lr_scaling", "noise_scale"}
@@ -33,7 +33,10 @@ def test_a_test_trains_few_updates_and_nothing_else(description: Description) ->
 
 def test_the_users_callbacks_stay() -> None:
     theirs = {"class_path": "lightning.pytorch.callbacks.StochasticWeightAveraging", "init_args": {"swa_lrs": 0.1}}
-    assert cut({"trainer": {"callbacks": theirs}}, 5, CALLBACK)["trainer"]["callbacks"] == [CALLBACK, theirs]
+    assert shorten_training({"trainer": {"callbacks": theirs}}, 5, CALLBACK)["trainer"]["callbacks"] == [
+        CALLBACK,
+        theirs,
+    ]
 
 
 def test_options_and_config_of_a_command_line(description: Description) -> None:

@@ -1,4 +1,4 @@
-"""A search from its start to its end, with the real supervisor, driver, study and MLflow; trials are stand-ins."""
+"""A search from its start to its end, with the real supervisor, driver, study and MLflow; trials are proxies."""
 
 import signal
 from dataclasses import replace
@@ -14,7 +14,7 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.process import alive, send
 from scalebook.training.search import search_requests
-from scalebook.training.search.driver.driver_loop import MEND, MILDER, over
+from scalebook.training.search.driver.driver_loop import MEND, MILDER, budget_end
 from scalebook.training.search.search_folder import SearchFolder
 from scalebook.training.search.study.trials import State, TrialRecord
 from scalebook.training.supervisor.search_drivers import DRIVER
@@ -86,14 +86,14 @@ def ended(*states: State) -> list[TrialRecord]:
 
 
 def test_a_search_of_which_no_trial_has_finished_is_failed() -> None:
-    mixed = over(ended("failed", "pruned", "pruned"), "3 trials")
+    mixed = budget_end(ended("failed", "pruned", "pruned"), "3 trials")
     assert (mixed.status, mixed.advice) == ("failed", MEND)
     assert mixed.cause == "none of 3 trials finished, 2 were pruned; the last: cause 0"
-    pruned = over(ended("pruned", "pruned"), "2 trials")
+    pruned = budget_end(ended("pruned", "pruned"), "2 trials")
     assert (pruned.status, pruned.advice) == ("failed", MILDER)
     assert pruned.cause == "none of 2 trials finished, 2 were pruned; the last: cause 1"
-    assert over([], "0 trials, within its budget").status == "failed"
-    one = over(ended("finished", "failed", "pruned"), "3 trials")
+    assert budget_end([], "0 trials, within its budget").status == "failed"
+    one = budget_end(ended("finished", "failed", "pruned"), "3 trials")
     assert (one.status, one.cause, one.failed) == ("finished", "3 trials, 1 of them failed; the last: cause 1", 1)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.search.study.storage import mend, open_storage, shown
+from scalebook.training.search.study.storage import mend, open_storage, without_password
 from scalebook.training.search.study.study import Study, read
 from tests.training.search.studies import BATCH, RATE, journal, run, search
 
@@ -148,6 +148,6 @@ def test_a_journal_in_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
 
 
 def test_passwords_are_hidden_wherever_they_stand() -> None:
-    assert shown("postgresql://me:p@ss:w@host:1/x") == "postgresql://me:***@host:1/x"
-    assert shown("postgresql://me@host/x?password=secret&a=b") == "postgresql://me@host/x?password=***&a=b"
-    assert shown("sqlite:////tmp/a.db") == "sqlite:////tmp/a.db"
+    assert without_password("postgresql://me:p@ss:w@host:1/x") == "postgresql://me:***@host:1/x"
+    assert without_password("postgresql://me@host/x?password=secret&a=b") == "postgresql://me@host/x?password=***&a=b"
+    assert without_password("sqlite:////tmp/a.db") == "sqlite:////tmp/a.db"
