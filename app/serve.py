@@ -23,6 +23,7 @@ from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remot
 from scalebook.app.serving.page_server import PAGES_LOG, page_server
 from scalebook.app.shared import links
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.parser import CommandParser
 from scalebook.training.base.files.terminal import EscapingStream
 from scalebook.training.base.safe_path import HOME, environment, python
 from scalebook.training.base.trust import HELP, OPTION, settle
@@ -50,7 +51,7 @@ class Interrupted(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 after Ctrl+C and when the workspace is served already; 1 when a server cannot be started; 2 after a mistake."""
-    options = _options(argv)
+    options = parser().parse_args(argv)
     os.environ.setdefault(
         "MLFLOW_DISABLE_TELEMETRY", "true"
     )  # here and in all that this starts: nobody is told of runs
@@ -98,15 +99,25 @@ def _address(workspace: Workspace) -> int:
     return 1
 
 
-def _options(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scalebook ui", description="Open a folder of notebooks in the browser.")
+def parser() -> CommandParser:
+    """That of `scalebook ui`."""
+    parser = CommandParser(
+        "scalebook ui",
+        about="Open a folder of notebooks in the browser.\n\n"
+        "The command starts the app, MLflow and the supervisor of the folder, and prints the addresses. Ctrl+C ends "
+        "the app and MLflow; active runs go on.",
+        example="ui notebooks",
+        page="tutorial/first-run.md",
+    )
     parser.add_argument("folder", nargs="?", type=Path, help="the workspace (default: the one around this folder)")
-    parser.add_argument("--port", type=int, default=8501, help="port of the app; if taken, the next free one")
-    parser.add_argument("--mlflow-port", type=int, default=5000, help="port of MLflow; if taken, the next free one")
-    parser.add_argument("--address", action="store_true", help="print the address of the running app, and exit")
+    parser.add_argument("--port", type=int, default=8501, help="port of the app (default: 8501, or the next free one)")
+    parser.add_argument(
+        "--mlflow-port", type=int, default=5000, help="port of MLflow (default: 5000, or the next free one)"
+    )
+    parser.add_argument("--address", action="store_true", help="print the address of the running app and exit")
     parser.add_argument(OPTION, action="store_true", help=HELP)
     add_options(parser)
-    return parser.parse_args(argv)
+    return parser
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:

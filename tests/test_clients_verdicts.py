@@ -80,7 +80,7 @@ def test_a_hang_says_where_each_worker_waits() -> None:
   File "/x/selectors.py", line 415 in select
   File "/x/training/lightning/processes/process_watch.py", line 124 in _ready
 process 2
-  File "/x/training/ps/memory/event.py", line 58 in _sleep
+  File "/x/training/engine/memory/event.py", line 58 in _sleep
   File "/x/training/lightning/async_ps/applied_step.py", line 174 in _push
 process 3
   File "/x/python3.11/threading.py", line 3 in wait

@@ -19,6 +19,7 @@ from scalebook.app.shared.words import figure, interval, plain
 from scalebook.training.base.errors import ConfigError, Problem
 from scalebook.training.base.estimate import Estimate, Reached
 from scalebook.training.experiments.workload import strategy_words
+from scalebook.training.notebook.bodies import HELP as OF_CELLS
 from scalebook.training.notebook.cells import Axis, ComparisonCell
 from scalebook.training.notebook.claim_body import OF
 from scalebook.training.notebook.claims import claim_table
@@ -229,7 +230,7 @@ def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]
     runs = st.multiselect(
         "Experiments", plan.offered, cell.runs, key=f"{key}-runs", placeholder="Choose experiments",
         format_func=lambda name: name if name in there else f"{name} (not in this notebook)",
-        help="Each is a line in the chart and a row in the table, from its newest runs.",
+        help=OF_CELLS["comparison"]["runs"],
     )  # fmt: skip
     left, right = st.columns(2)
     with left:
@@ -240,11 +241,11 @@ def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]
         metric = (metric or "").strip()
         said = cell.goal if metric == cell.metric else None
         told = choose_better(plan.better(runs, metric), said, f"{key}-better-{metric}") if metric else None
-        hint = "Adds the updates, samples and seconds it took to reach it."
+        hint = OF_CELLS["comparison"]["target"]
         target = number_box("Target", cell.target, f"{key}-target", empty="none", hint=hint)
     with right:
         axes = st.multiselect("X axis", AXES, cell.x, key=f"{key}-x", placeholder="Choose an axis",
-                              help="With several, the cell has a switch that starts at the first.")  # fmt: skip
+                              help=OF_CELLS["comparison"]["x"])  # fmt: skip
         log = st.toggle("Log scale", cell.scale == "log", key=f"{key}-log", help="Logarithmic metric axis.")
     wrong = [NOT_A_NUMBER] if isinstance(target, str) else []
     reach = None if target is None or isinstance(target, str) else float(target)
@@ -300,7 +301,7 @@ NOTHING = ""
 PART_HINT = " For a part of a search, type `workers: 4` and choose the search below."
 RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
 OWN = "A bound on the figure itself."
-TARGET = "The value of the metric to reach."
+TARGET = OF_CELLS["claim"]["target"]
 RATIOS = "Whether something costs one model more than another: each ratio may have its own metric, target and search."
 SIDE_WORDS = {OF: "Experiment", "against": "Baseline"}
 
@@ -436,7 +437,7 @@ def _search(
     options = list(dict.fromkeys([NOTHING, *searches, written.get("search", NOTHING)]))
     search = st.selectbox(FIELDS["search"], options, options.index(written.get("search", NOTHING)),
                           key=f"{key}-search", format_func=lambda name: name or "none",
-                          help="The search that `workers: 4` belongs to.")  # fmt: skip
+                          help=OF_CELLS["claim"]["search"])  # fmt: skip
     slots[f"{at}search"] = st.empty()
     return {"search": search} if search else {}
 

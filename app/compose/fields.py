@@ -21,6 +21,7 @@ from scalebook.training.experiments.description import ClassInfo, Description, F
 from scalebook.training.experiments.fields import check_value
 from scalebook.training.experiments.lr_scaling import FIELDS, KEY, rate_scaling
 from scalebook.training.experiments.model_parameters import ModelParameters, known
+from scalebook.training.experiments.validate import NOISE_SCALE
 from scalebook.training.experiments.workload import STRATEGY_NAMES, workload
 from scalebook.training.planner.quantities import shown
 
@@ -208,12 +209,6 @@ DrawLabelled = Callable[[str, Field, str], Any]
 RULE, PER, WARMUP = (replace(FIELDS[0], default="none"), *FIELDS[1:])
 """Here a config without the key means `none`."""
 AS_TEXT: Final = Field(KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
-NOISE_SCALE: Final = Field(
-    "noise_scale",
-    "bool",
-    "Estimates, during training, the largest batch size that is still efficient. Costs a few percent of the time.",
-    default=False,
-)
 
 
 def rate_fields(config: form.Config, description: Description, field: DrawLabelled) -> None:

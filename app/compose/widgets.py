@@ -17,9 +17,9 @@ from scalebook.app.shared.words import plural, sentence
 from scalebook.training.base.errors import Problem
 from scalebook.training.experiments.description import ClassInfo, Description, Field, FieldType, Group
 from scalebook.training.experiments.fields import check_value
-from scalebook.training.experiments.validate import GPU_SHARE, MATMUL
+from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, SEED, THREADS
 from scalebook.training.experiments.workload import VIRTUAL, Workload
-from scalebook.training.notebook.bodies import MOST_REPEATS
+from scalebook.training.notebook.bodies import HELP, MOST_REPEATS
 
 SWITCH_HELP: Final = (
     "Simulates more workers than this machine has: one process computes all gradients, each from the "
@@ -105,8 +105,6 @@ def without_switch(argument: Field) -> Field:
 MOST_WORKERS = 1024
 WORKERS_KEY = "trainer.devices"
 WORKERS = "Processes that compute gradients, each with a copy of the model and its own core (or GPU)."
-SEEDS = "Number of runs, each with the next seed. Three give an interval."
-SEED = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
 NO_SCHEDULE = "constant"
 
 
@@ -355,7 +353,7 @@ class ConfigForm:
             read = self._read(path, said, None, kind="float", minimum=0.1) if kind == "time" else self._read(path, said)
             form.assign_budget(self.config, form.Budget(kind, read))
         with seeds_column:
-            said = number_box("Seeds", repeats, self.key("repeats"), whole=True, hint=SEEDS)
+            said = number_box("Seeds", repeats, self.key("repeats"), whole=True, hint=HELP["experiment"]["repeats"])
             wanted = self._read("repeats", said, MOST_REPEATS)
             repeats = wanted if isinstance(wanted, int) and not self._is_refused("repeats") else repeats
         with seed_column:
@@ -377,10 +375,9 @@ class ConfigForm:
         return any(problem.key == path for problem in self.refused)
 
     def _advanced(self) -> None:
-        threads = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
         wanted = [field for field in self.description.trainer if field.name not in form.HANDLED_TRAINER_KEYS]
         share = [(GPU_SHARE.name, GPU_SHARE)] if self.gpus or form.get(self.config, GPU_SHARE.name) is not None else []
-        of_run = [("threads", threads), (MATMUL.name, MATMUL), *share]
+        of_run = [(THREADS.name, THREADS), (MATMUL.name, MATMUL), *share]
         paths = [*of_run, *((f"trainer.{field.name}", field) for field in wanted)]
         self._fold("Advanced: threads and trainer", "trainer", paths, 3)
 

@@ -17,7 +17,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.classes import mapping
 from scalebook.training.experiments.description import Field
-from scalebook.training.experiments.search.keys import PRUNERS, SAMPLERS, MethodChoice
+from scalebook.training.experiments.search.keys import HELP, PRUNERS, SAMPLERS, MethodChoice
 from scalebook.training.experiments.search.presets import PRESETS
 from scalebook.training.experiments.search.space import Kind
 from scalebook.training.experiments.search.types import AMOUNTS
@@ -191,7 +191,7 @@ def experiment(notebooks: Mapping[str, str], notebook: str, cells: Sequence[str]
         index = list(cells).index(cell) if cell in cells else None
         picked = st.selectbox("Experiment", cells, index, key=f"{key}.{notebook}.experiment", disabled=fixed,
                               placeholder="Choose one",
-                              help="The search varies its config; the cell does not change.")  # fmt: skip
+                              help=HELP["experiment"])  # fmt: skip
     return chosen, picked or ""
 
 
@@ -283,7 +283,7 @@ def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) 
         _sampler(body, key)
     with right:
         body["pruner"] = _choice("Pruner", PRUNERS, str(body.get("pruner", "none")), key,
-                                 "Ends runs early that will not be among the best.")  # fmt: skip
+                                 HELP["pruner"])  # fmt: skip
     st.header("Budget")
     _budget(body, key)
     st.header("Machine")
@@ -293,11 +293,9 @@ def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) 
     st.caption(SIMULATED_TEXT if simulated else EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
-        _number(body, "failures", "Failures before the search stops", key, 10,
-                "Counts runs that died, not those that diverged or ran out of memory.")  # fmt: skip
+        _number(body, "failures", "Failures before the search stops", key, 10, HELP["failures"])
     with right:
-        _number(body, "memory_mb", "Memory per process, MB", key, None,
-                "In addition to what it starts with. A trial that needs more counts as out of memory.")  # fmt: skip
+        _number(body, "memory_mb", "Memory per process, MB", key, None, HELP["memory_mb"])
     return body
 
 
@@ -324,14 +322,13 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
     body["objective"] = with_objectives([first] if other == NOTHING else [first, other], told, offered.config)
     with right:
         target = body.get("target")
-        hint = "A value of the metric. Seconds, samples and updates then count until it is reached."
-        body["target"] = number_box("Target", target, f"{key}.target", empty="none", hint=hint)
+        body["target"] = number_box("Target", target, f"{key}.target", empty="none", hint=HELP["target"])
 
 
 def _sampler(body: Body, key: str) -> None:
     sampler = body.get("sampler", "tpe")
     name = next(iter(sampler), "tpe") if isinstance(sampler, dict) else str(sampler)
-    said = _choice("Sampler", SAMPLERS, name, key, "Chooses the next point.")
+    said = _choice("Sampler", SAMPLERS, name, key, HELP["sampler"])
     body["sampler"] = sampler if said == name else said  # with the seed that a cell may give it
 
 
@@ -346,12 +343,11 @@ def _choice(label: str, entries: Mapping[str, MethodChoice], before: str, key: s
 def _budget(body: Body, key: str) -> None:
     trials, seeds, minutes = st.columns(3)
     with trials:
-        _number(body, "trials", "Trials", key, 30, "Number of points to try.")
+        _number(body, "trials", "Trials", key, 30, HELP["trials"])
     with seeds:
-        _number(body, "seeds", "Seeds per trial", key, 1,
-                "Runs per point, each with the next seed. Three give an interval.")  # fmt: skip
+        _number(body, "seeds", "Seeds per trial", key, 1, HELP["seeds"])
     with minutes:
-        hint = "No new trial starts after this time."
+        hint = HELP["minutes"]
         body["minutes"] = number_box(
             "Time limit, minutes", body.get("minutes"), f"{key}.minutes", empty="no limit", hint=hint
         )

@@ -65,10 +65,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_host,
         action="append",
         default=[],
-        help="also answer to this name, as the address bar shows it, of a proxy or a tunnel",
+        help="also answer to this name of a proxy or a tunnel, written as the address bar shows it; repeatable",
     )
     parser.add_argument(
-        "--no-token", action="store_true", help="disable the token: anyone who can reach the ports can use the app"
+        "--no-token", action="store_true", help="ask for no token: anyone who can reach the ports can use the app"
     )
 
 

@@ -1,4 +1,4 @@
-"""What docs/benchmarks/calibration.md says holds in a small version of it, row by row; and the page is what the command writes."""
+"""docs/benchmarks/calibration.md: in a small version each row holds, and the page is what the command writes."""
 
 from collections.abc import Callable, Iterator
 

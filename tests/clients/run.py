@@ -113,10 +113,11 @@ def where(stacks: str) -> str:
     """Of each process that has forked no others what it was at: the first of our strategies' frames, or the first."""
     places = []
     for one in stacks.split("process ")[1:]:
-        frames = re.findall(r'File ".*?([^/"]+/[^/"]+)", line (\d+) in (\w+)', one)
-        at = next((frame for frame in frames if frame[0].startswith("strategies/")), frames[0] if frames else None)
-        if at is not None and at[0] != "lightning/processes/process_watch.py":
-            places.append(f"{at[0]}:{at[1]} {at[2]}")
+        frames = re.findall(r'File ".*?((?:lightning/)?[^/"]+/[^/"]+)", line (\d+) in (\w+)', one)
+        ours = [frame for frame in frames if frame[0].startswith(("lightning/async_ps/", "lightning/processes/"))]
+        frame = next(iter(ours or frames), None)
+        if frame is not None and frame[0] != "lightning/processes/process_watch.py":
+            places.append(f"{frame[0]}:{frame[1]} {frame[2]}")
     return "; ".join(places)
 
 

@@ -1,19 +1,21 @@
-"""`scalebook cluster`: the machines that jobs run on, where this one is not enough: a head, and who joins it."""
+"""`scalebook cluster`: start, show and stop the Ray cluster on whose machines jobs run."""
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.parser import CommandParser, add_command
 from scalebook.training.cluster import ray_daemons
 from scalebook.training.cluster.cluster_token import token_file
 from scalebook.training.cluster.ray_daemons import LOOPBACK, PORT, Node
 
+PAGE: Final = "how-to/cluster.md"
+
 
 def main(argv: Sequence[str]) -> int:
     """0 done; 1 where Ray did not start or end, or nothing runs. Mistakes are ConfigErrors."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     action: Callable[[Any], int] = options.action
     try:
         return action(options)
@@ -22,23 +24,38 @@ def main(argv: Sequence[str]) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scalebook cluster", description=__doc__)
+def parser() -> CommandParser:
+    """That of `scalebook cluster`."""
+    parser = CommandParser(
+        "scalebook cluster",
+        about="Start, show and stop the Ray cluster on whose machines jobs run.\n\n"
+        'A workspace uses the cluster when its scalebook.toml has the table [cluster] with address = "auto".',
+        example="cluster start --host 10.0.0.1",
+        page=PAGE,
+    )
     commands = parser.add_subparsers(required=True, metavar="start|status|stop")
-    start = commands.add_parser("start", help="start a head here, or join this machine to one")
-    start.add_argument("--join", metavar="HOST:PORT", help="the head of a cluster that this machine becomes part of")
+    start = add_command(
+        commands,
+        "start",
+        "Start the head of a cluster here, or join this machine to a cluster.",
+        "cluster start --join 10.0.0.1:6379 --token token",
+        PAGE,
+    )
+    start.add_argument("--join", metavar="HOST:PORT", help="address of the head; this machine joins its cluster")
     start.add_argument(
         "--host", default="",
-        help=f"this machine's address, as the others reach it. A head without it listens on {LOOPBACK} alone, and "
-        "nobody can join; with it Ray listens on all addresses of the machine",
+        help="address of this machine, as the others reach it. Ray then listens on all addresses of the machine. "
+        f"Without it the head listens on {LOOPBACK} only, and no machine can join",
     )  # fmt: skip
-    start.add_argument("--port", type=int, help=f"port of the head (default {PORT}; 0: any free one)")
+    start.add_argument("--port", type=int, help=f"port of the head (default: {PORT}; 0: any free one)")
     start.add_argument("--name", default="", help="name of this machine (default: its host name)")
-    start.add_argument("--cores", type=int, help="cores that jobs may use (default: all)")
-    start.add_argument("--token", type=Path, metavar="FILE", help="a copy of the head's token, kept here")
+    start.add_argument("--cores", type=int, help="number of cores that jobs may use (default: all)")
+    start.add_argument("--token", type=Path, metavar="FILE", help="copy of the head's token; this machine keeps it")
     start.set_defaults(action=_start)
-    commands.add_parser("status", help="show what runs here and where it listens").set_defaults(action=_status)
-    commands.add_parser("stop", help="stop everything here, including jobs on this machine").set_defaults(action=_stop)
+    about = "Show what runs on this machine and where it listens."
+    add_command(commands, "status", about, "cluster status", PAGE).set_defaults(action=_status)
+    about = "End everything of the cluster on this machine, jobs included."
+    add_command(commands, "stop", about, "cluster stop", PAGE).set_defaults(action=_stop)
     return parser
 
 

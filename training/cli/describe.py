@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.modules import UNTRUSTED, import_modules
-from scalebook.training.base.trust import HELP, OPTION, importable, settle, trusted
+from scalebook.training.base.trust import OPTION, importable, settle, trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cli.model_making import parameters
 from scalebook.training.experiments.catalogue import content_hash
@@ -71,9 +70,36 @@ FRACTION_OR_COUNT: Final = frozenset(
 )  # fmt: skip
 PRECISIONS: Final = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 TRAINER_HELP: Final = {
-    "devices": "Workers of this run, on each machine: processes on a CPU, GPUs on a GPU.",
-    "num_nodes": "Machines of this run: the queue finds them on a cluster; else start it on each (torchrun, srun).",
-    "max_epochs": "Stop after this many passes over the data (all workers together); -1: no limit.",
+    "devices": "Workers per machine: processes on a CPU, GPUs on a GPU.",
+    "num_nodes": "Machines of this run. On a cluster the queue chooses them; else start the run on each machine, with "
+    "torchrun or srun.",
+    "max_epochs": "Stop after this many passes over the data, by all workers together; -1: no limit.",
+    "min_epochs": "Train for at least this many epochs.",
+    "min_steps": "Train for at least this many updates of the parameters.",
+    "fast_dev_run": "Run only this many batches of training, validation and test; true: one batch.",
+    "limit_train_batches": "Train on this share (0.5) or number (100) of each worker's batches.",
+    "limit_val_batches": "Validate on this share (0.5) or number (100) of the batches.",
+    "limit_test_batches": "Test on this share (0.5) or number (100) of the batches.",
+    "limit_predict_batches": "Predict on this share (0.5) or number (100) of the batches.",
+    "overfit_batches": "Train and validate on the same share (0.01) or number (10) of training batches.",
+    "num_sanity_val_steps": "Batches to validate before training starts; -1: all. The default is 0.",
+    "log_every_n_steps": "Log training metrics every n updates. The default is 50.",
+    "enable_checkpointing": "Whether to write checkpoints.",
+    "enable_progress_bar": "Whether to show Lightning's progress bar. By default only on a terminal.",
+    "enable_model_summary": "Whether to print a summary of the model before training.",
+    "gradient_clip_algorithm": "Clip the norm of the gradients, or each value. The default is norm.",
+    "deterministic": "Use only deterministic algorithms; warn: warn if there is none.",
+    "benchmark": "Whether cuDNN measures its algorithms first and takes the fastest (torch.backends.cudnn.benchmark).",
+    "inference_mode": "Evaluate under torch.inference_mode; false: under torch.no_grad.",
+    "use_distributed_sampler": "Divide the data among the workers. False: the data module divides them itself.",
+    "detect_anomaly": "Look for NaN in the backward pass and name the operation that made it. Slow.",
+    "barebones": "Turn off checkpoints, loggers, progress bar and summary, to measure the Trainer's own overhead.",
+    "sync_batchnorm": "Share the statistics of batch normalisation among the workers in each forward pass. Under DDP "
+    "only.",
+    "reload_dataloaders_every_n_epochs": "Make the data loaders anew every n epochs; 0: never.",
+    "default_root_dir": "Folder for files that have no other. A recorded run uses its own folder.",
+    "enable_autolog_hparams": "Whether Lightning's loggers record the hyper-parameters.",
+    "model_registry": "Name under which the model is uploaded to Lightning's Model Hub.",
     "max_steps": "Stop after this many updates of the parameters; -1: no limit.",
     "max_time": "Stop after this time, written days:hours:minutes:seconds, such as 00:00:10:00.",
     "accumulate_grad_batches": "Batches per worker whose gradients accumulate into one update.",
@@ -309,9 +335,8 @@ def _bounded(field: Field) -> Field:
     return bounded
 
 
-def main(argv: list[str]) -> int:
-    """Print the description, or one class of it, as JSON; a class by its path or its short name."""
-    args = _read(argv)
+def main(args: argparse.Namespace) -> int:
+    """What the command line, as `scalebook.training.cli.describe_command` reads it, asks for, as JSON."""
     workspace = Workspace(args.workspace.resolve()) if args.workspace else Workspace.find()
     settle(workspace, args.trust)
     if args.parameters:
@@ -368,13 +393,3 @@ def _logged(workspace: Workspace, config: dict[str, Any]) -> LoggedMetrics:
     import_modules(workspace)
     with contextlib.redirect_stdout(sys.stderr):
         return logged_metrics(config)
-
-
-def _read(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scalebook describe", description=inspect.getdoc(main))
-    parser.add_argument("--parameters", metavar="CONFIG", help="shapes of the model in this config: JSON, with data")
-    parser.add_argument("--logged", metavar="CONFIG", help="what two batches of this config log: JSON")
-    parser.add_argument("class_path", nargs="?", help="for example PixelCNN or torch.optim.Adam")
-    parser.add_argument("--workspace", type=Path, help="folder with the notebooks (default: found from here upwards)")
-    parser.add_argument(OPTION, action="store_true", help=HELP)
-    return parser.parse_args(argv)

@@ -12,14 +12,16 @@ from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
+from scalebook.training.base.files.parser import HELP, CommandParser
 from scalebook.training.base.files.terminal import give, untouched
 from scalebook.training.base.modules import import_modules
 from scalebook.training.base.node_rank import NodeRank
 from scalebook.training.base.safe_path import importing
+from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION, settle
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue, sparse_tables
-from scalebook.training.experiments.command_line import merge, parse, read
+from scalebook.training.experiments.command_line import CONFIG_OPTIONS, merge, parse, read
 from scalebook.training.experiments.completion import complete
 from scalebook.training.experiments.description import GROUPS, Description
 from scalebook.training.experiments.num_nodes import place_of
@@ -31,36 +33,58 @@ from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.jobs.job_requests import checkpoint_file, find, submit
 from scalebook.training.jobs.recorded_clock import read_recorded
 
-OPTIONS: Final = {
-    "fit": {"--help": False, "-h": False, "--print_config": False, OPTION: False},
-    "validate": {"--help": False, "-h": False, "--run": True, OPTION: False},
+RUN: Final = "--run"
+ABOUT: Final = {
+    "fit": "Run one experiment in the foreground and record it.",
+    "validate": "Validate the model of a checkpoint and print the metrics.",
+    "test": "Run the model of a checkpoint over the test data and print the metrics.",
+    "predict": "Run the model of a checkpoint over the prediction data.",
 }
-HELP: Final = """usage: scalebook {command} -c FILE [-c FILE ...] [--KEY VALUE ...]
+KEYS: Final = (
+    "Keys of the config follow as --KEY VALUE: --trainer.max_epochs 3, --model PixelCNN, --model.features 32, "
+    "--data.batch_size 64, --optimizer.lr 0.01. Of several configs and keys the last one wins."
+)
 
-Keys are those of a LightningCLI config, such as --trainer.max_epochs 3, --model PixelCNN, --model.features 32,
---data.batch_size 64, --optimizer.lr 0.01. Later ones win. {more}
-Models: {models}. Data: {data}. Strategies: {strategies}.
-`scalebook describe NAME` tells what a class takes. --trust has the folder's own modules imported, from now on."""
-MORE: Final = {
-    "fit": "--print_config shows the whole config and runs nothing.",
-    "validate": "--run ID takes config and checkpoint of a recorded run, --ckpt_path FILE names another checkpoint.",
-}
+
+def parser(command: str, offered: str = "") -> CommandParser:
+    """That of one of the four. `offered`: the classes that the workspace has, in words."""
+    evaluates = command != "fit"
+    parser = CommandParser(
+        f"scalebook {command}",
+        usage=f"scalebook {command} -c FILE [-c FILE ...] [options] [--KEY VALUE ...]",
+        about="\n\n".join(part for part in (ABOUT[command], KEYS, offered) if part),
+        example=f"{command} --run 3f2a9c1e" if evaluates else "fit -c x.yaml --trainer.max_epochs 3",
+        page="concepts/training.md" if evaluates else "reference/config.md",
+    )
+    parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", action="append", help="config; several are merged")
+    if evaluates:
+        parser.add_argument(RUN, metavar="ID", help="use the config and the newest checkpoint of this run")
+        parser.add_argument("--ckpt_path", metavar="FILE", help="use this checkpoint, a key of the config")
+    else:
+        parser.add_argument("--print_config", action="store_true", help="print the whole config and run nothing")
+    parser.add_argument(OPTION, action="store_true", help=TRUST)
+    return parser
+
+
+def _options(command: str) -> dict[str, bool]:
+    """Those that are no keys of the config."""
+    return {option: takes for option, takes in parser(command).takes_value().items() if option != "--ckpt_path"}
 
 
 def main(argv: Sequence[str]) -> int:
     """`fit`, `validate`, `test` or `predict`, then files and overrides. ConfigError before anything is started."""
     command = argv[0]
-    kind = "fit" if command == "fit" else "validate"
     workspace = Workspace.find()
-    idle = len(argv) == 1 or {"--help", "-h", "--print_config"} & set(argv)
+    idle = len(argv) == 1 or {*HELP, "--print_config"} & set(argv)
     settle(workspace, OPTION in argv, runs=not idle)
     description = catalogue.describe(workspace)
-    line = parse(argv[1:], description, OPTIONS[kind])
-    if line.options.keys() & {"--help", "-h"} or len(argv) == 1:
-        listed = {group: ", ".join(info.name for info in getattr(description, group)) for group in GROUPS}
-        print(HELP.format(command=command, more=MORE[kind], **listed))
+    line = parse(argv[1:], description, _options(command))
+    if line.options.keys() & set(HELP) or len(argv) == 1:
+        names = {group: ", ".join(info.name for info in getattr(description, group)) for group in GROUPS}
+        offered = "Models: {models}. Data: {data}. Strategies: {strategies}.".format(**names)
+        parser(command, offered).print_help()
         return 0 if len(argv) > 1 else 2
-    if (run_id := line.options.get("--run")) is not None:
+    if (run_id := line.options.get(RUN)) is not None:
         line.config = _of_run(find(workspace, run_id), line.config, description)
     line.config, older = renewed(line.config)
     problems = validate(line.config, description, typed=True)

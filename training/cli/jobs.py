@@ -1,15 +1,15 @@
-"""`scalebook jobs`: the queue of this workspace, as a table; a job's log; stop, resume, delete; be its supervisor."""
+"""`scalebook jobs`: show and change the queue of this workspace."""
 
-import argparse
 import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from scalebook.training.base.durations import roughly
 from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
+from scalebook.training.base.files.parser import CommandParser, add_command
 from scalebook.training.base.files.safe_reading import opened
 from scalebook.training.base.files.terminal import aligned, give
 from scalebook.training.base.trust import HELP, OPTION, settle
@@ -24,6 +24,8 @@ from scalebook.training.jobs.waiting_jobs import Direction, move, waiting_reason
 from scalebook.training.supervisor.job_watch import JobLimits
 from scalebook.training.supervisor.supervisor_process import supervise
 
+WAITING: Final = "how-to/troubleshooting.md"
+ENDINGS: Final = "concepts/failures.md"
 FOLLOW_S = 0.2
 PIECE = 2**20
 """Bytes of a log that are read at once."""
@@ -31,7 +33,7 @@ PIECE = 2**20
 
 def main(argv: Sequence[str]) -> int:
     """Exit code 0; 1 when another supervisor is there already. Mistakes are ConfigErrors."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     action: Callable[[Workspace, Any], int] = options.action
     workspace = Workspace.find()
     settle(workspace, options.trust)
@@ -40,38 +42,42 @@ def main(argv: Sequence[str]) -> int:
     return action(workspace, options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scalebook jobs", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="list|log|stop|move|resume|delete|supervise")
-    show = commands.add_parser("list", help="list all jobs, the newest last")
-    show.add_argument("--json", action="store_true", help="print one JSON list, for programs")
-    show.set_defaults(action=_list)
-    actions: list[tuple[str, str, Callable[[Workspace, Any], int]]] = [
-        ("log", "print a job's log; a terminal shows its escape sequences as text", _log),
-        ("stop", "stop a job at its next update; kill it if it does not react", _stop),
-        ("move", "let a waiting job start earlier or later than the others", _move),
-        ("resume", "resume an ended job from its newest checkpoint, as a new job", _resume),
-        ("delete", "remove an ended job and its MLflow run", _delete),
-    ]
-    for name, help_, action in actions:
-        subparser = commands.add_parser(name, help=help_)
-        if name == "stop":
-            subparser.add_argument("id", metavar="ID", nargs="?", help="a job's id, or its first characters")
-            subparser.add_argument(
-                "--all", action="store_true", help="every waiting and running job, except trials of searches"
-            )
-        else:
-            subparser.add_argument("id", metavar="ID", help="a job's id, or its first characters")
-        subparser.set_defaults(action=action)
-        if name == "move":
-            subparser.add_argument("direction", choices=get_args(Direction))
-        if name == "log":
-            subparser.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
-    commands.add_parser("supervise", help="run the supervisor here until there is nothing to do").set_defaults(
-        action=_supervise
+def parser() -> CommandParser:
+    """That of `scalebook jobs`."""
+    parser = CommandParser(
+        "scalebook jobs", about="Show and change the queue of this workspace.", example="jobs list", page=WAITING
     )
+    commands = parser.add_subparsers(required=True, metavar="list|log|stop|move|resume|delete|supervise")
+    show = add_command(commands, "list", "List all jobs, the newest last.", "jobs list", WAITING)
+    show.add_argument("--json", action="store_true", help="print the jobs as one JSON list")
+    show.set_defaults(action=_list)
+    log = _of_job(commands, "log", "Print the log of a job.\n\nA terminal shows its escape sequences as text.", _log)
+    log.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
+    about = "Stop a job at its next update.\n\nThe supervisor kills a job that does not react."
+    stop = _of_job(commands, "stop", about, _stop, nargs="?")
+    stop.add_argument(
+        "--all", action="store_true", help="stop every waiting and running job, except trials of searches"
+    )
+    about = "Move a waiting job within the queue."
+    move_ = _of_job(commands, "move", about, _move, example="jobs move 3f2a9c1e first")
+    move_.add_argument("direction", choices=get_args(Direction), help="where the job moves in the queue")
+    _of_job(commands, "resume", "Resume an ended job from its newest checkpoint, as a new job.", _resume)
+    _of_job(commands, "delete", "Delete an ended job and its MLflow run.", _delete)
+    about = "Run the supervisor in the foreground until no job is left.\n\nOther commands start it in the background."
+    add_command(commands, "supervise", about, "jobs supervise", ENDINGS).set_defaults(action=_supervise)
     for subparser in commands.choices.values():
         subparser.add_argument(OPTION, action="store_true", help=HELP)
+    return parser
+
+
+def _of_job(
+    commands: Any, name: str, about: str, action: Callable[..., int], example: str = "", nargs: str | None = None
+) -> CommandParser:
+    parser = add_command(
+        commands, name, about, example or f"jobs {name} 3f2a9c1e", WAITING if name in ("log", "move") else ENDINGS
+    )
+    parser.add_argument("id", metavar="ID", nargs=nargs, help="id of a job, or its first characters")
+    parser.set_defaults(action=action)
     return parser
 
 
@@ -190,7 +196,7 @@ def _say_silence(workspace: Workspace) -> None:
 
 def _move(workspace: Workspace, options: Any) -> int:
     moved = move(workspace, job_requests.find(workspace, options.id), options.direction)
-    print(f"{options.id} is {'moved' if moved else 'already there'}")
+    print(f"{options.id} {'has moved' if moved else 'is there already'}")
     return 0
 
 

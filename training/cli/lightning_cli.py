@@ -32,6 +32,7 @@ from scalebook.training.cli.model_making import parameters_of
 from scalebook.training.experiments.identity import alike_digests
 from scalebook.training.experiments.lr_scaling import KEY, RateScaling
 from scalebook.training.experiments.sparse_tables import TORCHS, unfit
+from scalebook.training.experiments.validate import GPU_SHARE, MATMUL, NOISE_SCALE, THREADS
 from scalebook.training.jobs.job_folder import JobFolder
 from scalebook.training.lightning import DDP, AsyncPS
 from scalebook.training.lightning.callbacks.data_wait import DataClock
@@ -218,16 +219,14 @@ class TrainingCLI(LightningCLI):
 
     @override
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_argument("--threads", type=PositiveInt, default=1, help="CPU threads of each worker")
-        parser.add_argument("--gpu_share", type=float, default=1.0, help="Share of its GPU's memory that a run may use")
+        parser.add_argument("--threads", type=PositiveInt, default=THREADS.default, help=THREADS.help)
+        parser.add_argument("--gpu_share", type=float, default=GPU_SHARE.default, help=GPU_SHARE.help)
         precisions = Literal["highest", "high", "medium"] | None
-        parser.add_argument(
-            "--float32_matmul_precision", type=precisions, default=None, help="Precision of float32 matrix products"
-        )
+        parser.add_argument("--float32_matmul_precision", type=precisions, default=None, help=MATMUL.help)
         parser.add_argument(
             "--lr_scaling", type=RateScaling | None, default=None, help="How the learning rate follows the batch size"
         )
-        parser.add_argument("--noise_scale", type=bool, default=False, help="Measure the gradient noise scale")
+        parser.add_argument("--noise_scale", type=bool, default=NOISE_SCALE.default, help=NOISE_SCALE.help)
 
     @override
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:

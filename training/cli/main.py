@@ -15,22 +15,30 @@ from scalebook.training.base.workspace import OWNER_ONLY
 
 USAGE: Final = """usage: scalebook COMMAND ...
 
-  ui [FOLDER]                            the notebook in the browser, MLflow and the job queue
-  fit -c X.yaml [--key value ...]        run one experiment here; recorded like a run of the browser's
+  ui [FOLDER]                            open a folder of notebooks in the browser
+  fit -c X.yaml [--KEY VALUE ...]        run one experiment in the foreground and record it
   validate|test|predict -c X.yaml        evaluate a checkpoint (--ckpt_path FILE, or --run ID)
-  notebook run|check FILE.md             run a notebook's experiments headless, or only check its cells
-  notebook export FILE.md                one HTML file, or Markdown: text, configs, results and charts
-  notebook examples FOLDER               copy the notebooks that come with Scalebook into a folder
-  search run|check FILE.md --cell NAME   hundreds of configurations, or -c SEARCH.yaml
+  notebook run|check FILE.md             run the experiments of a notebook, or only validate its cells
+  notebook export|verify|tables FILE     export a notebook, judge an archive again, write results into its text
+  notebook examples FOLDER               copy the notebooks that ship with Scalebook into a folder
+  search run|check FILE.md --cell NAME   run a search over hundreds of configs, or only validate it
   search list|show|resume|stop           the searches of this workspace
-  search rates|largest-batch -c X.yaml   learning-rate range test; the largest batch that fits
-  plan -c X.yaml | --profile P.yaml      where adding workers stops helping, why, and what would move it
-  jobs list|log|stop|resume|delete       the queue of this workspace
-  cluster start|status|stop              a Ray cluster for `[cluster]` of scalebook.toml: a head here, or join one
-  describe [CLASS_PATH]                  models, data, strategies and optimizers as JSON
+  search rates|largest-batch -c X.yaml   find the largest learning rate, or the largest batch, of a config
+  plan -c X.yaml | --profile P.yaml      predict the speed with 1 to 512 workers
+  jobs list|log|stop|move|resume|delete  the queue of this workspace
+  cluster start|status|stop              the Ray cluster on whose machines jobs run
+  describe [CLASS_PATH]                  print the classes that a config may name, as JSON
 
-`scalebook COMMAND --help` says more, `scalebook --version` which release this is. The workspace is found from the
-current folder upwards; SCALEBOOK_WORKSPACE overrides."""
+`scalebook COMMAND --help` tells what a command takes; `scalebook --version` prints the version. Commands use the
+workspace around the current folder, or the one that SCALEBOOK_WORKSPACE names.
+
+example:
+
+  scalebook ui notebooks
+
+read on:
+
+  docs/tutorial/first-run.md"""
 
 COMMANDS: Final = {
     "fit": "scalebook.training.cli.fit",
@@ -38,7 +46,7 @@ COMMANDS: Final = {
     "test": "scalebook.training.cli.fit",
     "predict": "scalebook.training.cli.fit",
     "cluster": "scalebook.training.cli.cluster",
-    "describe": "scalebook.training.cli.describe",
+    "describe": "scalebook.training.cli.describe_command",
     "jobs": "scalebook.training.cli.jobs",
     "notebook": "scalebook.training.cli.notebook",
     "plan": "scalebook.training.cli.plan",

@@ -1,8 +1,4 @@
-"""`scalebook notebook`: run a notebook's experiments headless, check its cells, export it, write its results into its
-text, or copy those that ship.
-
-Its searches are run by `scalebook search run`.
-"""
+"""`scalebook notebook`: run, check and export a notebook without a browser."""
 
 import argparse
 import os
@@ -14,6 +10,7 @@ from typing import Final
 
 from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
 from scalebook.training.base.files.machine_errors import understood
+from scalebook.training.base.files.parser import CommandParser, add_command
 from scalebook.training.base.trust import HELP, OPTION, settle
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
@@ -39,10 +36,13 @@ from scalebook.training.notebook.store import Stored
 from scalebook.training.tracking.run_reader import NoRuns, RunReader
 from scalebook.training.tracking.run_start import is_embedded, open_store
 
+PAGE: Final = "tutorial/first-run.md"
+EXPORTS: Final = "how-to/export.md"
+
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 all is well, 1 runs did not finish or verdicts differ, 2 mistakes, 130 interrupted."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     if options.command == "examples":
         return _copy_examples(options.folder)
     if options.command == "verify":
@@ -75,31 +75,55 @@ def main(argv: Sequence[str]) -> int:
         )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scalebook notebook", description=__doc__)
+def parser() -> CommandParser:
+    """That of `scalebook notebook`."""
+    parser = CommandParser(
+        "scalebook notebook",
+        about="Run, check and export a notebook without a browser.\n\n`scalebook search run` runs its searches.",
+        example="notebook run notebooks/first-steps.md",
+        page=PAGE,
+    )
     listed = "run|check|export|verify|tables|examples"
     commands = parser.add_subparsers(dest="command", required=True, metavar=listed)
-    runs = commands.add_parser("run", help="run all experiments or some, and print the comparisons")
-    examples = commands.add_parser("examples", help="copy the notebooks that come with Scalebook into a folder")
-    examples.add_argument("folder", type=Path, metavar="FOLDER", help="created if missing; existing files stay")
-    checks = commands.add_parser("check", help="validate every cell; run nothing")
-    exports = commands.add_parser("export", help="write one file with text, configs, results and charts; run nothing")
-    tables = commands.add_parser(
-        "tables", help="write results into the text where it has places for them; start nothing"
+    about = "Run the experiments of a notebook and print its comparisons and claims."
+    runs = add_command(commands, "run", about, "notebook run notebooks/first-steps.md --seeds 3", PAGE)
+    about = "Validate every cell of a notebook; start nothing."
+    checks = add_command(commands, "check", about, "notebook check notebooks/first-steps.md", PAGE)
+    about = "Export a notebook with its text, configs, results and charts; start nothing."
+    exports = add_command(commands, "export", about, "notebook export notebooks/first-steps.md -o report.html", EXPORTS)
+    about = (
+        "Judge the claims of an archive again from its curves; start nothing.\n\nThe exit code is 1 if verdicts differ."
     )
-    verifies = commands.add_parser("verify", help="judge the claims of an archive again, from its curves alone")
-    verifies.add_argument("file", type=Path, metavar="FILE.zip", help="made by export --archive; nothing in it is run")
+    verifies = add_command(commands, "verify", about, "notebook verify first-steps.zip", EXPORTS)
+    about = "Write results between the result comments of a notebook; start nothing."
+    tables = add_command(commands, "tables", about, "notebook tables notebooks/first-steps.md", EXPORTS)
+    about = "Copy the notebooks that ship with Scalebook into a folder."
+    examples = add_command(commands, "examples", about, "notebook examples notebooks", PAGE)
+    examples.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="folder, created if it is missing; existing files are kept"
+    )
+    verifies.add_argument(
+        "file", type=Path, metavar="FILE.zip", help="archive made by `export --archive`; none of its code is run"
+    )
     for subparser in (runs, checks, exports, tables):
         subparser.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
         subparser.add_argument(OPTION, action="store_true", help=HELP)
-    runs.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this experiment (repeatable)")
-    runs.add_argument("--seeds", type=_positive, metavar="N", help="runs of each experiment, instead of its `repeats`")
     runs.add_argument(
-        "--stale", action="store_true", help="only seeds not finished with the present config and modules"
+        "--cell", action="append", default=[], metavar="NAME", help="run only this experiment; repeatable"
+    )
+    runs.add_argument(
+        "--seeds", type=_positive, metavar="N", help="number of runs of each experiment, instead of its `repeats`"
+    )
+    runs.add_argument(
+        "--stale", action="store_true", help="run only seeds that have not finished with the present config and modules"
     )
     kind = exports.add_mutually_exclusive_group()
-    kind.add_argument("--archive", action="store_true", help="one zip file with every curve, for `verify`")
-    kind.add_argument("--format", choices=FORMATS, help="html, one file (the default); markdown, pictures beside it")
+    kind.add_argument(
+        "--archive", action="store_true", help="write one zip file with every curve, which `verify` reads"
+    )
+    kind.add_argument(
+        "--format", choices=FORMATS, help="html: one file (default); markdown: a file and a folder of pictures"
+    )
     exports.add_argument(
         "-o", dest="output", type=Path, metavar="FILE", help="output file (default: next to the notebook)"
     )

@@ -1,15 +1,15 @@
 """`scalebook plan`: where adding workers stops helping, why, and what would move it."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files import records, yaml
-from scalebook.training.base.files.terminal import over
+from scalebook.training.base.files.parser import HELP, CommandParser
+from scalebook.training.base.safe_path import importing
+from scalebook.training.base.trust import HELP as TRUST
 from scalebook.training.base.trust import OPTION, settle
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
@@ -17,49 +17,78 @@ from scalebook.training.experiments.classes import named, suggestion
 from scalebook.training.experiments.command_line import CONFIG_OPTIONS, CommandLine, merge, parse
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.validate import require
-from scalebook.training.jobs.process import sigterm_interrupts
 from scalebook.training.notebook import store
-from scalebook.training.planner.answer import Reliability
-from scalebook.training.planner.answer_words import printed
-from scalebook.training.planner.answering import Setting, answer
-from scalebook.training.planner.chart import check_figure, target_figure, throughput_figure
-from scalebook.training.planner.links import NETWORKS
-from scalebook.training.planner.measuring import NotMeasured, measure
-from scalebook.training.planner.profile import Profile, as_mapping, load_profile
-from scalebook.training.planner.question import COMPARED, MOST_WORKERS, WORKERS, Question, numbers, rules
-from scalebook.training.planner.time_to_target import TargetAnswer, target_lines
-from scalebook.training.planner.tuning.followed_job import INTERRUPTED
-from scalebook.training.planner.tuning.tuning_config import HELP as HELP_OPTIONS
+from scalebook.training.planner.chart import check_figure
+from scalebook.training.planner.links import NETWORKS, OWN
+from scalebook.training.planner.profile import load_profile
+from scalebook.training.planner.question import COMPARED, MOST_TRAINED, WORKERS, Question, numbers, rules
 from scalebook.training.planner.tuning.tuning_config import number, prepared, whole_number
-from scalebook.training.planner.updates_to_target import MOST_TRAINED, check_metric, reach
 from scalebook.training.tracking import names
-from scalebook.training.tracking.drawing import save
 
 CELL: Final = "--cell"
-OPTIONS: Final = (
-    "--profile", "--save-profile", "--workers", "--strategies", "--shards", "--links", "--seed", "--json", "--figure",
-    "--target", "--metric", "--seeds", "--price",
-)  # fmt: skip
-HELP: Final = f"""usage: scalebook plan -c FILE [--workers {",".join(map(str, WORKERS))}] [--strategies {COMPARED}]
-                      [--shards 1] [--links own,{",".join(NETWORKS)}] [--save-profile FILE] [--json FILE]
-                      [--figure FILE] [--price HOUR] [--target VALUE [--metric NAME] [--seeds 1]] [--KEY VALUE ...]
-       scalebook plan FILE.md --cell NAME [the same options], of an experiment of a notebook
-       scalebook plan --profile PROFILE.yaml [the same options]
+OPTIONS: Final = {
+    "--profile": ("FILE", "read the measured figures from a profile"),
+    "--save-profile": ("FILE", "write the measured figures as a profile"),
+    "--workers": ("N,N", f"numbers of workers to simulate (default: {','.join(map(str, WORKERS))})"),
+    "--strategies": (
+        "NAME,NAME",
+        (
+            f"strategies to compare at the config's number of workers (default: {COMPARED}): ddp, fsdp, or a rule of "
+            "the parameter server, whose first argument may follow it: bounded:4, sync:1"
+        ),
+    ),
+    "--shards": ("N,N", "numbers of shards to simulate (default: the config's; 1 with --profile)"),
+    "--links": (
+        "NAME,NAME",
+        (
+            f"links to simulate: {', '.join(NETWORKS)}, or {OWN} (default) for the links of the profile. After a "
+            f"measurement, workers on {OWN} share the cores of this machine; any other link puts each worker on a "
+            "machine of its own"
+        ),
+    ),
+    "--seed": ("N", "seed of the simulation (default: 0)"),
+    "--price": ("HOUR", "price of one worker's hour, in any currency; adds the cost of a million samples"),
+    "--target": (
+        "VALUE",
+        (
+            f"also train the config with up to {MOST_TRAINED} virtual workers, or as many as --workers names, until "
+            "the metric reaches this value, and print the time to it: updates times the seconds of an update. "
+            "Training uses the first rule, link and number of shards"
+        ),
+    ),
+    "--metric": ("NAME", "metric of --target (default: the main validation metric of the model)"),
+    "--seeds": ("N", "number of runs per number of workers for --target (default: 1)"),
+    "--json": ("FILE", "write the answer as JSON"),
+    "--figure": ("FILE", "write the chart: samples/s against workers"),
+}
+"""Each with the word for its value, and its help."""
 
-Measures the parts of a config on this machine (a gradient and its spread, the bytes of a push and a pull, the servers'
-time for one; under 30 s), or reads them from a profile, and plays the timing of runs with so many workers: updates/s,
-samples/s, staleness; where adding workers stops helping, what causes it, and what would move it. Strategies:
-ddp, fsdp, or the rule of a parameter server, whose first argument follows it: bounded:4, sync:1 (backup workers).
-They are compared for the config's number of workers. Rule, shards, codecs, damping and local steps are
-the config's where nothing else is asked; what cannot be planned is refused. Links: `own` are the profile's; after a
-measurement workers are processes of this machine and share its cores. Any other link puts each worker on a machine of
-its own.
 
-Each row also has the bytes of a worker's weights, gradients and optimizer state (activations are not counted) and, with
---price (of a worker's hour, in any currency), what a million samples cost.
-
-With --target the config is also trained, with up to {MOST_TRAINED} virtual workers (or all that --workers names), under
-the first rule, link and number of shards: updates to the target, times the seconds of an update, is the time to it."""
+def parser() -> CommandParser:
+    """That of `scalebook plan`."""
+    parser = CommandParser(
+        "scalebook plan",
+        usage="scalebook plan -c FILE [options] [--KEY VALUE ...]\n"
+        "       scalebook plan FILE.md --cell NAME [options] [--KEY VALUE ...]\n"
+        "       scalebook plan --profile PROFILE.yaml [options]",
+        about="Predict the speed of a config with 1 to 512 workers.\n\n"
+        "The command measures the parts of the config on this machine in less than 30 s: the time of a gradient and "
+        "its spread, the bytes of a push and a pull, and the servers' time per push. With --profile it reads these "
+        "figures from a file. It then simulates the timing of runs, without gradients, and prints updates/s, "
+        "samples/s and staleness, where adding workers stops helping, what causes it, and what would move it.\n\n"
+        "Rule, shards, codecs, damping and local steps are those of the config unless an option names others. The "
+        "command refuses settings that it cannot plan. Each row also has the bytes of a worker's weights, gradients "
+        "and optimizer state, without activations.\n\n"
+        "Keys of the config follow as --KEY VALUE.",
+        example="plan -c x.yaml --workers 1,2,4,8 --links own,10gbe",
+        page="tutorial/how-many-workers.md",
+    )
+    for option, (metavar, words) in OPTIONS.items():
+        parser.add_argument(option, metavar=metavar, help=words)
+    parser.add_argument(CELL, metavar="NAME", help="experiment of the notebook; optional if there is only one")
+    parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", help="config to measure")
+    parser.add_argument(OPTION, action="store_true", help=TRUST)
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,8 +97,8 @@ def main(argv: Sequence[str]) -> int:
         return _of_cell(Path(argv[0]), argv[1:])
     if any(word.partition("=")[0] in CONFIG_OPTIONS for word in argv) or not set(argv) - {OPTION}:
         return _of_config(argv)
-    if set(argv) & set(HELP_OPTIONS):
-        print(HELP)
+    if set(argv) & set(HELP):
+        parser().print_help()
         return 0
     options = _options(argv)
     if "--profile" not in options:
@@ -77,13 +106,19 @@ def main(argv: Sequence[str]) -> int:
     question = _question(options)
     if "--target" in options:
         raise ConfigError("--target", "needs a model to train", "Write -c FILE.")
-    return _answered(load_profile(Path(options["--profile"] or "")), question, options, sys.stdout)
+    profile = load_profile(Path(options["--profile"] or ""))
+    with importing():
+        from scalebook.training.cli import plan_run
+    plan_run.answered(profile, question, options)
+    return 0
 
 
 def _of_config(argv: Sequence[str]) -> int:
-    begun = prepared(argv, OPTIONS, HELP, queued=False)
+    begun = prepared(argv, parser(), queued=False)
     if isinstance(begun, int):
         return begun
+    if CELL in begun[2].options:
+        raise ConfigError(CELL, "needs a notebook", f"Write FILE.md {CELL} NAME.")
     return _measured(*begun)
 
 
@@ -91,7 +126,10 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
     workspace = Workspace(path.resolve().parent)
     settle(workspace, OPTION in argv, runs=True)
     description = describe(workspace)
-    line = parse(argv, description, {OPTION: False, **dict.fromkeys((*OPTIONS, CELL), True)})
+    line = parse(argv, description, parser().takes_value())
+    if line.options.keys() & set(HELP):
+        parser().print_help()
+        return 0
     notebook, name = store.read(path).notebook, line.options.get(CELL)
     known = [cell.name for cell in notebook.experiments()]
     cell = notebook.experiment(name or (known[0] if len(known) == 1 else ""))
@@ -125,41 +163,9 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
     seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
     if target is not None:
         metric = metric or _main_metric(line.config, description)
-        check_metric(line.config, metric, description)
-    with sigterm_interrupts():
-        try:
-            profile = measure(workspace.create(), line.config, description, sys.stdout)
-            if (path := line.options.get("--save-profile")) is not None:
-                Path(path).write_text(yaml.dump(as_mapping(profile)), encoding="utf-8")
-            code = _answered(profile, question, line.options, sys.stdout)
-            if target is not None:
-                setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])
-                most = MOST_WORKERS if "--workers" in line.options else MOST_TRAINED
-                counts = [count for count in question.workers if count <= most]
-                found = reach(workspace, line.config, description, setting, counts, metric, target, seeds, sys.stdout)
-                _told(found, setting.reliability, line.options, sys.stdout)
-        except NotMeasured as error:
-            print(f"scalebook: {error}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            print("\nInterrupted.")
-            return INTERRUPTED
-    return code
-
-
-def _told(found: TargetAnswer, within: Reliability, options: Mapping[str, str | None], out: TextIO) -> None:
-    """Print it; as files beside those of the answer, called `NAME-target`."""
-    print(file=out)
-    for text in target_lines(found, within):
-        print(text, file=out)
-    if (path := options.get("--json")) is not None:
-        records.save(_beside(Path(path)), found)
-    if (path := options.get("--figure")) is not None and (figure := target_figure(found)) is not None:
-        save(figure, _beside(Path(path)), f"time to {found.metric} {found.target:g} against workers")
-
-
-def _beside(path: Path) -> Path:
-    return path.with_stem(f"{path.stem}-target")
+    with importing():
+        from scalebook.training.cli import plan_run
+    return plan_run.measured(workspace, description, line, question, plan_run.Target(metric, target, seeds))
 
 
 def _options(argv: Sequence[str]) -> dict[str, str | None]:
@@ -197,26 +203,3 @@ def _question(options: Mapping[str, str | None], of_config: bool = False) -> Que
     if (text := options.get("--figure")) is not None:
         check_figure(Path(text))
     return asked
-
-
-def _answered(profile: Profile, question: Question, options: Mapping[str, str | None], out: TextIO) -> int:
-    price = number(options, "--price", None, 0.0)
-    found = answer(profile, question, _Progress(out))
-    for line in printed(found, profile, price):
-        print(line, file=out)
-    if (path := options.get("--json")) is not None:
-        records.save(Path(path), found)
-    if (path := options.get("--figure")) is not None:
-        save(throughput_figure(found.curves), Path(path), "samples/s against workers")
-    return 0
-
-
-class _Progress:
-    """A line that is written over, on a terminal alone."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out if out.isatty() else None
-
-    def __call__(self, done: int, whole: int, words: str) -> None:
-        if self._out is not None:
-            over(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])

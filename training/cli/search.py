@@ -1,7 +1,5 @@
-"""`scalebook search`: run a search headless, go on with one, look at it; and two tests that need no study."""
+"""`scalebook search`: run a search without a browser, look at it, resume it; and two tests that need no study."""
 
-import argparse
-import importlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +8,7 @@ from typing import Any, Final, TextIO
 
 from scalebook.training.base.durations import roughly
 from scalebook.training.base.errors import LONGEST_KEY, ConfigError, one_line
+from scalebook.training.base.files.parser import CommandParser, add_command
 from scalebook.training.base.files.terminal import aligned, over
 from scalebook.training.base.trust import HELP, OPTION, settle
 from scalebook.training.base.workspace import Workspace
@@ -27,24 +26,23 @@ from scalebook.training.jobs.supervisor_handle import SupervisorKeeper, silence
 from scalebook.training.notebook import store
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.comparison_table import WIDTH
+from scalebook.training.planner.tuning import largest_batch, rates
 from scalebook.training.search import search_requests
 from scalebook.training.search.search_folder import ENDED, SearchFolder, SearchProgress, all_searches, broken_searches
 from scalebook.training.search.study.study_reader import read as read_trials
 from scalebook.training.search.study.trials import STATES, TrialRecord, at_rest, best, pareto
 
-TESTS: Final = {
-    "rates": "scalebook.training.planner.tuning.rates",
-    "largest-batch": "scalebook.training.planner.tuning.largest_batch",
-}
-"""Tests with commands of their own."""
+TESTS: Final = {"rates": rates, "largest-batch": largest_batch}
+"""Tests with command lines of their own."""
+PAGE: Final = "tutorial/first-search.md"
 
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 the search finished, 1 it failed, 2 mistakes, 130 interrupted."""
     if argv and argv[0] in TESTS:
-        code: int = importlib.import_module(TESTS[argv[0]]).main(argv[1:])
+        code: int = TESTS[argv[0]].main(argv[1:])
         return code
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     action: Callable[[Any], int] = options.action
     file = getattr(options, "file", None)
     settle(
@@ -53,36 +51,45 @@ def main(argv: Sequence[str]) -> int:
     return action(options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scalebook search", description=__doc__)
+def parser() -> CommandParser:
+    """That of `scalebook search`; what the `TESTS` take is in their own parsers."""
+    parser = CommandParser(
+        "scalebook search",
+        about="Run a search over a config, look at it, and resume it.",
+        example="search run notebooks/batch-size.md --cell classifier-map",
+        page=PAGE,
+    )
     commands = parser.add_subparsers(required=True, metavar="run|check|list|show|resume|stop|rates|largest-batch")
-    for name, help_, action in (
-        ("run", "run a search cell of a notebook, or a search file; an interrupted one continues", _run),
-        ("check", "report mistakes and what it would start; run nothing", _check),
-    ):
-        subparser = commands.add_parser(name, help=help_)
+    about = "Run a search of a notebook or of a file.\n\nA search that was interrupted continues."
+    run = add_command(commands, "run", about, "search run notebooks/batch-size.md --cell classifier-map", PAGE)
+    about = "Validate a search and print how many runs it starts; start nothing."
+    check = add_command(commands, "check", about, "search check notebooks/batch-size.md --cell classifier-map", PAGE)
+    for subparser, action in ((run, _run), (check, _check)):
         subparser.add_argument(
             "file", nargs="?", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace"
         )
-        subparser.add_argument("--cell", metavar="NAME", help="the search's cell; optional if there is only one")
-        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="a search in its own file")
-        subparser.add_argument("--trials", type=int, metavar="N", help="instead of the cell's")
+        subparser.add_argument("--cell", metavar="NAME", help="cell of the search; optional if there is only one")
+        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="file of a search")
+        subparser.add_argument("--trials", type=int, metavar="N", help="number of trials, instead of the search's own")
         subparser.set_defaults(action=action)
-    commands.add_parser("list", help="list the searches of this workspace").set_defaults(action=_list)
-    for name, help_, action in (
-        ("show", "show its best trials and its failures", _show),
-        ("resume", "continue an ended search", _resume),
-        ("stop", "stop it; running trials run again when it is resumed", _stop),
-    ):
-        subparser = commands.add_parser(name, help=help_)
-        subparser.add_argument("id", metavar="ID", help="a search's name, or the first characters of its id")
-        if name == "resume":
-            subparser.add_argument("--trials", type=int, metavar="N", help="new total number of trials")
-        subparser.set_defaults(action=action)
-    for subparser in list(commands.choices.values()):
+    add_command(commands, "list", "List the searches of this workspace.", "search list", PAGE).set_defaults(
+        action=_list
+    )
+    show = add_command(commands, "show", "Show the best trials and the failures of a search.", "search show 3f2a", PAGE)
+    show.set_defaults(action=_show)
+    resume = add_command(commands, "resume", "Resume an ended search.", "search resume 3f2a --trials 200", PAGE)
+    resume.set_defaults(action=_resume)
+    about = "Stop a search and its running trials.\n\nThese trials run again when the search is resumed."
+    stop = add_command(commands, "stop", about, "search stop 3f2a", PAGE)
+    stop.set_defaults(action=_stop)
+    for subparser in (show, resume, stop):
+        subparser.add_argument("id", metavar="ID", help="name of a search, or the first characters of its id")
+    resume.add_argument("--trials", type=int, metavar="N", help="new total number of trials")
+    for subparser in commands.choices.values():
         subparser.add_argument(OPTION, action="store_true", help=HELP)
-    commands.add_parser("rates", help="learning-rate range test of a config")
-    commands.add_parser("largest-batch", help="the largest batch that fits into memory")
+    for name, test in TESTS.items():
+        own = test.parser()
+        add_command(commands, name, own.about, own.example, own.page)
     return parser
 
 

@@ -75,11 +75,11 @@ def name_problem(workspace: Workspace, name: str) -> str:
     if not all(part.isidentifier() for part in name.split(".")):
         return f"{name!r} cannot be imported. Use letters, digits and _ in names of files and folders."
     if top in (*sys.stdlib_module_names, "__main__"):
-        return f"Python has a module {top} of its own, which would be imported instead. Choose another name."
+        return f"Python has a module {top} of its own, which Python would import instead. Choose another name."
     spec = importlib.util.find_spec(top)  # of a name without a point nothing is imported
     places = [spec.origin or "", *(spec.submodule_search_locations or [])] if spec else []
     if spec and not any(place and Path(place).is_relative_to(workspace.root.resolve()) for place in places):
-        return f"An installed package is called {top}, which would be imported instead. Choose another name."
+        return f"An installed package is called {top}, which Python would import instead. Choose another name."
     return ""
 
 
@@ -187,7 +187,7 @@ def write_template(workspace: Workspace, name: str) -> Path:
     if not name.isidentifier():
         raise ConfigError("Name of the file", f"cannot be {name!r}", "Use letters, digits and _, and no digit first.")
     if path.exists() or path.with_suffix("").exists():
-        raise ConfigError("Name of the file", f"{name} is there already", "Choose another name, or use the file.")
+        raise ConfigError("Name of the file", f"{name} exists already", "Choose another name, or use the file.")
     if problem := name_problem(workspace, name):
         message, _, remedy = problem.rpartition(". ")
         raise ConfigError("Name of the file", message, remedy)

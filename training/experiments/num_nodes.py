@@ -20,8 +20,8 @@ def place_of(config: Mapping[str, Any], environment: Mapping[str, str], descript
     number = devices if isinstance(devices, int) and devices > 0 else None
     found = node_rank(environment, nodes_of(trainer), number)
     if found is not None and info is not None and info.config_value == "auto":
-        why = f"is {shown(trainer.get('strategy'))}, which is started once, and {found.by} started {found.count}"
-        raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start it by itself.")
+        why = f"is {shown(trainer.get('strategy'))}, which needs one process, but {found.by} started {found.count}"
+        raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start one process.")
     return found
 
 
@@ -58,7 +58,7 @@ def queue_problems(config: Mapping[str, Any], description: Description) -> list[
         return []
     why = f"is {nodes_of(trainer)}, but jobs of this folder run on one machine"
     remedy = (
-        "Write [cluster] in scalebook.toml, and see docs/how-to/cluster.md; or start it with torchrun or srun, and "
-        "`scalebook fit -c FILE`, on each machine."
+        "Write [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each machine with torchrun "
+        "or srun and `scalebook fit -c FILE`."
     )
     return [Problem(NODES, why, remedy)]

@@ -123,7 +123,7 @@ OLDER: Final[dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any] | None]
     "deadline_s": _limit("deadline_s"),
 }
 """Arguments of version 0.1, each with what stands for such a value now, beside the other arguments; None: nothing."""
-SPELLING: Final = "is how version 0.1 spelt it"
+SPELLING: Final = "is the spelling of version 0.1"
 
 
 def removed_argument(class_name: str, name: str, args: Mapping[str, Any]) -> str | None:
@@ -144,15 +144,15 @@ def _removed(name: str, args: Mapping[str, Any]) -> str | None:
         case "threads":
             return "Remove it." if args[name] is None else f"Write threads: {args[name]} at the top of the config."
         case "overlap":
-            return "Write host: overlap, which has servers, or remove it."
+            return "Write host: overlap, or remove it."
         case "pull_delta" if _sends_differences(args):
-            return f"Remove it: {_codec(args)} sends how parameters differ. bf16 and fp16 send them whole."
+            return f"Remove it: {_codec(args)} sends differences of parameters; bf16 and fp16 send whole parameters."
         case "pull_delta" if _codec(args) not in CODECS:
-            return "Remove it: the codec's own `whole` says whether pulls carry parameters or how they differ."
+            return "Remove it: the codec's own `whole` says whether pulls carry whole parameters or differences."
         case "pull_delta":
             return f"Remove it, or write pull_codec: int8: {_codec(args)} sends whole parameters."
         case "restarts" | "deadline_s":
-            return f"Remove it, or limits.{name}: they say two numbers."
+            return f"Remove it, or limits.{name}: they have different values."
         case "trace" | "norms":
             return "Write record: updates, or record: drift; a run records one of them."
     return None

@@ -22,9 +22,9 @@ from scalebook.training.experiments.num_nodes import nodes_of, queue_problems
 from scalebook.training.experiments.workload import choice, simulates, workload
 
 WORDS: Final = {"model": "model", "data": "data set", "optimizer": "optimizer", "lr_scheduler": "scheduler"}
-SEED: Final = Field("seed_everything", "int", minimum=0, maximum=2**32 - 1)
+SEED: Final = Field("seed_everything", "int", "Seed of the first run.", default=1, minimum=0, maximum=2**32 - 1)
 PROFILERS: Final = ("simple", "advanced", "pytorch")
-THREADS: Final = Field("threads", "int", minimum=1, maximum=1024)
+THREADS: Final = Field("threads", "int", "CPU threads of each worker.", default=1, minimum=1, maximum=1024)
 MATMUL: Final = Field(
     "float32_matmul_precision",
     "enum",
@@ -34,7 +34,12 @@ MATMUL: Final = Field(
     nullable=True,
     choices=["highest", "high", "medium"],
 )
-NOISE_SCALE: Final = Field("noise_scale", "bool")
+NOISE_SCALE: Final = Field(
+    "noise_scale",
+    "bool",
+    "Estimates, during training, the largest batch size that is still efficient. Costs a few percent of the time.",
+    default=False,
+)
 GPU_SHARE: Final = Field(
     "gpu_share", "float",
     "Share of a GPU's memory that this run may use. Runs with a share can run side by side.",
@@ -172,6 +177,8 @@ def _top_level(config: Mapping[str, Any]) -> list[Problem]:
             problems.append(Problem(key, "does not belong in the config", "Write it next to `config:` in the cell."))
         elif key not in TOP_KEYS:
             problems.append(Problem(str(key), "is not a key of a config", suggestion(str(key), TOP_KEYS)))
+        elif value is None:
+            continue  # as if the key were not there
         elif key == "seed_everything" and not isinstance(value, bool):
             problems += [problem for problem in [check_value(key, value, SEED)] if problem]
         elif key in OF_THE_RUN:
@@ -188,7 +195,7 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     problems = check_args("trainer", settings, description.trainer)
     if isinstance(value.get("profiler"), str) and value["profiler"] not in PROFILERS:
         remedy = suggestion(value["profiler"], PROFILERS)
-        problems.append(Problem("trainer.profiler", f"is {shown(value['profiler'])}, which is none", remedy))
+        problems.append(Problem("trainer.profiler", f"is {shown(value['profiler'])}, which is not a profiler", remedy))
     if value.get("strategy") is not None:
         problems += check_class("trainer.strategy", value["strategy"], "strategies", description)
     return problems
@@ -350,8 +357,8 @@ def _async_refused(trainer: Mapping[str, Any], workers: int) -> list[Problem]:
         refusals.append(
             Problem(
                 "trainer.sync_batchnorm",
-                "needs a common batch of all workers",
-                "Write false, and see buffers of AsyncPS; or use ddp.",
+                "needs a common batch of all workers, which AsyncPS does not have",
+                "Write false, or use ddp. AsyncPS's argument buffers says how workers share running statistics.",
             )
         )
     return refusals
@@ -397,8 +404,10 @@ def _impossible_rate(config: Mapping[str, Any], description: Description) -> lis
     epochs = mapping(config.get("trainer")).get("max_epochs")
     if isinstance(epochs, int) and 0 < epochs <= scaling.warmup_epochs:
         which = f"{KEY}.warmup_epochs"
-        remedy = "Use fewer, or train longer."
-        return [Problem(which, f"is {scaling.warmup_epochs:g}, and the run ends after {epochs}", remedy, "warning")]
+        remedy = "Write fewer epochs, or train longer."
+        return [
+            Problem(which, f"is {scaling.warmup_epochs:g}, but the run ends after {epochs} epochs", remedy, "warning")
+        ]
     return []
 
 

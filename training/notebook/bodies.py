@@ -14,6 +14,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.renamed import renewed
+from scalebook.training.experiments.search.keys import HELP as SEARCH_HELP
 from scalebook.training.experiments.search.keys import KEYS as SEARCH_KEYS
 from scalebook.training.notebook.cells import (
     Axis,
@@ -25,6 +26,7 @@ from scalebook.training.notebook.cells import (
     Scale,
     SearchCell,
 )
+from scalebook.training.notebook.claim_body import HELP as CLAIM_HELP
 from scalebook.training.notebook.claim_body import KEYS as CLAIM_KEYS
 from scalebook.training.notebook.claim_body import read_claim, read_metric
 
@@ -72,6 +74,24 @@ KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "search": SEARCH_KEYS,
     "claim": CLAIM_KEYS,
 }
+HELP: Final[dict[Kind, Mapping[str, str]]] = {
+    "experiment": {
+        "repeats": "Number of runs, each with the next seed. Three give an interval.",
+        "config": "A LightningCLI `fit` config.",
+    },
+    "comparison": {
+        "runs": "Experiments. Each is a line in the chart and a row in the table, from its newest runs.",
+        "metric": "Metric to compare; `{my_score: max}` says what is better. The default is the main metric of the "
+        "runs.",
+        "x": "X axis: updates, samples, seconds or bytes. With several, the cell has a switch that starts at the "
+        "first.",
+        "target": "A value of the metric. Adds the updates, samples and seconds it took to reach it.",
+        "scale": "Scale of the metric's axis: linear or log.",
+    },
+    "search": SEARCH_HELP,
+    "claim": CLAIM_HELP,
+}
+"""What each key means."""
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 SCALES: Final[tuple[Scale, ...]] = get_args(Scale)
 MOST_REPEATS: Final = 1000

@@ -13,6 +13,21 @@ OF: Final = "of"
 SHARED: Final = ("figure", "metric", "target", "search")
 """What a ratio may say for itself."""
 KEYS: Final = ("runs", "against", "figure", "metric", "target", "at_least", "at_most", "search")
+HELP: Final[Mapping[str, str]] = {
+    "runs": "The claim must hold for each of them: experiments, parts of a search, `{workers: 4}`, or ratios, "
+    "`{of: {workers: 8}, against: {workers: 1}, search: rates}`, each with a metric, target and search of its own.",
+    "against": "The baseline: an experiment, a part of a search, or a ratio. Without it the bounds are of the figure "
+    "itself.",
+    "figure": "What is compared: updates, samples, seconds or bytes to the target, the best value of the metric, or "
+    "updates or samples a second. The default is samples.",
+    "metric": "Metric of the target, or whose best value is compared; `{my_score: max}` says what is better.",
+    "target": "The value of the metric to reach.",
+    "at_least": "Lower bound: on the ratio to the baseline, else on the figure itself.",
+    "at_most": "Upper bound: on the ratio to the baseline, else on the figure itself. A ratio of at most 0.8 means at "
+    "least 20 % less.",
+    "search": "The search that `workers: 4` belongs to. A part stands for the best of its points.",
+}
+"""What each key means."""
 FIGURES: Final[tuple[Figure, ...]] = get_args(Figure)
 
 

@@ -85,7 +85,8 @@ def _measure(asked: QuestionFolder) -> Profile:
 def _train(asked: QuestionFolder, setting: Setting, workers: Sequence[int], target: float) -> TargetAnswer:
     """With each number of virtual workers, up to MOST_TRAINED. ConfigError where a run has failed."""
     from scalebook.training.planner.measuring import NotMeasured
-    from scalebook.training.planner.updates_to_target import MOST_TRAINED, reach
+    from scalebook.training.planner.question import MOST_TRAINED
+    from scalebook.training.planner.updates_to_target import reach
 
     request, workspace = asked.request, asked.workspace
     counts = [count for count in workers if count <= MOST_TRAINED]

@@ -14,6 +14,8 @@ from scalebook.training.planner.links import NETWORKS, OWN
 from scalebook.training.planner.planned_config import configured, refuse_machines
 
 MOST_WORKERS: Final = 512
+MOST_TRAINED: Final = 16
+"""Workers of a virtual run, where nobody asks for more by name."""
 STRATEGIES: Final = "--strategies"
 COMPARED: Final = "ddp,fsdp,sync,async"
 """Strategies, where nobody has named one: without a server, and a parameter server by its rule."""

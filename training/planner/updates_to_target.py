@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
@@ -28,9 +28,6 @@ from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.tracking import directions, names
 from scalebook.training.tracking.run_reader import RunReader
 from scalebook.training.tracking.run_start import open_store
-
-MOST_TRAINED: Final = 16
-"""Workers of a virtual run, where nobody asks for more by name."""
 
 
 def reach(

@@ -118,7 +118,7 @@ def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[
     found: dict[str, Problem] = {}
     for _, point in islice(extremes(spec), MOST_POINTS):
         for one in gpu_problems(workload(resolve(spec, point, description), description), machines):
-            message = f"{summary(spec, point)} cannot be: {one.key} {one.message}"
+            message = f"{summary(spec, point)} cannot run: {one.key} {one.message}"
             found.setdefault(one.message, Problem(key, message, one.remedy))
     return list(found.values())
 

@@ -11,53 +11,90 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-# Curves of every run
+# --- metrics: each docstring is the meaning, then the unit ------------------------------------------------------------
+
+# What the models log
 TRAINING: Final = "train/"
 """What metrics of training begin with."""
 TRAIN_LOSS: Final = "train/loss"
+"""Loss of the training batches. Unit: the loss's own."""
 VAL_LOSS: Final = "val/loss"
-VAL_ACCURACY: Final = "val/accuracy"  # share of the validation images classified right, 0 to 1
+"""Loss over the validation data. Unit: the loss's own."""
+VAL_ACCURACY: Final = "val/accuracy"
+"""Share of the validation images that the model classifies right. Unit: 0 to 1."""
 TRAIN_BITS_PER_DIM: Final = "train/bits_per_dim"
-VAL_BITS_PER_DIM: Final = "val/bits_per_dim"  # negative log-likelihood in bits per pixel and channel
-VAL_MRR: Final = "val/mrr"  # mean reciprocal rank of the right document among those of validation, 0 to 1
-VAL_RECALL_10: Final = "val/recall_at_10"  # share of the queries whose document is among the first ten
-VAL_CHRF: Final = "val/chrf"  # F-score of the letters' n-grams of translations, over a part of validation, 0 to 1
-VAL_AUC: Final = "val/auc"  # area under the ROC curve, 0 to 1
+"""Negative log-likelihood of the training batches. Unit: bits per pixel and channel."""
+VAL_BITS_PER_DIM: Final = "val/bits_per_dim"
+"""Negative log-likelihood of the validation images. Unit: bits per pixel and channel."""
+VAL_MRR: Final = "val/mrr"
+"""Mean reciprocal rank of the right document among all documents of the validation data. Unit: 0 to 1."""
+VAL_RECALL_10: Final = "val/recall_at_10"
+"""Share of the queries whose document is among the first ten. Unit: 0 to 1."""
+VAL_CHRF: Final = "val/chrf"
+"""F-score of the letter n-grams of translations, over a part of the validation data. Unit: 0 to 1."""
+VAL_AUC: Final = "val/auc"
+"""Area under the ROC curve over the validation data. Unit: 0 to 1."""
 
-# The x-axes
-UPDATES: Final = "updates"  # applications of a gradient to the parameters, over all workers
-SAMPLES: Final = "samples"  # training samples whose gradient was computed, over all workers
-SECONDS: Final = "seconds"  # since the first training batch began, validation included
-BYTES: Final = "bytes"  # handed in and taken by all workers so far; not recorded where nobody counts them
+# The x-axes, logged with each point
+UPDATES: Final = "updates"
+"""Updates of the parameters so far, by all workers. Unit: updates."""
+SAMPLES: Final = "samples"
+"""Training samples whose gradient was computed so far, by all workers. Unit: samples."""
+SECONDS: Final = "seconds"
+"""Time since the first training batch began, validation included. Unit: s."""
+BYTES: Final = "bytes"
+"""Bytes that all workers have pushed and pulled so far. Not recorded if no bytes are counted. Unit: bytes."""
 AXES: Final = (UPDATES, SAMPLES, SECONDS, BYTES)
 
-# Throughput and where the time of the workers went (shares of their wall time, 0 to 1)
+# Throughput, and where the workers' time goes
 UPDATES_PER_SECOND: Final = "perf/updates_per_second"
+"""Updates per second. Not recorded: it follows from the axes and `perf/samples_per_second`. Unit: 1/s."""
 SAMPLES_PER_SECOND: Final = "perf/samples_per_second"
+"""Training samples per second, of all workers; of each worker in `workers.jsonl`. Unit: 1/s."""
 COMPUTE_SHARE: Final = "perf/compute_share"
-WAIT_SHARE: Final = "perf/wait_share"  # parameter server: for rule and locks; under DDP it is part of communicate
+"""Share of the workers' wall time in forward and backward passes and steps. Unit: 0 to 1."""
+WAIT_SHARE: Final = "perf/wait_share"
+"""Share of the workers' wall time that they wait for the rule and for locks of the parameter server. Unit: 0 to 1."""
 COMMUNICATE_SHARE: Final = "perf/communicate_share"
+"""Share of the workers' wall time in pushes and pulls; under DDP in the all-reduce, and so in waiting for the slowest
+worker. Unit: 0 to 1."""
 DATA_SHARE: Final = "perf/data_share"
+"""Share of the workers' wall time in fetching data. Unit: 0 to 1."""
 SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
 PARTS: Final = {name.removeprefix("perf/").removesuffix("_share"): name for name in SHARES}
 """compute, wait, communicate, data -> the metric of its share."""
-REAL_SECONDS: Final = "perf/real_seconds"  # of a run whose own seconds are virtual, since its first batch began
-GRADIENTS_PER_UPDATE: Final = "perf/gradients_per_update"  # of all workers, by optimizer; with a parameter server
-PEAK_MEMORY_MB: Final = (
-    "system/peak_memory_megabytes"  # of worker 0, and by worker: its PSS, or what is allocated on its GPU
-)
-PUSHED_PER_UPDATE: Final = "perf/bytes_pushed_per_update"  # gradients handed in by all workers, as they travelled
-PULLED_PER_UPDATE: Final = "perf/bytes_pulled_per_update"  # parameters taken
+REAL_SECONDS: Final = "perf/real_seconds"
+"""Measured time since the first batch, of a run with virtual workers, whose `seconds` are the clock's. Unit: s."""
+GRADIENTS_PER_UPDATE: Final = "perf/gradients_per_update"
+"""Gradients that all workers compute for an update of an optimizer: 1 under `async`, more where a rule averages or
+drops gradients, or workers make local steps. With a parameter server. Unit: gradients."""
+PEAK_MEMORY_MB: Final = "system/peak_memory_megabytes"
+"""Peak memory of worker 0 (of each worker in `workers.jsonl`): its PSS, or what it has allocated on its GPU. Unit:
+MB."""
+PUSHED_PER_UPDATE: Final = "perf/bytes_pushed_per_update"
+"""Bytes of the gradients that all workers push for an update, as they travel. Unit: bytes."""
+PULLED_PER_UPDATE: Final = "perf/bytes_pulled_per_update"
+"""Bytes of the parameters that all workers pull for an update. Not recorded: it follows from `bytes` and
+`perf/bytes_pushed_per_update`. Unit: bytes."""
 
 # Runs with a parameter server
-STALENESS_MEAN: Final = "ps/staleness_mean"  # updates between the version pulled and the version pushed to
+STALENESS_MEAN: Final = "ps/staleness_mean"
+"""Mean staleness: the version a gradient is applied at, minus the version it was computed from. Unit: updates."""
 STALENESS_P95: Final = "ps/staleness_p95"
-STALENESS_SECONDS: Final = "ps/staleness_seconds"  # mean age of the parameters that a gradient was computed from
-DRIFT: Final = "ps/drift"  # mean ||w - w_base||: how far the parameters moved meanwhile; where it is recorded
-BUFFERS_APART: Final = "ps/buffers_apart"  # largest distance of a worker's from their mean, in parts of its norm,
-# before they are brought together; where training changes others than running statistics of normalisation
-DROPPED: Final = "ps/dropped"  # gradients that rule or damping refused
-DUPLICATES: Final = "ps/duplicates"  # pushes that came a second time and were not applied again
+"""95th percentile of the staleness. Unit: updates."""
+STALENESS_SECONDS: Final = "ps/staleness_seconds"
+"""Mean age of the parameters from which gradients were computed. Not a metric of the run: `pushes.json` has it by
+worker and shard. Unit: s."""
+DRIFT: Final = "ps/drift"
+"""Mean distance that the parameters moved while a gradient was computed from them, ||w - w_base||. With `record:
+drift`. Unit: the parameters' own."""
+BUFFERS_APART: Final = "ps/buffers_apart"
+"""Largest distance of a worker's buffers from their mean before the workers share them, in parts of the norm of the
+mean. Only of buffers that training changes, running statistics of normalisation layers excepted. Unit: 1."""
+DROPPED: Final = "ps/dropped"
+"""Gradients that the rule or the damping dropped so far. Unit: gradients."""
+DUPLICATES: Final = "ps/duplicates"
+"""Pushes that arrived a second time so far; they are not applied again. Unit: pushes."""
 
 TOLD: Final = frozenset({STALENESS_MEAN})
 """Recorded though it be 0 throughout, which is an answer. Of `perf/` and `ps/` nothing else is."""
@@ -67,23 +104,38 @@ FOLLOWS: Final[Mapping[str, str]] = {
 }
 """Not recorded, since they follow from the axes and this other metric: `completed`."""
 UNRECORDED: Final = frozenset({*FOLLOWS, STALENESS_SECONDS})
-"""Measured, but not among a run's metrics; staleness in seconds stands in `pushes.json`, by worker and shard."""
+"""Measured, but not among a run's metrics."""
 
-# Gradient noise scale, where it is measured (scalebook.training.lightning.callbacks.noise_scale)
-NOISE_SCALE: Final = "noise/scale"  # B_simple, samples
-NOISE_LOW: Final = "noise/scale_low"  # 95 % interval
+# Gradient noise scale, with `noise_scale: true`
+NOISE_SCALE: Final = "noise/scale"
+"""The gradient noise scale, B_simple of McCandlish et al. 2018. Unit: samples."""
+NOISE_LOW: Final = "noise/scale_low"
+"""Lower end of the 95 % interval of the gradient noise scale. Unit: samples."""
 NOISE_HIGH: Final = "noise/scale_high"
-NOISE_BATCH: Final = "noise/batch_suggested"  # a batch of all workers together
+"""Upper end of the 95 % interval of the gradient noise scale. Unit: samples."""
+NOISE_BATCH: Final = "noise/batch_suggested"
+"""The batch size of all workers together that the gradient noise scale suggests. Unit: samples."""
 
-# Tests of a config (scalebook.training.planner.tuning)
-RATE_STEEPEST: Final = "rates/steepest"  # learning rate where the loss of a range test falls fastest
-RATE_LARGEST: Final = "rates/largest"  # the largest that still trains
-LARGEST_BATCH: Final = "batch/largest"  # samples of one worker that fit into memory
+# Tests of a config
+RATE_STEEPEST: Final = "rates/steepest"
+"""Learning rate at which the loss of a range test falls fastest. Unit: 1."""
+RATE_LARGEST: Final = "rates/largest"
+"""Largest learning rate of a range test at which the config still trains. Unit: 1."""
+LARGEST_BATCH: Final = "batch/largest"
+"""Largest batch of one worker that fits into memory. Unit: samples."""
 LARGEST_GLOBAL: Final = "batch/largest_global"
+"""Largest batch of all workers together that fits into memory. Unit: samples."""
 
+# A search's own run, by the number of trials that have ended
+SEARCH_BEST: Final = "search/best"
+"""Best value of the first objective so far. Unit: the objective's own."""
+SEARCH_ENDED: Final = "search/trials"
+"""Trials that have ended. Unit: trials."""
 
-SYSTEM: Final = "system/"  # what a run takes of its machine, as MLflow itself names it; step: the number of the sample
+# --- names made of others ---------------------------------------------------------------------------------------------
 
+SYSTEM: Final = "system/"
+"""What MLflow's system metrics begin with: what a run takes of its machine. Their step is the number of the sample."""
 BEST: Final = "best/"
 """Of what a run logged while validating, and of nothing else."""
 MEASURED: Final = ("perf/", "ps/", PEAK_MEMORY_MB)
@@ -122,77 +174,150 @@ def completed(metrics: Mapping[str, float]) -> dict[str, float]:
     return known
 
 
-# Tags
-TAG_CELL: Final = "scalebook.cell"
-TAG_NOTEBOOK: Final = "scalebook.notebook"
-TAG_CONFIG_HASH: Final = "scalebook.config_hash"
-TAG_MODULES: Final = "scalebook.modules"  # JSON: file of the person's own code -> digest (training/base/own_modules.py)
-TAG_SEED: Final = "scalebook.seed"
-TAG_STATUS: Final = "scalebook.status"  # finished, failed, stopped: MLflow has no word for the last
-TAG_FAILURE: Final = "scalebook.failure"  # the failure class
-TAG_CAUSE: Final = "scalebook.cause"  # one line: which process, why
-TAG_ADVICE: Final = "scalebook.advice"  # what to do about it
-TAG_STRATEGY: Final = "scalebook.strategy"  # single, ddp, AsyncPS, or the name of another class
-TAG_RULE: Final = "scalebook.rule"
-TAG_WORKERS: Final = "scalebook.workers"
-TAG_CLOCK: Final = "scalebook.clock"  # VIRTUAL where `seconds` is the time of virtual workers
+# --- parameters, beside the config itself, which is flattened into dotted keys ----------------------------------------
+
 VIRTUAL: Final = "virtual"
-REAL: Final = "real"  # the parameter `clock` of all other runs
-NO_RULE: Final = "none"  # the parameter `rule` of a run whose strategy has none
-UNKNOWN: Final = "unknown"  # a parameter that its config does not say, as MLflow's charts call it
+REAL: Final = "real"
+NO_RULE: Final = "none"
+UNKNOWN: Final = "unknown"
+"""A parameter that its config does not say, as MLflow's charts call it."""
+PARAMETERS: Final[Mapping[str, str]] = {
+    "strategy": "`single`, `ddp`, `AsyncPS`, or the name of another class.",
+    "rule": "Rule and modifiers in words; `none` for strategies without a rule.",
+    "workers": "Number of workers, on all machines together.",
+    "batch_per_worker": "Batch size of one worker, samples; `unknown` if the data set has none.",
+    "batch_global": "Batch size of all workers together, samples; `unknown` if the data set has none.",
+    "lr": "Learning rate that is applied, after `lr_scaling`; `unknown` if the config does not say it.",
+    "clock": "`virtual` if `seconds` are those of a declared clock, else `real`.",
+}
+"""Every run has each of them."""
+
+# --- tags -------------------------------------------------------------------------------------------------------------
+
+TAG_CELL: Final = "scalebook.cell"
+"""Name of the cell."""
+TAG_NOTEBOOK: Final = "scalebook.notebook"
+"""File name of the notebook."""
+TAG_CONFIG_HASH: Final = "scalebook.config_hash"
+"""12 hex digits of the config without its seed."""
+TAG_MODULES: Final = "scalebook.modules"
+"""JSON: file of the person's own code -> digest."""
+TAG_SEED: Final = "scalebook.seed"
+"""Seed of the run."""
+TAG_STATUS: Final = "scalebook.status"
+"""`finished`, `failed` or `stopped`; MLflow has no word for the last."""
+TAG_FAILURE: Final = "scalebook.failure"
+"""Class of the failure."""
+TAG_CAUSE: Final = "scalebook.cause"
+"""Cause of the failure, in one line: which process, and why."""
+TAG_ADVICE: Final = "scalebook.advice"
+"""What to do about the failure."""
+TAG_STRATEGY: Final = "scalebook.strategy"
+"""`single`, `ddp`, `AsyncPS`, or the name of another class."""
+TAG_RULE: Final = "scalebook.rule"
+"""Rule and modifiers in words; under DDP how gradients travel if a codec is used."""
+TAG_WORKERS: Final = "scalebook.workers"
+"""Number of workers."""
+TAG_CLOCK: Final = "scalebook.clock"
+"""`virtual` if `seconds` is the time of virtual workers."""
 TAG_BATCH_PER_WORKER: Final = "scalebook.batch_per_worker"
+"""Batch size of one worker, samples."""
 TAG_BATCH_GLOBAL: Final = "scalebook.batch_global"
+"""Batch size of all workers together, samples."""
 TAG_LR_ASKED: Final = "scalebook.learning_rate"
+"""Learning rate as the config says it."""
 TAG_LR_SCALED: Final = "scalebook.learning_rate_scaled"
+"""Learning rate after `lr_scaling`."""
 TAG_MODEL: Final = "scalebook.model"
+"""Class of the model."""
 TAG_DATA: Final = "scalebook.data"
+"""Class of the data."""
 TAG_COMMIT: Final = "mlflow.source.git.commit"
-TAG_UNCOMMITTED: Final = "scalebook.uncommitted"  # yes, no: whether files of the folder differ from the commit
-TAG_NOTE: Final = "mlflow.note.content"  # MLflow's Description, of a run and of an experiment; also people's notes
-TAG_SOURCE: Final = "mlflow.source.name"  # MLflow's column Source: the notebook, or that it is ours
+"""Git commit of the workspace."""
+TAG_UNCOMMITTED: Final = "scalebook.uncommitted"
+"""`yes` or `no`: whether files of the workspace differ from the commit."""
+TAG_NOTE: Final = "mlflow.note.content"
+"""MLflow's Description, of a run and of an experiment; also people's notes."""
+TAG_SOURCE: Final = "mlflow.source.name"
+"""MLflow's column Source: the notebook, else `scalebook`."""
 TAG_SOURCE_TYPE: Final = "mlflow.source.type"
-TAG_VERSIONS: Final = "scalebook.versions"  # JSON: package -> version
+"""MLflow's type of source: `LOCAL`."""
+TAG_VERSIONS: Final = "scalebook.versions"
+"""JSON: package -> version."""
 TAG_HOST: Final = "scalebook.host"
+"""Host name of the machine that submitted the run."""
 TAG_DEVICES: Final = "scalebook.devices"
-TAG_MACHINE: Final = "scalebook.machine"  # of the machine that it ran on: how many cores, which GPUs
-TAG_TEST: Final = "scalebook.test"  # plan, learning rates, largest batch: a run that only tests a config
+"""Devices that the run has used."""
+TAG_MACHINE: Final = "scalebook.machine"
+"""Cores and GPUs of the machine that the run has used."""
+TAG_TEST: Final = "scalebook.test"
+"""`plan`, `learning rates` or `largest batch`: the run only tests a config."""
 TEST_PLAN: Final = "plan"
-TAG_GOALS: Final = "scalebook.better"  # the same, as a person says it; it comes first
-TAG_DIRECTIONS: Final = "scalebook.directions"  # JSON: metric -> min or max, as config or torchmetrics say it
-TAG_NOISE: Final = "scalebook.noise_scale"  # the batch that the gradient noise scale suggests, in a sentence
-TAG_OWN: Final = "scalebook.own_metrics"  # of DDP: names of metrics that are not of all workers' data together
-TAG_CLAIMS: Final = "scalebook.claims"  # names of the claims that spoke of its cell when it was submitted
-TAG_CLAIM: Final = "scalebook.claim."  # with a number: JSON, all that one of them said then
-LONGEST_TAG: Final = 8000  # characters, in MLflow; longer ones it cuts
-TAG_SUBMISSION: Final = "scalebook.submission"  # what began the run; names a file while the run has no folder yet
-TAG_PARENT: Final = "mlflow.parentRunId"  # of a trial: its search
-TAG_SEARCH: Final = "scalebook.search"  # of a search's own run: what it is called
-TAG_BEST_TRIAL: Final = "scalebook.best_trial"  # of a search: number of the trial with the best first objective
-TAG_TRIAL: Final = "scalebook.trial"  # number of the trial within its search
-TAG_POINT: Final = "scalebook.point"  # what the trial tries, in words
-TAG_TRIAL_STATE: Final = "scalebook.trial_state"  # finished, pruned, infeasible, failed, interrupted: as the study says
+TAG_GOALS: Final = "scalebook.better"
+"""JSON: metric -> `min` or `max`, as a person says it; it comes before `scalebook.directions`."""
+TAG_DIRECTIONS: Final = "scalebook.directions"
+"""JSON: metric -> `min` or `max`, as the config or torchmetrics says it."""
+TAG_NOISE: Final = "scalebook.noise_scale"
+"""The batch size that the gradient noise scale suggests, in a sentence."""
+TAG_OWN: Final = "scalebook.own_metrics"
+"""Metrics of a run under DDP that are not of all workers' data together."""
+TAG_CLAIMS: Final = "scalebook.claims"
+"""Names of the claims about the run's cell when it was submitted."""
+TAG_CLAIM: Final = "scalebook.claim."
+"""With a number: JSON, what one of these claims said then."""
+LONGEST_TAG: Final = 8000
+"""Characters, in MLflow; longer ones it cuts."""
+TAG_SUBMISSION: Final = "scalebook.submission"
+"""Names the file of the submission that began the run, while the run has no folder yet."""
+TAG_PARENT: Final = "mlflow.parentRunId"
+"""Of a trial: the run of its search."""
+TAG_SEARCH: Final = "scalebook.search"
+"""Of a search's own run: the name of the search."""
+TAG_BEST_TRIAL: Final = "scalebook.best_trial"
+"""Of a search's own run: number of the trial with the best first objective."""
+TAG_TRIAL: Final = "scalebook.trial"
+"""Number of the trial within its search."""
+TAG_POINT: Final = "scalebook.point"
+"""What the trial tries, in words."""
+TAG_TRIAL_STATE: Final = "scalebook.trial_state"
+"""State of the trial as the study has it: `finished`, `pruned`, `infeasible`, `failed` or `interrupted`."""
 
-# A search's own run, by the number of trials that have ended
-SEARCH_BEST: Final = "search/best"
-SEARCH_ENDED: Final = "search/trials"
+# --- artifacts --------------------------------------------------------------------------------------------------------
 
-# Artifacts
 CONFIG_ARTIFACT: Final = "config.yaml"
-MODULES: Final = "modules"  # folder: the person's own modules that the run used
+"""The whole config of the run."""
+MODULES: Final = "modules"
+"""Folder with the person's own modules that the run used."""
 SEARCH_ARTIFACT: Final = "search.yaml"
-STALENESS_JSON: Final = "staleness.json"  # {"counts": [[per bin] per worker]}; bin i = staleness i, last = or more
-WORKERS_JSONL: Final = "workers.jsonl"  # figures of single workers (worker_figures.py)
-PUSHES_JSON: Final = "pushes.json"  # the same counts, pushes by worker and shard, and each worker's seconds
-TIMINGS_JSON: Final = "timings.json"  # seconds of gradients by worker, and of a push at a shard; clocks are made of it
+"""Of a search's own run: the search."""
+STALENESS_JSON: Final = "staleness.json"
+"""Histogram of the staleness: `{"counts": [[per bin] per worker]}`. Bin i has staleness i, the last one that or
+more."""
+WORKERS_JSONL: Final = "workers.jsonl"
+"""Figures of single workers: a line per worker and point."""
+PUSHES_JSON: Final = "pushes.json"
+"""Pushes, drops, duplicates and ages of gradients by worker and shard, and each worker's seconds."""
+TIMINGS_JSON: Final = "timings.json"
+"""Seconds of gradients by worker, and of a push at a shard; the clock of a run with virtual workers can use them."""
 STALENESS_PICTURE: Final = "staleness.png"
-RATES_JSON: Final = "rates.json"  # of a learning-rate range test: rates, losses, diverged, steepest, largest
+"""The histogram of the staleness as a picture."""
+RATES_JSON: Final = "rates.json"
+"""Of a learning-rate range test: rates, losses, whether it diverged, and its suggestion."""
 RATES_PICTURE: Final = "rates.png"
-BATCH_JSON: Final = "batch.json"  # of a try of a batch size: training samples, seconds a step, memory
-BATCHES_JSON: Final = "batches.json"  # of the largest-batch test: every try
+"""The range test as a picture."""
+BATCH_JSON: Final = "batch.json"
+"""Of a try of a batch size: training samples, seconds per step, memory."""
+BATCHES_JSON: Final = "batches.json"
+"""Of a largest-batch test: every try."""
 SAMPLES_PICTURE: Final = "samples.png"
+"""Images that the model generates."""
 LOG_ARTIFACT: Final = "log.txt"
+"""What the run printed."""
 
-SPOOL: Final = "mlflow"  # folder of a job on another machine: what it tells MLflow, on its way to the store
+SPOOL: Final = "mlflow"
+"""Folder of a job on another machine: what it tells MLflow, on its way to the store."""
+
+# --- what is said of names
 
 
 def is_simulated(tags: Mapping[str, str]) -> bool:

@@ -70,7 +70,7 @@ def test_a_template_is_written_and_a_taken_name_refused_in_the_dialog(open_page:
     assert (tmp_path / f"{SUGGESTED}.py").exists()
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == f'modules = ["{SUGGESTED}"]\n'
     app = press(press(app, "Use my own model"), "Create file")
-    assert "my_model is there already. Choose another name" in app.error[0].value
+    assert "my_model exists already. Choose another name" in app.error[0].value
 
 
 def test_help_is_a_page_of_the_frame_and_opens_the_documents(open_page: Open) -> None:

@@ -10,7 +10,7 @@ from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveFloa
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.cli.describe import main
+from scalebook.training.cli.describe_command import main
 from scalebook.training.experiments.description import ClassInfo, Description, Field
 from scalebook.training.experiments.introspect import fields_of
 from scalebook.training.experiments.validate import validate

@@ -19,9 +19,9 @@ from tests.docs.blocks import DOCS, blocks
 
 CLUSTER, SLURM, KUBERNETES = (DOCS / "how-to" / f"{name}.md" for name in ("cluster", "slurm", "kubernetes"))
 PARSED: dict[str, Callable[[list[str]], object]] = {
-    "cluster": lambda words: cluster._parser().parse_args(words),
-    "notebook": lambda words: notebook._parser().parse_args(words),
-    "ui": serve._options,
+    "cluster": lambda words: cluster.parser().parse_args(words),
+    "notebook": lambda words: notebook.parser().parse_args(words),
+    "ui": lambda words: serve.parser().parse_args(words),
 }
 SBATCH = {"--job-name", "--nodes", "--ntasks-per-node", "--cpus-per-task", "--time"}
 

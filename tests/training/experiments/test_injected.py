@@ -12,7 +12,7 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.cli import describe as describing
+from scalebook.training.cli import describe_command as describing
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.command_line import parse
 from scalebook.training.experiments.completion import complete

@@ -108,7 +108,7 @@ def test_a_scaling_needs_a_batch_size(description: Description) -> None:
     [
         (config({"rule": "none", "warmup_epochs": 1}), "has no effect: rule none does not change the rate"),
         (config({"warmup_epochs": 1}, batch=64), "has no effect: a batch of 64 does not raise a learning rate per 256"),
-        (config({"warmup_epochs": 5}, max_epochs=5), "is 5, and the run ends after 5"),
+        (config({"warmup_epochs": 5}, max_epochs=5), "is 5, but the run ends after 5 epochs"),
     ],
 )
 def test_a_warm_up_without_effect_is_a_warning(given: Any, why: str, description: Description) -> None:

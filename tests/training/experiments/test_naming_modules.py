@@ -74,7 +74,7 @@ def test_a_template_needs_a_name_that_can_be_imported(tmp_path: Path, name: str)
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text("mine", encoding="utf-8")
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         write_template(Workspace(tmp_path), "my_model")
     assert (tmp_path / "my_model.py").read_text(encoding="utf-8") == "mine"
 

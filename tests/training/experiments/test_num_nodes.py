@@ -43,9 +43,9 @@ def test_what_does_not_go_between_machines_is_said_before_the_start(description:
     ("workers", "more", "key", "said"),
     [
         ({"min": 1, "max": 4}, {}, None, ""),
-        ({"min": 1, "max": 3}, {}, "workers.max", "is 3, and 2 machines with 2 workers each have 4"),
+        ({"min": 1, "max": 3}, {}, "workers.max", "is 3, but 2 machines with 2 workers each have 4 workers"),
         ({"min": 5, "max": 4}, {}, "workers.max", "is 4, less than min, 5"),
-        ({"min": 1, "max": 4}, {"rule": "sync"}, "workers", "what an update of sync averages depends on how many"),
+        ({"min": 1, "max": 4}, {"rule": "sync"}, "workers", "averages more gradients the more workers"),
         ({"min": 4}, {}, "workers", "is {'min': 4}, not a number of workers"),
         ("many", {}, "workers", "is 'many', not a number of workers"),
         (0, {}, "workers", "is 0, not a number of workers"),
@@ -79,7 +79,7 @@ def test_the_queue_has_one_machine(description: Description) -> None:
     (problem,) = validate(asked, description)
     assert str(problem) == (
         "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Write [cluster] in scalebook.toml, "
-        "and see docs/how-to/cluster.md; or start it with torchrun or srun, and `scalebook fit -c FILE`, on each machine."
+        "as docs/how-to/cluster.md says, or start it on each machine with torchrun or srun and `scalebook fit -c FILE`."
     )
     assert validate(asked, replace(description, clustered=True)) == []
     assert validate(config("ddp", num_nodes=1), description) == []

@@ -79,13 +79,13 @@ def test_spellings_of_version_0_1_are_read_with_a_warning(
 @pytest.mark.parametrize(
     ("written", "key", "remedy"),
     [
-        ({"overlap": True}, "overlap", "Write host: overlap, which has servers"),
-        ({"pull_codec": "int8", "pull_delta": False}, "pull_delta", "Remove it: int8 sends how parameters differ."),
+        ({"overlap": True}, "overlap", "Write host: overlap, or remove it."),
+        ({"pull_codec": "int8", "pull_delta": False}, "pull_delta", "Remove it: int8 sends differences of parameters"),
         ({"pull_codec": "bf16", "pull_delta": True}, "pull_delta", "Remove it, or write pull_codec: int8: bf16 sends"),
         (
             {"limits": {"restarts": 1}, "restarts": 3},
             "restarts",
-            "Remove it, or limits.restarts: they say two numbers.",
+            "Remove it, or limits.restarts: they have different values.",
         ),
         ({"pull_codec": {"class_path": "mine.Own"}, "pull_delta": True}, "pull_delta", "Remove it: the codec's own"),
         ({"norms": True, "trace": True}, "trace", "Write record: updates, or record: drift"),

@@ -14,7 +14,7 @@ import torch
 
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.cli import plan
+from scalebook.training.cli import plan_run
 from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.experiments.catalogue import describe
@@ -269,7 +269,7 @@ def test_an_experiment_of_a_notebook_is_planned_for(
         asked.append((workspace.root, config["model"], config["data"]["init_args"]["batch_size"]))
         raise NotMeasured("it was not to be.")
 
-    monkeypatch.setattr(plan, "measure", measured)
+    monkeypatch.setattr(plan_run, "measure", measured)
     assert scalebook(["plan", str(page), "--cell", "digits", "--model.hidden", "8"]) == 1
     assert asked == [(tmp_path, {"class_path": "MLPClassifier", "init_args": {"hidden": 8}}, 16)]
     several = ["plan", str(page), "--cell", "digits", "--trainer.num_nodes", "2", "--trainer.devices", "1"]

@@ -63,7 +63,7 @@ def test_ddp_with_too_few_gpus_is_refused_before_the_first_trial(
         (
             1,
             (
-                "ddp x 2 cannot be: trainer.devices is 2, and each worker of DDP needs a GPU of its own: this machine "
+                "ddp x 2 cannot run: trainer.devices is 2, and each worker of DDP needs a GPU of its own: this machine "
                 "has 1"
             ),
         ),

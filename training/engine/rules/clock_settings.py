@@ -28,12 +28,12 @@ class Distribution:
     """Independent draws with this mean and coefficient of variation (standard deviation / mean); never negative.
 
     Args:
-        kind: uniform, exponential, lognormal or gamma; or recorded, what an earlier run has measured.
-        mean: Of the draws, in the unit of what they stand for.
-        cv: Coefficient of variation. An exponential distribution has 1, and needs none here.
-        run: Of a recorded one: the run that measured it, by its id or the beginning of that.
-        worker: Of a recorded one: by which worker of that run, from 0. Null: by all of them together.
-        values: Of a recorded one: equally likely draws, written (as mean and cv are) when the run is submitted.
+        kind: uniform, exponential, lognormal, gamma, or recorded: what an earlier run has measured.
+        mean: Mean of the draws, in the unit of what they stand for.
+        cv: Coefficient of variation. Not for an exponential distribution, which has 1.
+        run: With recorded: id of the run that measured it, or the first characters of the id.
+        worker: With recorded: the worker of that run, from 0; null: all its workers together.
+        values: With recorded: equally likely draws, written with mean and cv when the run is submitted.
     """
 
     kind: DistributionName | Recorded
@@ -99,8 +99,8 @@ class Link:
     """One end of the network, as fast in both directions at the same time (full duplex).
 
     Args:
-        latency_s: Seconds that every message takes beside its bytes.
-        bandwidth: Bytes a second; null: no limit.
+        latency_s: Seconds per message, in addition to the time of its bytes.
+        bandwidth: Bytes per second; null: no limit.
     """
 
     latency_s: Seconds = 0.0
@@ -119,12 +119,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Death:
-    """A worker that is gone for a while, with the gradient that it was computing.
+    """The death of a worker, which loses the gradient that it was computing.
 
     Args:
         worker: Its number, from 0.
         at_s: When it dies, in seconds of the virtual clock.
-        back_s: When it is there again and joins late; null: never.
+        back_s: When it returns, and joins late; null: never.
     """
 
     worker: Annotated[int, AtLeast(0)]
@@ -136,20 +136,20 @@ class Death:
 class ClockSettings:
     """How long everything takes in a virtual run.
 
-    A push travels from its worker to the servers (both links: the slower one decides, and transfers in one direction
-    queue at the servers' link, first come first served), is served by every shard, each with a queue of its own, and is
-    then applied; the parameters travel back. Dropped pushes have travelled and are served too.
+    A push travels from its worker to the servers over both links. The slower link decides, and transfers in one
+    direction queue at the servers' link, first come first served. Every shard serves the push, each with a queue of its
+    own, and applies it; then the parameters travel back. Dropped pushes travel and are served too.
 
     Args:
         gradient_s: Seconds for one gradient: fetching, forward and backward.
-        stragglers: How many times as long single workers take, by number.
-        server_s: Seconds of each shard for one push.
-        link: Of every worker.
-        links: Of single workers, by number, instead of `link`.
-        server_link: Of all servers together.
-        deaths: Workers that die, and when they are back.
-        server_process: Servers are processes of their own, as with `host: process`: where the rule lets nobody wait for
-            the update (softsync), who completes a round pulls before they have applied it.
+        stragglers: Factor on the times of single workers, by number: `{3: 2.0}`.
+        server_s: Seconds that each shard takes for a push.
+        link: Link of every worker.
+        links: Links of single workers, by number, instead of `link`.
+        server_link: Link of all servers together.
+        deaths: Workers that die, and when they return.
+        server_process: Whether servers are processes of their own, as with `host: process`. Under `softsync` the worker
+            that completes a round then pulls before the servers have applied it.
     """
 
     gradient_s: Seconds

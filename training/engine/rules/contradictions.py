@@ -45,7 +45,7 @@ class Refusal(NamedTuple):
 FAR: Final = (
     Refusal(
         "host",
-        "one process plays all workers of host virtual, and it is on one machine",
+        "is virtual: one process on one machine simulates all workers",
         "Write inline or process, or one machine.",
         "virtual",
     ),
@@ -72,7 +72,7 @@ TABLE: Final = (
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.gathers,
-        "is overlap, which has no use with {rule.name}: it waits for others anyway",
+        "is overlap, which has no use with {rule.name}: its workers wait for others anyway",
         "Write process.",
     ),
     _Row(
@@ -90,7 +90,7 @@ TABLE: Final = (
     _Row(
         "clock",
         lambda a: a.host == "virtual" and not a.has_clock,
-        "is missing, and virtual workers take only the time that it says",
+        "is missing, but virtual workers take the time that it declares",
         "Write how long a gradient takes, as clock: {{gradient_s: 0.05}}.",
     ),
     _Row(
@@ -108,31 +108,31 @@ TABLE: Final = (
     _Row(
         "local",
         lambda a: a.local.sums and (a.rule.gathers or a.rule.waits),
-        "is {local.name}, whose pushes are applied on arrival, and with {rule.name} they are averaged or waited for",
+        "is {local.name}, whose pushes are applied on arrival, but {rule.name} averages or waits for pushes",
         "Write local_sgd, or rule: async.",
     ),
     _Row(
         "damping",
         lambda a: a.local.steps and a.damping.compensates,
-        "corrects gradients, and with local: {local.name} what workers push are none",
+        "corrects gradients, but with local: {local.name} workers push steps",
         "Write none, or local: none.",
     ),
     _Row(
         "rule",
         lambda a: a.stops and a.host != "virtual",
-        "is {rule.name} with cancel, and a process of host {host} cannot be stopped within a backward pass",
+        "is {rule.name} with cancel, but a process of host {host} cannot be stopped within a backward pass",
         "Write host: virtual, or cancel: false, by which late workers finish their gradient.",
     ),
     _Row(
         "local",
         lambda a: a.local.steps and a.stops,
-        "is {local.name}, whose workers would lose the steps of their own by the rule's cancel",
+        "is {local.name}, but cancel of the rule would lose the workers' local steps",
         "Write none, or cancel: false.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.drift,
-        "is overlap, where the parameters that a gradient came from may be gone when it is applied: drift is unknown",
+        "is overlap, which may drop the parameters of a gradient before it is applied: drift is unknown",
         "Write process, or record: nothing.",
     ),
 )

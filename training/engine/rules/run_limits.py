@@ -58,8 +58,8 @@ class WorkerRange:
     """Workers of all machines together; machines may join and leave while others train.
 
     Args:
-        min: With so many it begins; with fewer, for 30 s, it ends.
-        max: So many at most take part: devices times num_nodes.
+        min: Training begins with this many workers. It ends if there are fewer for 30 s.
+        max: At most this many workers take part: devices times num_nodes.
     """
 
     min: Annotated[int, AtLeast(1)]
@@ -94,17 +94,17 @@ def misfit(
     if nodes == 1:
         return Contradiction(
             "workers",
-            "is {min, max}, and trainer.num_nodes is 1, so no worker can join",
-            "Write a number, or the machines that may take part as num_nodes.",
+            "is {min, max}, but trainer.num_nodes is 1, so no worker can join",
+            "Write a number, or set num_nodes to the machines that may take part.",
         )
     if elastic.max != on_each * nodes:
-        why = f"is {elastic.max}, and {nodes} machines with {on_each} workers each have {on_each * nodes}"
+        why = f"is {elastic.max}, but {nodes} machines with {on_each} workers each have {on_each * nodes} workers"
         return Contradiction("workers.max", why, f"Write {on_each * nodes}, or other devices or num_nodes.")
     if rule.averaged(elastic.min, settings) != rule.averaged(elastic.max, settings):
         return Contradiction(
             "workers",
-            f"is {{min, max}}, and what an update of {rule.name} averages depends on how many workers there are: its "
-            "batch, learning rate and number of updates would change with them",
+            f"is {{min, max}}, but an update of {rule.name} averages more gradients the more workers there are: its "
+            "batch size, its learning rate and the number of updates would change with them",
             "Write a number, or rule: async, bounded or softsync.",
         )
     return None

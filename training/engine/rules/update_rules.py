@@ -161,9 +161,9 @@ class Bounded(Rule):
 class Sync(Rule):
     """Averages the first gradients of a version into one update and drops late ones (Chen et al. 2016, algorithm 3).
 
-    The first N of N + b workers make the update. A late one finishes its gradient, which is dropped when it arrives;
-    until then it gives none to the next update. Without backup workers nothing is dropped, and the update equals that
-    of one process with an N-fold batch.
+    The first N of N + b workers make the update. A late worker finishes its gradient, which is dropped when it arrives;
+    until then the worker contributes to no update. Without backup workers nothing is dropped, and the update equals
+    that of one process with an N-fold batch.
 
     Args:
         backup_workers: Workers (b) that an update does not wait for. More: stragglers cost less, more gradients are

@@ -55,8 +55,8 @@ def sharing_problems(spec: SearchSpec, space: ReadSpace, description: Descriptio
         odd = [count for count in counts if load.batch_global is not None and load.batch_global % count]
         if not odd:
             return []
-        shared = f"shares the experiment's global batch of {load.batch_global}"
-        message = f"{shared} out to {', '.join(str(count) for count in odd[:SHOWN])} workers, which do not divide it"
+        shared = f"splits the experiment's global batch of {load.batch_global}"
+        message = f"{shared} among {', '.join(str(count) for count in odd[:SHOWN])} workers, which do not divide it"
         remedy = f"Give it a batch that {common} divides, or write scaling: weak."
         return [Problem(space.key("workers"), message, remedy)]
     batch = spec.dimension("batch_size")
@@ -271,7 +271,7 @@ def _base(spec: SearchSpec, description: Description, above: str) -> list[Proble
             Problem(f"config.{problem.key}", problem.message, problem.remedy, problem.severity) for problem in problems
         ]
     wrong = [problem for problem in problems if problem.severity == "error"]
-    return [Problem("experiment", f"has a mistake of its own, {wrong[0]}", "")] if wrong else []
+    return [Problem("experiment", f"has a mistake: {wrong[0]}", "")] if wrong else []
 
 
 def _unknown_classes(spec: SearchSpec, description: Description) -> list[str]:
@@ -298,7 +298,7 @@ def _impossible(spec: SearchSpec, space: ReadSpace, description: Description) ->
         for problem in problems:
             if problem.severity == "error":
                 which = summary(spec, {name: point[name] for name in (*always, *names)})
-                message = f"{which} cannot be: {problem.key} {problem.message}"
+                message = f"{which} cannot run: {problem.key} {problem.message}"
                 by_message.setdefault(
                     (problem.key, problem.message), Problem(space.key(names[-1]), message, problem.remedy)
                 )

@@ -47,7 +47,7 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
             remedy = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
             problems.append(Problem("objective", f"is {objective.name}: {better.words}", remedy, "warning"))
     if spec.target is not None and not any(name in AMOUNTS for name in metrics):
-        what = "has no effect: no objective measures what it takes to reach it"
+        what = "has no effect: no objective measures the cost of reaching it"
         remedy = f"Write objective: [{metrics[0]}, seconds], or remove it."
         problems.append(Problem("target", what, remedy, "warning"))
     if "seconds" in metrics and not spec.exclusive and not spec.is_simulated:

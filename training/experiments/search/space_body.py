@@ -58,7 +58,7 @@ def read_space(raw: Any) -> ReadSpace:
     for written, value in raw.items():
         name = plain(str(written))
         if name in dimensions:
-            space.problems.append(Problem(f"space.{written}", f"is {name} again", "Remove one of them."))
+            space.problems.append(Problem(f"space.{written}", f"sets {name} a second time", "Remove one of them."))
             continue
         space.canonical[str(written)] = name
         try:
@@ -86,7 +86,7 @@ def read_dimension(name: str, raw: Any) -> Dimension:
     for key in raw:
         if key != kind and key not in more:
             near = difflib.get_close_matches(str(key), more, 1)
-            remedy = f"Did you mean `{near[0]}`?" if near else f"Known beside it: {', '.join(more) or 'nothing'}."
+            remedy = f"Did you mean `{near[0]}`?" if near else f"Keys that go with {kind}: {', '.join(more) or 'none'}."
             raise ConfigError(f"{name}.{key}", f"has no effect with {kind}", remedy)
     return _range(name, kind, raw) if kind in RANGES else _choices(name, kind, raw[kind])
 
@@ -103,7 +103,9 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
     if kind == "powers_of_two":
         _require_powers(name, low, high)
     if kind == "int" and not (low == int(low) and high == int(high)):
-        raise ConfigError(name, f"has the ends {low} and {high}", "Write whole numbers, or uniform.")
+        raise ConfigError(
+            name, f"has ends that are not whole numbers: {low} and {high}", "Write whole numbers, or uniform."
+        )
     log = _flag(name, raw, "log")
     if (kind == "log_uniform" or log) and low <= 0:
         raise ConfigError(name, f"starts at {low}, which has no logarithm", "Start above 0, or write uniform.")
@@ -123,7 +125,7 @@ def _require_powers(name: str, low: Any, high: Any) -> None:
         if not power_of_two(end):
             near = [2 ** max(0, math.floor(math.log2(end))), 2 ** max(0, math.ceil(math.log2(end)))] if end > 0 else [1]
             written = " or ".join(str(power) for power in dict.fromkeys(near))
-            raise ConfigError(name, f"{end} is no power of two", f"Write {written}, or int: [{low}, {high}].")
+            raise ConfigError(name, f"{end} is not a power of two", f"Write {written}, or int: [{low}, {high}].")
 
 
 def _choices(name: str, kind: Kind, raw: Any) -> Dimension:

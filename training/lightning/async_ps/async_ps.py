@@ -57,7 +57,7 @@ class AsyncPS(IndependentWorkers):
             bare name means the rule's defaults.
         damping: How to treat stale gradients. `none`: no change. `inverse`: divide the learning rate by the staleness.
             `drop_above`: drop gradients staler than a limit. `delay_compensation`: correct them.
-        workers: Worker processes per machine. More workers than devices share them. None: one per device. `{min: 2,
+        workers: Worker processes per machine. More workers than devices share them. Null: one per device. `{min: 2,
             max: 8}`: one per device, with limits over all machines together; machines may join and leave during
             training (not under `sync`).
         warmup_updates: Updates at the start that worker 0 makes alone.
@@ -70,7 +70,7 @@ class AsyncPS(IndependentWorkers):
         buffers: How workers share buffers that training changes (codebooks, centroids, queues). `averaged`: each push
             brings them to the mean of all workers; integer buffers, and the other buffers of their module, are worker
             0's. `of_worker_0`: all take worker 0's, as under DDP. `per_worker`: each keeps its own; validation and
-            checkpoints use worker 0's. `frozen`: normalisation layers never change theirs. None: `of_worker_0` under
+            checkpoints use worker 0's. `frozen`: normalisation layers never change theirs. Null: `of_worker_0` under
             the rule `sync`, else `averaged`. Validation and checkpoints average the running statistics of normalisation
             layers, unless `of_worker_0` or `per_worker` is written.
         limits: `restarts`: how often a dead worker restarts in one run; after that, training continues without it.
@@ -84,9 +84,9 @@ class AsyncPS(IndependentWorkers):
             1/32; `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices. In
             shared memory (hosts `inline` and `process`) a codec costs time and saves none; it shows what fewer bytes do
             to training. Links of virtual workers carry the fewer bytes.
-        pull_codec: Compression of parameters. `fp32`, `bf16` and `fp16` carry the parameters themselves; any other
-            codec carries how they differ from the worker's last ones, and the next pull makes up for what one omits.
-            Workers compute with the decoded values; the shards keep exact ones, which validation and checkpoints use.
+        pull_codec: Compression of parameters. `fp32`, `bf16` and `fp16` carry whole parameters; any other codec carries
+            their difference from the worker's last ones, and the next pull makes up for what it omits. Workers compute
+            with the decoded values; the shards keep exact ones, which validation and checkpoints use.
         local: When workers communicate. `none`: after each gradient. `downpour`: pushes the sum of several gradients,
             and makes plain SGD steps in between. Otherwise each worker makes steps of its own optimizer
             on its own parameters, and an update combines several steps. `local_sgd`: averages parameters.

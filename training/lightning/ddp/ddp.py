@@ -224,10 +224,10 @@ ONE_BUCKET_MB: Final = 1 << 20
 class DDP(AroundFork, DDPStrategy):
     """Synchronous: each update averages the gradients of all workers, so all wait for the slowest.
 
-    `strategy: ddp`. Arguments are those of Lightning's DDPStrategy, `start_method` excepted. On one machine the workers
-    meet on a loopback port that is bound before they are forked, so none can be taken meanwhile. On several
-    (`trainer.num_nodes`) each process that torchrun, srun or a person has started there forks its share of them, and
-    they meet at MASTER_ADDR and MASTER_PORT. Under MPI and LSF workers are started as Lightning's DDPStrategy does it.
+    Written `strategy: ddp`. It takes the arguments of Lightning's DDPStrategy except `start_method`. On one machine the
+    workers meet at a loopback port, which is bound before they are forked, so no other process can take it. On several
+    machines (`trainer.num_nodes`) each process that torchrun, srun or a person starts forks its share of the workers,
+    and all meet at MASTER_ADDR and MASTER_PORT. Under MPI and LSF, Lightning's DDPStrategy starts the workers.
 
     Args:
         codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes, by all-reduce. The others go by

@@ -7,7 +7,11 @@ from typing import Final, TextIO
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import FailureClass
+from scalebook.training.base.files.parser import CommandParser
 from scalebook.training.base.memory_limit import MB, available_bytes
+from scalebook.training.base.trust import HELP as TRUST
+from scalebook.training.base.trust import OPTION
+from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.workload import Workload, workload
 from scalebook.training.jobs.pending_submission import submission
 from scalebook.training.jobs.process import sigterm_interrupts
@@ -71,23 +75,42 @@ def _saturation(done: Sequence[TryResult]) -> str:
     return f"\nFrom {enough:,} for each worker on it is as fast as it gets: {best:,.0f} samples/s (within 10 %)."
 
 
-OPTIONS: Final = ("--most", "--multiple-of", "--updates", "--memory-mb")
 MOST: Final = 65_536
 UPDATES: Final = 3
 SPARED: Final = 0.1
 """Share of the free memory that tries leave alone where --memory-mb does not say more."""
-HELP: Final = f"""usage: scalebook search largest-batch -c FILE [--most {MOST}] [--multiple-of 1] [--updates {UPDATES}]
-                                      [--memory-mb N] [--KEY VALUE ...]
 
-Doubles the batch size until a try runs out of memory, then closes in on the largest that fits. A try trains {UPDATES}
-updates in processes of its own, alone on the machine, under the config's own strategy, and is recorded. On a CPU each
-process may take --memory-mb beyond what it starts with (default: its share of the free memory); on a GPU the GPU's
-memory is the limit. Also prints the time of a sample at each size, which shows where more is no faster."""
+
+def parser() -> CommandParser:
+    """That of `scalebook search largest-batch`."""
+    parser = CommandParser(
+        "scalebook search largest-batch",
+        usage="scalebook search largest-batch -c FILE [options] [--KEY VALUE ...]",
+        about="Find the largest batch that fits into memory.\n\n"
+        "The test doubles the batch size until a try runs out of memory, then bisects. A try trains a few updates in "
+        "processes of its own, alone on the machine, under the config's own strategy, and is recorded. On a GPU the "
+        "limit is the GPU's memory. The test also prints the time per sample at each size, which shows from where on "
+        "larger batches are no faster.\n\n"
+        "Keys of the config follow as --KEY VALUE.",
+        example="search largest-batch -c x.yaml --most 4096",
+        page="concepts/search.md",
+    )
+    parser.add_argument("--most", metavar="N", help=f"largest batch size of a worker to try (default: {MOST})")
+    parser.add_argument("--multiple-of", metavar="N", help="try only multiples of this number (default: 1)")
+    parser.add_argument("--updates", metavar="N", help=f"number of updates of a try (default: {UPDATES})")
+    parser.add_argument(
+        "--memory-mb", metavar="N",
+        help="memory of each process on a CPU, in addition to what it starts with, MB (default: its share of the free "
+        "memory)",
+    )  # fmt: skip
+    parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", help="config to test")
+    parser.add_argument(OPTION, action="store_true", help=TRUST)
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with an answer, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
-    begun = prepared(argv, OPTIONS, HELP)
+    begun = prepared(argv, parser())
     if isinstance(begun, int):
         return begun
     workspace, description, line = begun

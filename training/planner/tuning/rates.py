@@ -9,7 +9,11 @@ from typing import Any, Final, TextIO
 from scalebook.training.base.durations import duration
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
+from scalebook.training.base.files.parser import CommandParser
+from scalebook.training.base.trust import HELP as TRUST
+from scalebook.training.base.trust import OPTION
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.command_line import CONFIG_OPTIONS
 from scalebook.training.experiments.completion import seeds_from
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.workload import workload
@@ -55,7 +59,6 @@ def _plot_label(row: int, low: float, high: float) -> str:
     return f"{high - (high - low) * row / (HEIGHT - 1):8.3g}" if row % 3 == 0 or row == HEIGHT - 1 else " " * 8
 
 
-OPTIONS: Final = ("--from", "--to", "--updates")
 LOWEST: Final = 1e-5
 HIGHEST: Final = 10.0
 UPDATES: Final = 200
@@ -63,17 +66,33 @@ LEAST_UPDATES: Final = 20
 CALLBACK: Final = "scalebook.training.planner.tuning.rate_range.RateRange"
 TEST: Final = "learning rates"
 SAY_EVERY_S: Final = 5.0
-HELP: Final = f"""usage: scalebook search rates -c FILE [--from RATE] [--to RATE] [--updates N] [--KEY VALUE ...]
 
-Trains the config from its beginning for N updates ({UPDATES}) while the learning rate grows from --from ({LOWEST:g}) to
---to ({HIGHEST:g}), or until the loss explodes (Smith 2017), under the config's own strategy. Prints loss against rate,
-the rate of the steepest fall and the largest that still trains. Other --KEY VALUE change the config as for `scalebook
-fit`; its schedule, lr_scaling and budget are put aside. The run is recorded, with rates.json and rates.png."""
+
+def parser() -> CommandParser:
+    """That of `scalebook search rates`."""
+    parser = CommandParser(
+        "scalebook search rates",
+        usage="scalebook search rates -c FILE [options] [--KEY VALUE ...]",
+        about="Find the largest learning rate at which a config still trains: a learning-rate range test.\n\n"
+        "The test trains the config from its beginning, under its own strategy, while the learning rate grows, until "
+        "the last update or until the loss explodes (Smith 2017). It prints loss against rate, the rate of the "
+        "steepest fall, and the largest rate that still trains. It leaves out the config's schedule, lr_scaling and "
+        "budget. The run is recorded with rates.json and rates.png.\n\n"
+        "Keys of the config follow as --KEY VALUE.",
+        example="search rates -c x.yaml --from 1e-4 --to 1",
+        page="concepts/search.md",
+    )
+    parser.add_argument("--from", metavar="RATE", help=f"first learning rate (default: {LOWEST:g})")
+    parser.add_argument("--to", metavar="RATE", help=f"last learning rate (default: {HIGHEST:g})")
+    parser.add_argument("--updates", metavar="N", help=f"number of updates (default: {UPDATES})")
+    parser.add_argument(*CONFIG_OPTIONS, metavar="FILE", help="config to test")
+    parser.add_argument(OPTION, action="store_true", help=TRUST)
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 with a suggestion, 1 without, 130 interrupted. ConfigError, before anything starts, for mistakes."""
-    begun = prepared(argv, OPTIONS, HELP)
+    begun = prepared(argv, parser())
     if isinstance(begun, int):
         return begun
     workspace, description, line = begun

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files.parser import HELP, CommandParser
 from scalebook.training.base.trust import OPTION, settle
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
@@ -25,11 +26,10 @@ TRAINER: Final[dict[str, Any]] = {
 }
 BUDGETS: Final = ("min_epochs", "min_steps", "max_time", "fast_dev_run", "overfit_batches")
 MEANT_FOR_WHOLE_RUNS: Final = ("lr_scheduler", "lr_scaling", "noise_scale", "ckpt_path")
-HELP: Final = ("--help", "-h")
 
 
 def prepared(
-    argv: Sequence[str], options: Sequence[str], help_text: str, queued: bool = True
+    argv: Sequence[str], parser: CommandParser, queued: bool = True
 ) -> tuple[Workspace, Description, CommandLine] | int:
     """Workspace, its description and the command line, once the folder is trusted; ConfigError for mistakes.
 
@@ -38,18 +38,18 @@ def prepared(
     workspace = Workspace.find()
     settle(workspace, OPTION in argv, runs=bool(argv) and not set(HELP) & set(argv))
     description = describe(workspace)
-    line = requested(argv, description, options, queued)
+    line = requested(argv, description, parser.takes_value(), queued)
     if line is None:
-        print(help_text)
+        parser.print_help()
         return 0 if argv else 2
     return workspace, description, line
 
 
 def requested(
-    argv: Sequence[str], description: Description, options: Sequence[str], queued: bool = True
+    argv: Sequence[str], description: Description, options: Mapping[str, bool], queued: bool = True
 ) -> CommandLine | None:
     """Config and options of a command line; None for --help, or where there is nothing. ConfigError for mistakes."""
-    line = parse(argv, description, {**dict.fromkeys((*HELP, OPTION), False), **dict.fromkeys(options, True)})
+    line = parse(argv, description, options)
     if line.options.keys() & set(HELP) or not argv:
         return None
     line.config, older = renewed(line.config)

@@ -63,17 +63,19 @@ class Dataset(ImageDataModule):
 
     Args:
         path: A file, a folder of files of one kind, or a folder that has a folder of images for each class.
-        hub: Name of a data set of the Hub instead, such as `ylecun/mnist`, which is downloaded once.
-        subset: Its subset, where it has several.
-        revision: Its commit, tag or branch. Default: the newest.
-        split: Its split to train on.
-        validation: What validates: a split of the Hub's, or another file or folder. Default: a share of the rest.
-        features: Columns of the input: one of images, or several of numbers. Default: the only one of images, else all
-            of numbers.
-        label: Column of the label. Of a folder of images it is `label`.
+        hub: Name of a data set of the Hub, such as `ylecun/mnist`, instead of a path. It is downloaded once.
+        subset: Subset of the Hub's data set, if it has several.
+        revision: Commit, tag or branch of the Hub's data set. Default: the newest.
+        split: Split of the Hub's data set to train on.
+        validation: Validation data: a split of the Hub's data set, or another file or folder. Default: a share of the
+            rest.
+        features: Columns of the input: one column of images, or several of numbers. Default: the only column of images,
+            else all of numbers.
+        label: Column of the label; `label` for a folder of images.
         batch_size: Samples per batch of one worker.
         limit: Train on this many samples only, the first ones. Default: all.
-        val_fraction: Share of the samples held out where `validation` names none, in equal shares of each class.
+        val_fraction: Share of the samples held out for validation if `validation` is null, in equal shares of each
+            class.
         split_seed: Seed of that split; independent of the run's seed.
         normalize: Shift and scale each channel, or column, to mean 0 and standard deviation 1. Not for a PixelCNN.
     """

@@ -22,7 +22,7 @@ class ConvClassifier(Classifier):
         width: Feature maps of the first block; each further block has twice as many.
         blocks: Number of blocks; each halves height and width.
         dropout: Dropout rate before the linear layer.
-        images: Geometry of the images. Default: taken from the data set.
+        images: Geometry of the images; null: that of the data set.
     """
 
     def __init__(

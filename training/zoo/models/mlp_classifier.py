@@ -20,7 +20,7 @@ class MLPClassifier(Classifier):
         layers: Number of hidden layers.
         activation: Activation after each hidden layer.
         dropout: Dropout rate after each hidden layer.
-        images: Geometry of the images. Default: taken from the data set.
+        images: Geometry of the images; null: that of the data set.
     """
 
     def __init__(

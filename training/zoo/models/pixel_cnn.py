@@ -27,7 +27,7 @@ class PixelCNN(ImageModel):
         layers: Number of gated layers, the first included.
         reach: How many pixels a layer sees in each direction; 1 is a kernel of 3 x 3, 2 of 5 x 5. All layers together
             see layers * reach pixels far.
-        images: Geometry of the images. Default: taken from the data set.
+        images: Geometry of the images; null: that of the data set.
     """
 
     metrics = (VAL_BITS_PER_DIM, VAL_LOSS)

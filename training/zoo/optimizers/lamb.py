@@ -29,7 +29,7 @@ class LAMB(LayerWise):
         lr: Learning rate r: the share of its own norm by which a layer moves in a step.
         betas: How much of the running means of gradient and squared gradient each step keeps.
         eps: Added to the root of the mean squared gradient.
-        weight_decay: d; the decay is part of the update that is scaled.
+        weight_decay: Weight decay d; it is part of the update that is scaled.
         adapt_vectors: Whether biases and normalisations are scaled and decay too, as in algorithm 2.
     """
 

@@ -31,10 +31,10 @@ class LARS(LayerWise):
 
     Args:
         params: Parameters, or param groups.
-        lr: Learning rate r; larger than SGD's, since it is a multiple of `trust_coefficient` that moves the weights.
-        momentum: Share of the last update that the next one begins with, m.
+        lr: Learning rate r. It is larger than SGD's, because a step is a multiple of `trust_coefficient`.
+        momentum: Momentum m: the share of the last update that the next one begins with.
         weight_decay: L2 penalty b; its gradient is part of what the local rate scales.
-        trust_coefficient: By how much of its own norm a layer moves at a learning rate of 1.
+        trust_coefficient: Share of its own norm by which a layer moves at a learning rate of 1.
         rate_in_momentum: Whether the momentum is one of updates, the learning rate included, as in algorithm 1.
         adapt_vectors: Whether biases and normalisations have a local rate and weight decay too, as in algorithm 1.
     """

@@ -31,7 +31,8 @@ PIECE = 30
 CALLS = [
     "join", "begin", "rest", "finish", "detach", "pull", "fetch_full", "publish_initial", "await_turn", "push",
     "rendezvous", "living", "sign_of_life", "is_over", "cursor.enter_epoch", "cursor.claim_batch", "cursor.mark_done",
-    "cursor.outstanding", "cursor.progress", "cursor.mark_dead", "cursor.rejoin", "cursor.state", "signals.stop", "signals.plateau_steps", "meetings.set_phase",
+    "cursor.outstanding", "cursor.progress", "cursor.mark_dead", "cursor.rejoin", "cursor.state", "signals.stop",
+    "signals.plateau_steps", "meetings.set_phase",
     "meetings.gather_before_training", "meetings.all_gather", "rows.map", "rows.write", "rows.read",
     "signals.add_plateau_step", "counts", "worker_times", "staleness", "pushes",
     "timings", "rows", "nothing.of.the.kind", "__class__",

@@ -116,7 +116,10 @@ def test_what_is_out_of_bounds_names_key_and_remedy(make: Callable[[], Local], m
     ("settings", "message"),
     [
         (Settings(host="overlap"), r"host: is overlap, which cannot be combined with local_sgd: its workers"),
-        (Settings(damping=DelayCompensation()), r"damping: corrects gradients, and with local: local_sgd what workers"),
+        (
+            Settings(damping=DelayCompensation()),
+            r"damping: corrects gradients, but with local: local_sgd workers push steps",
+        ),
     ],
 )
 def test_what_contradicts_local_steps(settings: Settings, message: str) -> None:
@@ -128,7 +131,7 @@ def test_what_contradicts_local_steps(settings: Settings, message: str) -> None:
 @pytest.mark.parametrize("rule", [Bounded(), Sync(), Softsync()], ids=repr)
 def test_sums_are_applied_on_arrival(rule: Rule) -> None:
     Settings(local=Downpour()).check(4)
-    with pytest.raises(ValueError, match=rf"local: is downpour, whose pushes are .* with {rule.name} "):
+    with pytest.raises(ValueError, match=rf"local: is downpour, whose pushes are .* but {rule.name} "):
         Settings(rule, local=Downpour()).check(4)
 
 

@@ -17,11 +17,11 @@ from scalebook.training.engine.rules.update_rules import Async, Softsync, Sync
         (Settings(warmup_updates=-1), "warmup_updates: -1 is less than 0. Use 0 or more."),
         (
             Settings(rule=Sync(), host="overlap"),
-            "host: is overlap, which has no use with sync: it waits for others anyway. Write process.",
+            "host: is overlap, which has no use with sync: its workers wait for others anyway. Write process.",
         ),
         (
             Settings(drift=True, host="overlap"),
-            "host: is overlap, where the parameters that a gradient came from may be gone",
+            "host: is overlap, which may drop the parameters of a gradient",
         ),
         (
             Settings(damping=DropAbove(2), host="overlap"),
@@ -34,11 +34,11 @@ from scalebook.training.engine.rules.update_rules import Async, Softsync, Sync
         ),
         (
             Settings(rule=Sync(1, cancel=True)),
-            "rule: is sync with cancel, and a process of host inline cannot be stopped within a backward pass.",
+            "rule: is sync with cancel, but a process of host inline cannot be stopped within a backward pass.",
         ),
         (
             Settings(rule=Sync(1, cancel=True), local=LocalSGD(5), host="virtual", clock=ClockSettings(0.1)),
-            "local: is local_sgd, whose workers would lose the steps of their own by the rule's cancel. Write none",
+            "local: is local_sgd, but cancel of the rule would lose the workers' local steps. Write none",
         ),
     ],
 )

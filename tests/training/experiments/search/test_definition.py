@@ -181,7 +181,7 @@ def test_a_mistake_in_the_experiment_is_said_once(description: Description) -> N
     base = {**CONFIG, "trainer": {"devices": 0, "max_epoch": 1}}
     (problem,) = search_problems({**GOOD, "config": None, "experiment": "mlp"}, base, description)
     assert problem.key == "experiment"
-    assert problem.message.startswith("has a mistake of its own, trainer.devices: 0 is")
+    assert problem.message.startswith("has a mistake: trainer.devices: 0 is")
 
 
 def test_all_mistakes_are_found_at_once(description: Description) -> None:

@@ -56,7 +56,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             "warning",
             "objective: names val/los, which MLPClassifier does not record.",
         ),
-        (SPACE, {"target": 0.3}, "warning", "target: has no effect: no objective measures what it takes to reach it."),
+        (SPACE, {"target": 0.3}, "warning", "target: has no effect: no objective measures the cost of reaching it."),
         (
             SPACE,
             {"objective": ["val/loss", "seconds"]},

@@ -29,7 +29,7 @@ from tests.training.experiments.searches import problems
         (
             "{workers: {values: [1, 3, 5]}}",
             (
-                "space.workers: shares the experiment's global batch of 16 out to 3, 5 workers, which do not divide "
+                "space.workers: splits the experiment's global batch of 16 among 3, 5 workers, which do not divide "
                 "it. Give it a batch that 15 divides, or write scaling: weak."
             ),
         ),

@@ -46,16 +46,16 @@ def test_a_rate_without_a_rule_is_taken_as_it_is() -> None:
     [
         (
             "batch_size: {powers_of_two: [16, 96]}",
-            "space.batch_size: 96 is no power of two. Write 64 or 128, or int: [16, 96].",
+            "space.batch_size: 96 is not a power of two. Write 64 or 128, or int: [16, 96].",
         ),
-        ("batch_size: {powers_of_two: [0, 8]}", "space.batch_size: 0 is no power of two. Write 1, or int: [0, 8]."),
+        ("batch_size: {powers_of_two: [0, 8]}", "space.batch_size: 0 is not a power of two. Write 1, or int: [0, 8]."),
         (
             "batch_size: [16, 32]",
             "space.batch_size: is [16, 32], without a kind of range. Write {values: [16, 32]}.",
         ),
         ("batch_size: {power_of_two: [1, 2]}", "Did you mean `powers_of_two`?"),
         ("batch_size: {int: [1, 2], grid: [1]}", "space.batch_size: has 2 kinds."),
-        ("batch_size: {int: [1, 2.5]}", "space.batch_size: has the ends 1 and 2.5. Write whole numbers, or uniform."),
+        ("batch_size: {int: [1, 2.5]}", "has ends that are not whole numbers: 1 and 2.5. Write whole numbers"),
         ("batch_size: {int: [9, 2]}", "space.batch_size: is an empty range: 9 is above 2. Write int: [2, 9]."),
         (
             "batch_size: {int: 9}",
@@ -72,7 +72,7 @@ def test_a_rate_without_a_rule_is_taken_as_it_is() -> None:
         ("model.x: {int: [1, 8], log: 1}", "space.model.x.log: is 1. Write true or false."),
         (
             "model.x: {uniform: [1, 8], step: 2}",
-            "space.model.x.step: has no effect with uniform. Known beside it: points.",
+            "space.model.x.step: has no effect with uniform. Keys that go with uniform: points.",
         ),
         ("model.x: {uniform: [1, 8], rule: linear}", "space.model.x.rule: has no effect with uniform."),
         ("model.x: {values: [a, b, a]}", "space.model.x: has a twice. Write each value once."),
@@ -91,7 +91,7 @@ def test_a_rate_without_a_rule_is_taken_as_it_is() -> None:
         ("learning_rate: {log_uniform: [1, 2], rule: sqrt, per: 0}", "space.learning_rate.per: is 0."),
         (
             "{model.x: {values: [1]}, model.init_args.x: {values: [2]}}",
-            "space.model.init_args.x: is model.x again.",
+            "space.model.init_args.x: sets model.x a second time.",
         ),
         ("model.x: {uniform: [0, 1.0e+301]}", "for a range. Write two numbers"),
         ("model.x: {int: [0, 1.0e+30]}", "reaches 1e+30. Write whole numbers up to 9007199254740992"),

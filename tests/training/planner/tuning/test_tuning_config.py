@@ -38,18 +38,18 @@ def test_the_users_callbacks_stay() -> None:
 
 def test_options_and_config_of_a_command_line(description: Description) -> None:
     words = ["--from", "1e-4", "--model", "MLPClassifier", "--data", "Digits", "--data.batch_size", "16"]
-    found = requested(words, description, ("--from", "--updates"))
+    found = requested(words, description, {"--from": True, "--updates": True})
     assert found is not None
     assert number(found.options, "--from", 1.0, 0.0) == 1e-4
     assert whole_number(found.options, "--updates", 200) == 200
     assert found.config["data"]["init_args"]["batch_size"] == 16
-    assert requested(["--help"], description, ()) is None
+    assert requested(["--help"], description, {"--help": False}) is None
     with pytest.raises(ConfigError, match="data: is missing"):
-        requested(["--model", "MLPClassifier"], description, ())
+        requested(["--model", "MLPClassifier"], description, {})
     several = ["--model", "MLPClassifier", "--data", "Digits", "--trainer.num_nodes", "2"]
     with pytest.raises(ConfigError, match="jobs of this folder run on one machine"):
-        requested(several, description, ())
-    assert requested(several, description, (), queued=False) is not None
+        requested(several, description, {})
+    assert requested(several, description, {}, queued=False) is not None
 
 
 @pytest.mark.parametrize(

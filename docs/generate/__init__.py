@@ -1,0 +1,1 @@
+"""Pages of the reference that are made when the documentation is built. Plain Markdown; no MkDocs, no torch."""

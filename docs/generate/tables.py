@@ -1,0 +1,160 @@
+"""Tables of benchmarks, from the files that they have written; a page places one as `<!-- table: NAME -->`."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from docs.generate.markdown import NOTE, table, words
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FIGURES: Final = ROOT / "docs" / "figures"
+RELIABILITY: Final = ROOT / "scalebook" / "training" / "planning" / "reliability.json"
+MARK: Final = re.compile(r"<!-- table: ([a-z-]+) -->")
+TITLE: Final = """# Tables of benchmarks
+
+Each table is made of the file that its benchmark has written. CONTRIBUTING.md says how to run a benchmark again.
+
+"""
+
+
+def placed(markdown: str) -> str:
+    """The text with the table in the place of each mark. KeyError for a name that no table has."""
+    return MARK.sub(lambda found: TABLES[found[1]](), markdown)
+
+
+def page() -> str:
+    """All of them."""
+    return (
+        NOTE + TITLE + "".join(f"## {name.replace('-', ' ').capitalize()}\n\n{make()}" for name, make in TABLES.items())
+    )
+
+
+def largest_learning_rate() -> str:
+    """The largest rate that trains, by workers: in turn and free, undamped and damped."""
+    content = _read(FIGURES / "largest-learning-rate.json")
+    rows = [
+        (str(one["workers"]), one["way"], one["variant"], f"{one['rate']:.3g}", f"{one['staleness']:.3g}")
+        for one in content["points"]
+    ]
+    head = ("workers", "served", "damping", "largest learning rate", "mean staleness")
+    return _made("python -m benchmarks.learning_rates", content) + table(head, rows)
+
+
+def scaling_rule() -> str:
+    """The validation loss by batch size, a column for each rule."""
+    content = _read(FIGURES / "scaling-rule.json")
+    points = {(one["batch"], one["rule"]): one for one in content["points"]}
+    rules = list(dict.fromkeys(one["rule"] for one in content["points"]))
+    rows = [
+        (str(batch), *(_spread(points.get((batch, rule))) for rule in rules))
+        for batch in sorted({batch for batch, _ in points})
+    ]
+    note = f"Validation loss, mean of {content['seeds']} seeds ± half of its 95 % interval; in brackets the rate.\n\n"
+    return _made("python -m benchmarks.scaling_rule", content) + note + table(("batch", *rules), rows)
+
+
+def _spread(point: Mapping[str, Any] | None) -> str:
+    if point is None:
+        return ""
+    rate = f"({point['rate']:.3g})"
+    return f"diverged {rate}" if point["loss"] is None else f"{point['loss']:.3f} ± {point['spread'] or 0:.3f} {rate}"
+
+
+def published() -> str:
+    """What others have published, beside what the planner plays."""
+    content = _read(FIGURES / "published.json")
+    rows = [
+        (
+            words(one["name"]),
+            _range(one["published"]),
+            f"{one['under_sync']:.1f}",
+            f"{one['under_async']:.1f}",
+            _range(one["widened"]),
+            _verdict(one),
+            words(one["source"]),
+            words(one["assumed"]),
+        )
+        for one in content["systems"]
+    ]
+    head = ("system", "published speed-up", "sync", "async", "range", "within", "source", "assumed")
+    chen = content["chen"]
+    note = (
+        "Share of the workers that arrive within 2 s (Chen et al. 2016, 100 workers): "
+        f"published {chen['published']:.0%}, predicted {chen['predicted']:.0%} ({chen['source']}).\n\n"
+    )
+    return _made("python -m benchmarks.published", content) + table(head, rows) + note
+
+
+def _verdict(one: Mapping[str, Any]) -> str:
+    return "not testable" if not one["testable"] else "yes" if one["met"] else "no"
+
+
+def published_systems() -> str:
+    """Speed-ups of synchronous systems, published and predicted."""
+    content = _read(FIGURES / "published-systems.json")
+    rows = [
+        (
+            words(one["name"]),
+            one["half"],
+            f"{one['published']:.1f}",
+            f"{one['predicted']:.1f}",
+            f"{one['ratio']:.2f}",
+            "yes" if one["within"] else "no",
+            words(one["source"]),
+            words(one["assumed"]),
+        )
+        for one in content["cells"]
+    ]
+    head = ("system", "half", "published speed-up", "predicted", "ratio", "within", "source", "assumed")
+    note = f"Design: {content['design']}.\n\n"
+    return _made("python -m benchmarks.published_systems", content) + note + table(head, rows)
+
+
+def reliability() -> str:
+    """The plans that were compared with a run, measured or published."""
+    parts = []
+    for source in _read(RELIABILITY)["sources"]:
+        rows = [
+            (one["strategy"], one["place"], words(one["what"]), f"{one['rates']:.2f}", _optional(one["staleness"]))
+            for one in source["cells"]
+        ]
+        head = ("strategy", "place", "what", "updates/s, predicted / measured", "staleness, predicted / measured")
+        parts.append(_made(source["command"], source) + table(head, rows))
+    return "".join(parts)
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _range(ends: list[float]) -> str:
+    low, high = (f"{end:.3g}" for end in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _made(command: str, content: Mapping[str, Any]) -> str:
+    """The command, and machine and date as far as the file has them."""
+    facts = [str(content[key]).rstrip(".") for key in ("machine", "date") if content.get(key)]
+    return "; ".join([f"`{command}`", *facts]) + ".\n\n"
+
+
+TABLES: Final[dict[str, Callable[[], str]]] = {
+    "largest-learning-rate": largest_learning_rate,
+    "scaling-rule": scaling_rule,
+    "published": published,
+    "published-systems": published_systems,
+    "reliability": reliability,
+}
+"""By the name of its file."""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,47 @@
+"""A hook of MkDocs (`hooks: [docs/hooks.py]`): makes the pages of the reference that the code says, when it builds.
+
+A page of one's own may place a table of a benchmark: `<!-- table: NAME -->`, NAME one of `generate/tables.py`.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # MkDocs runs this file by its path
+
+from docs.generate import api, commands, config, metrics, tables  # noqa: E402
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "reference/config.md": lambda: config.page(config.described()),
+    "reference/cli.md": commands.page,
+    "reference/api.md": api.page,
+    "reference/metrics.md": metrics.page,
+    "benchmarks/tables.md": tables.page,
+}
+
+
+@cache
+def made(uri: str) -> str:
+    """The page, made once however often `mkdocs serve` builds."""
+    return PAGES[uri]()
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages; leave out the programs that make them."""
+    from mkdocs.structure.files import File, InclusionLevel
+
+    for file in [file for file in files if file.src_uri.endswith((".py", ".pyc"))]:
+        files.remove(file)
+    for uri in PAGES:
+        file = File.generated(config, uri, content=made(uri))
+        file.inclusion = InclusionLevel.NOT_IN_NAV  # which is not to say that it must not be there
+        files.append(file)
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Place the tables that a page asks for."""
+    return tables.placed(markdown)

@@ -1,0 +1,38 @@
+"""`scalebook describe`: the classes that a config may name, as JSON. It imports torch after it has read its options."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from scalebook.training.base.files.parser import CommandParser
+from scalebook.training.base.safe_path import importing
+from scalebook.training.base.trust import HELP, OPTION
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit code 0. Mistakes are ConfigErrors."""
+    options = parser().parse_args(argv)
+    with importing():
+        from scalebook.training.cli import describe
+    return describe.main(options)
+
+
+def parser() -> CommandParser:
+    """That of `scalebook describe`."""
+    parser = CommandParser(
+        "scalebook describe",
+        about="Print the classes that a config may name, with their arguments, types, defaults and help, as JSON.\n\n"
+        "These are models, data sets, strategies, optimizers and schedulers, of Scalebook, of libraries and of the "
+        "workspace's own modules.",
+        example="describe PixelCNN",
+        page="reference/config.md",
+    )
+    parser.add_argument("class_path", nargs="?", help="print only this class, such as PixelCNN or torch.optim.Adam")
+    parser.add_argument(
+        "--parameters", metavar="CONFIG", help="print the shapes of the parameters of this config's model (JSON)"
+    )
+    parser.add_argument(
+        "--logged", metavar="CONFIG", help="print the metrics that two batches of this config log (JSON)"
+    )
+    parser.add_argument("--workspace", type=Path, help="the workspace (default: the one around this folder)")
+    parser.add_argument(OPTION, action="store_true", help=HELP)
+    return parser

@@ -1,0 +1,103 @@
+"""Measure a config and answer where adding workers stops helping; for `scalebook plan`, in the foreground."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from scalebook.training.base.files import records, yaml
+from scalebook.training.base.files.terminal import over
+from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.command_line import CommandLine
+from scalebook.training.experiments.description import Description
+from scalebook.training.jobs.process import sigterm_interrupts
+from scalebook.training.planner.answer import Reliability
+from scalebook.training.planner.answer_words import printed
+from scalebook.training.planner.answering import Setting, answer
+from scalebook.training.planner.chart import target_figure, throughput_figure
+from scalebook.training.planner.measuring import NotMeasured, measure
+from scalebook.training.planner.profile import Profile, as_mapping
+from scalebook.training.planner.question import MOST_TRAINED, MOST_WORKERS, Question
+from scalebook.training.planner.time_to_target import TargetAnswer, target_lines
+from scalebook.training.planner.tuning.followed_job import INTERRUPTED
+from scalebook.training.planner.tuning.tuning_config import number
+from scalebook.training.planner.updates_to_target import check_metric, reach
+from scalebook.training.tracking.drawing import save
+
+
+@dataclass(frozen=True)
+class Target:
+    """What `--target`, `--metric` and `--seeds` ask for; `value` is None without the first."""
+
+    metric: str
+    value: float | None
+    seeds: int
+
+
+def measured(
+    workspace: Workspace, description: Description, line: CommandLine, question: Question, target: Target
+) -> int:
+    """Exit code: 0 with an answer, 1 where measuring failed, 130 interrupted. ConfigError for an unknown metric."""
+    if target.value is not None:
+        check_metric(line.config, target.metric, description)
+    with sigterm_interrupts():
+        try:
+            profile = measure(workspace.create(), line.config, description, sys.stdout)
+            if (path := line.options.get("--save-profile")) is not None:
+                Path(path).write_text(yaml.dump(as_mapping(profile)), encoding="utf-8")
+            answered(profile, question, line.options)
+            if target.value is not None:
+                setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])
+                most = MOST_WORKERS if "--workers" in line.options else MOST_TRAINED
+                counts = [count for count in question.workers if count <= most]
+                found = reach(
+                    workspace, line.config, description, setting, counts, target.metric, target.value, target.seeds,
+                    sys.stdout,
+                )  # fmt: skip
+                _told(found, setting.reliability, line.options)
+        except NotMeasured as error:
+            print(f"scalebook: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("\nInterrupted.")
+            return INTERRUPTED
+    return 0
+
+
+def answered(profile: Profile, question: Question, options: Mapping[str, str | None]) -> None:
+    """Print the answer, and write the files that the options name."""
+    price = number(options, "--price", None, 0.0)
+    found = answer(profile, question, _Progress(sys.stdout))
+    for line in printed(found, profile, price):
+        print(line)
+    if (path := options.get("--json")) is not None:
+        records.save(Path(path), found)
+    if (path := options.get("--figure")) is not None:
+        save(throughput_figure(found.curves), Path(path), "samples/s against workers")
+
+
+def _told(found: TargetAnswer, within: Reliability, options: Mapping[str, str | None]) -> None:
+    """Print it; as files beside those of the answer, called `NAME-target`."""
+    print()
+    for text in target_lines(found, within):
+        print(text)
+    if (path := options.get("--json")) is not None:
+        records.save(_beside(Path(path)), found)
+    if (path := options.get("--figure")) is not None and (figure := target_figure(found)) is not None:
+        save(figure, _beside(Path(path)), f"time to {found.metric} {found.target:g} against workers")
+
+
+def _beside(path: Path) -> Path:
+    return path.with_stem(f"{path.stem}-target")
+
+
+class _Progress:
+    """A line that is written over, on a terminal alone."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out if out.isatty() else None
+
+    def __call__(self, done: int, whole: int, words: str) -> None:
+        if self._out is not None:
+            over(self._out, "" if done == whole else f"scalebook: {done}/{whole} {words}"[:100])
