@@ -11,7 +11,7 @@ from docs.generate.markdown import NOTE, table, words
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FIGURES: Final = ROOT / "docs" / "figures"
-RELIABILITY: Final = ROOT / "scalebook" / "training" / "planning" / "reliability.json"
+RELIABILITY: Final = ROOT / "training" / "planner" / "reliability.json"
 MARK: Final = re.compile(r"<!-- table: ([a-z-]+) -->")
 TITLE: Final = """# Tables of benchmarks
 
