@@ -44,8 +44,8 @@ def named(value: Any) -> NamedClass:
         return NamedClass(None, None)
     args = value.get("init_args")
     extra = tuple(str(key) for key in value if key not in ("class_path", "init_args", "dict_kwargs"))
-    given = {} if args is None else args if isinstance(args, Mapping) else None
-    return NamedClass(value["class_path"], given, extra)
+    arguments = {} if args is None else args if isinstance(args, Mapping) else None
+    return NamedClass(value["class_path"], arguments, extra)
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -53,9 +53,9 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def few_strangers(raw: Mapping[Any, Any], known: Collection[Any]) -> tuple[dict[Any, Any], int]:
+def few_strangers(raw: Mapping[Any, Any], names: Collection[Any]) -> tuple[dict[Any, Any], int]:
     """`raw` with its first `MOST_STRANGERS` unknown keys, and how many more there were. Each costs 1 ms to answer."""
-    strangers = [key for key in raw if key not in known]
+    strangers = [key for key in raw if key not in names]
     left_out = set(strangers[MOST_STRANGERS:])
     return {key: value for key, value in raw.items() if key not in left_out}, len(left_out)
 
@@ -65,15 +65,15 @@ def within(path: str, packages: Sequence[str]) -> bool:
     return any(path.startswith(f"{package}.") for package in packages)
 
 
-def suggestion(wrong: str, known: Iterable[str]) -> str:
+def suggestion(wrong: str, words: Iterable[str]) -> str:
     """`Did you mean ...?` for the closest known word, or all the known words where none is close."""
-    known = list(known)
+    words = list(words)
     short = wrong.rsplit(".", 1)[-1]
     for candidate in (wrong[-LONGEST_NAME:], short[:LONGEST_NAME]):
-        lower = {word.lower(): word for word in known}
+        lower = {word.lower(): word for word in words}
         if close := difflib.get_close_matches(candidate.lower(), lower, n=1, cutoff=0.6):
             return f"Did you mean `{lower[close[0]]}`?"
-    return f"Known: {', '.join(sorted(known))}." if known else ""
+    return f"Known: {', '.join(sorted(words))}." if words else ""
 
 
 @dataclass(frozen=True)

@@ -96,11 +96,11 @@ def _merge_class(path: str, before: Any, value: Any, description: Description) -
     info = new.info(group, description)
     fields = {field.name: field for field in info.fields} if info else {}
     same = new.name == old.name or (info is not None and info == old.info(group, description))
-    kept = {name: arg for name, arg in old.args.items() if same or name in fields}
-    if not kept and isinstance(value, str):
+    fitting = {name: arg for name, arg in old.args.items() if same or name in fields}
+    if not fitting and isinstance(value, str):
         return value
-    arguments = {name: _merge_argument(kept.get(name), arg, fields.get(name)) for name, arg in new.args.items()}
-    return {"class_path": new.name, "init_args": {**copy.deepcopy(kept), **arguments}}
+    arguments = {name: _merge_argument(fitting.get(name), arg, fields.get(name)) for name, arg in new.args.items()}
+    return {"class_path": new.name, "init_args": {**copy.deepcopy(fitting), **arguments}}
 
 
 def _merge_argument(before: Any, value: Any, field: Field | None) -> Any:

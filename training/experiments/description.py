@@ -159,7 +159,9 @@ class Description:
 
     def refusal(self, name: str) -> NotOffered | None:
         """Why the class called `name`, by full path or short name, is in no list; None where nothing is known of it."""
-        return next((one for one in self.refused if name in (one.class_path, one.class_path.rpartition(".")[2])), None)
+        return next(
+            (entry for entry in self.refused if name in (entry.class_path, entry.class_path.rpartition(".")[2])), None
+        )
 
     def find(self, group: Group, name: str) -> ClassInfo | None:
         """The class called `name` (full path, short name or config value) in `group`."""
@@ -183,9 +185,9 @@ def _all_fields(infos: Iterable[ClassInfo]) -> Iterator[Field]:
 
 def _index(entries: Iterable[ClassInfo]) -> dict[str, ClassInfo]:
     """Each by all its names; of several with the same name the first."""
-    found: dict[str, ClassInfo] = {}
+    by_name: dict[str, ClassInfo] = {}
     for entry in entries:
         for name in (entry.class_path, entry.name, entry.config_value):
             if name is not None:
-                found.setdefault(name, entry)
-    return found
+                by_name.setdefault(name, entry)
+    return by_name

@@ -29,8 +29,8 @@ def alike_digests(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
-        value = {str(number): one for number, one in enumerate(value)}
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        value = {str(number): item for number, item in enumerate(value)}
     if not isinstance(value, Mapping):
         yield key, value
         return
@@ -65,7 +65,9 @@ def _shortened(value: Any, group: Group, description: Description) -> Any:
     fields = {field.name: field for field in info.fields if field.type == "class"} if info else {}
     if not fields or not reference.args:
         return value
-    args = {name: short(given, fields[name]) if name in fields else given for name, given in reference.args.items()}
+    args = {
+        name: short(argument, fields[name]) if name in fields else argument for name, argument in reference.args.items()
+    }
     return {**value, "init_args": args}
 
 
@@ -94,15 +96,18 @@ def base_content(config: Mapping[str, Any], description: Description) -> dict[st
     seed = content.get("seed_everything")
     content["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
     content["threads"] = DEFAULT_THREADS if content.get("threads") is None else content["threads"]
-    kept = {key: value for key, value in content.items() if value is not None}
-    return {str(key): item for key, item in first_paths(first_spelling({**kept, "trainer": trainer})).items()}
+    present = {key: value for key, value in content.items() if value is not None}
+    return {str(key): item for key, item in first_paths(first_spelling({**present, "trainer": trainer})).items()}
 
 
 def _said(value: Any, info: ClassInfo | None) -> Any:
     reference = named(value)
     if info is None or reference.args is None:
         return value
-    known = {field.name: field for field in info.fields if field.type == "class"}
-    args = {name: short(given, known[name]) if name in known else given for name, given in reference.args.items()}
+    class_fields = {field.name: field for field in info.fields if field.type == "class"}
+    args = {
+        name: short(argument, class_fields[name]) if name in class_fields else argument
+        for name, argument in reference.args.items()
+    }
     more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
     return {"class_path": info.class_path, "init_args": ChosenClass(info, args).non_defaults(), **more}

@@ -66,7 +66,7 @@ def rate_scaling(config: Mapping[str, Any]) -> RateScaling | None:
     if not isinstance(settings, Mapping):
         return None
     rule, per, warmup = (settings.get(field.name, field.default) for field in FIELDS)
-    known = rule in RULES and isinstance(per, int) and isinstance(warmup, int | float)
-    if not known or isinstance(per, bool) or isinstance(warmup, bool) or per < 1 or not 0 <= warmup < math.inf:
+    valid = rule in RULES and isinstance(per, int) and isinstance(warmup, int | float)
+    if not valid or isinstance(per, bool) or isinstance(warmup, bool) or per < 1 or not 0 <= warmup < math.inf:
         return None
     return RateScaling(rule, per, float(warmup))

@@ -18,11 +18,11 @@ def place_of(config: Mapping[str, Any], environment: Mapping[str, str], descript
     own = mapping(strategy.args).get("workers") if info is not None and info.name == "AsyncPS" else None
     devices = own if isinstance(own, int) else trainer.get("devices")
     number = devices if isinstance(devices, int) and devices > 0 else None
-    found = node_rank(environment, nodes_of(trainer), number)
-    if found is not None and info is not None and info.config_value == "auto":
-        why = f"is {shown(trainer.get('strategy'))}, which is started once, and {found.by} started {found.count}"
+    rank = node_rank(environment, nodes_of(trainer), number)
+    if rank is not None and info is not None and info.config_value == "auto":
+        why = f"is {shown(trainer.get('strategy'))}, which is started once, and {rank.by} started {rank.count}"
         raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start it by itself.")
-    return found
+    return rank
 
 
 def nodes_of(trainer: Mapping[str, Any]) -> int:

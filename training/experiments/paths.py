@@ -49,8 +49,8 @@ def place(path: str, config: Mapping[str, Any], description: Description) -> Pat
         return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
     if parts == ("threads",):
         return PathTarget(parts, THREADS)
-    known = {"trainer": description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
-    if len(parts) == 2 and (field := next((candidate for candidate in known if candidate.name == parts[1]), None)):
+    candidates = {"trainer": description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
+    if len(parts) == 2 and (field := next((candidate for candidate in candidates if candidate.name == parts[1]), None)):
         return PathTarget(parts, field)
     raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(config, description))))
 
@@ -105,8 +105,8 @@ def _class_at(
 def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts: tuple[str, ...]) -> Field:
     field = next((field for field in info.fields if field.name == parts[0]), None)
     if field is None:
-        known = [f"{key}.{field.name}" for field in info.fields]
-        remedy = suggestion(f"{key}.{parts[0]}", known) if known else f"{info.name} has no fields."
+        paths = [f"{key}.{field.name}" for field in info.fields]
+        remedy = suggestion(f"{key}.{parts[0]}", paths) if paths else f"{info.name} has no fields."
         raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy)
     if len(parts) == 1:
         return field

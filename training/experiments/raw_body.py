@@ -38,11 +38,11 @@ class Body:
         self.wrong(key, f"is {shown(value)}", "Write a number above 0, or remove it.")
         return None
 
-    def word(self, key: str, known: tuple[str, ...], default: str) -> str:
+    def word(self, key: str, words: tuple[str, ...], default: str) -> str:
         value = self.raw.get(key)
         value = default if value is None else value
-        if value not in known:
-            self.wrong(key, f"is {shown(value)}", one_of(value, known))
+        if value not in words:
+            self.wrong(key, f"is {shown(value)}", one_of(value, words))
             return default
         return str(value)
 
@@ -67,16 +67,16 @@ class Body:
         return None
 
 
-def one_of(word: Any, known: tuple[str, ...]) -> str:
+def one_of(word: Any, words: tuple[str, ...]) -> str:
     """What to write where `word` is none of a few words."""
-    close = difflib.get_close_matches(str(word), known, 1)
-    return f"Did you mean `{close[0]}`?" if close else f"Write one of {', '.join(known)}."
+    close = difflib.get_close_matches(str(word), words, 1)
+    return f"Did you mean `{close[0]}`?" if close else f"Write one of {', '.join(words)}."
 
 
-def near(word: str, known: tuple[str, ...]) -> str:
+def near(word: str, names: tuple[str, ...]) -> str:
     """What to write where `word` is none of the names that there are."""
-    close = difflib.get_close_matches(word, known, 1)
-    return f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(known)}."
+    close = difflib.get_close_matches(word, names, 1)
+    return f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(names)}."
 
 
 def number(value: Any) -> bool:

@@ -32,14 +32,14 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
     is_server = _is_server(config, description)
     if not is_server and not asks(config, description):
         return []
-    found = known(config, description)
-    if found is None:
+    model = known(config, description)
+    if model is None:
         return []
     findings = []
-    if is_server and any(one.sparse for one in found.parameters):
+    if is_server and any(one.sparse for one in model.parameters):
         findings = [Problem(f"{ARGUMENTS}.{one.key}", *one[1:]) for one in _forbidden(config, description)]
     if (optimizer := _optimizer(config, description)) is not None:
-        why = unfit(found.parameters, *optimizer, is_server)
+        why = unfit(model.parameters, *optimizer, is_server)
         findings += [Problem("optimizer", *why)] if why else []
     return findings
 
@@ -48,9 +48,9 @@ def unfit(
     parameters: Sequence[ModelParameter], name: str, settings: Mapping[str, Any], is_server: bool
 ) -> Unfit | None:
     """Why torch's optimizer of this name does not step on a model with these parameters, for all that is known."""
-    trained = [one for one in parameters if one.trained]
-    has_tables = any(one.sparse for one in trained)
-    why = unfit_for_dense(name, [one.name for one in trained if not one.sparse], has_tables)
+    trained = [parameter for parameter in parameters if parameter.trained]
+    has_tables = any(parameter.sparse for parameter in trained)
+    why = unfit_for_dense(name, [parameter.name for parameter in trained if not parameter.sparse], has_tables)
     return why or (unfit_for_rows(name, settings) if has_tables and is_server else None)
 
 

@@ -168,7 +168,7 @@ def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen
 def _between_pushes(local: ChosenClass) -> int:
     """Gradients of a worker for each of its pushes: as many as it may be."""
     settings = local.settings()
-    return next((found for name in ("every", "most", "n_push") if (found := _count(settings.get(name)))), 1)
+    return next((count for name in ("every", "most", "n_push") if (count := _count(settings.get(name)))), 1)
 
 
 def _gradients(rule: ChosenClass | None, workers: int) -> tuple[int, int]:

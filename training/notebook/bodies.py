@@ -45,8 +45,8 @@ def line_of(node: Node | None, dotted: str) -> int:
         below = _step(node, rest)
         if below is None:
             return line
-        at, node, rest = below
-        line = int(at.start_mark.line)
+        key, node, rest = below
+        line = int(key.start_mark.line)
     return line
 
 

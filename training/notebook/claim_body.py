@@ -56,8 +56,8 @@ def _ratio(key: str, raw: Mapping[str, Any], content: Mapping[str, Any]) -> Rati
     """The ratio at `key`; what it does not say stands in the claim, `content`."""
     for word in raw:
         if word not in (OF, "against", *SHARED):
-            known = ", ".join((OF, "against", *SHARED))
-            raise ConfigError(f"{key}.{word}", "is not a key of a ratio", f"Known keys: {known}.")
+            keys = ", ".join((OF, "against", *SHARED))
+            raise ConfigError(f"{key}.{word}", "is not a key of a ratio", f"Known keys: {keys}.")
     sides = {f"{key}.{word}": raw.get(word) for word in (OF, "against")}
     for place, side in sides.items():
         if not _is_side(side) or _is_ratio(side):
@@ -102,11 +102,11 @@ def _measured(
 
 def read_metric(raw: Any) -> tuple[str, directions.Goal | None]:
     """Its name, and what is better of it where that is written too."""
-    found = directions.named(raw)
-    if found is None:
+    metric = directions.named(raw)
+    if metric is None:
         remedy = "Write metric: NAME as a run logs it, or {NAME: max} where a higher value is better."
         raise ConfigError("metric", "is not the name of a metric", remedy)
-    return found
+    return metric
 
 
 def _bounds(content: Mapping[str, Any]) -> tuple[float | None, float | None]:

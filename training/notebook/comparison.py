@@ -57,11 +57,11 @@ def compare(
     for name in cell.runs:
         if (experiment := nb.experiment(name)) is not None:
             by_name[name] = results(reader, notebook_name, experiment, description, experiment.seeds(seeds), nb)
-    shown = {
+    runs_by_name = {
         name: _shown([result.run for result in by_seed if result.run and not result.stale])
         for name, by_seed in by_name.items()
     }
-    every = [run for runs in shown.values() for run in runs]
+    every = [run for runs in runs_by_name.values() for run in runs]
     configs = {experiment.name: experiment.config for experiment in nb.experiments() if experiment.name in cell.runs}
     metric = cell.metric or unnamed(configs.values(), every, description)
     better = directions.of_runs(metric, cell.goal, [run.tags for run in every], configs.values())
@@ -71,7 +71,7 @@ def compare(
         if name not in by_name:
             rows.append(ExperimentRow(name, "missing", seeds=0, note="no such experiment in this notebook"))
             continue
-        runs, by_seed = shown[name], by_name[name]
+        runs, by_seed = runs_by_name[name], by_name[name]
         curves |= {run.id: reader.curve(run.id, metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed), better.lower)
         rows.append(_with_note(made, by_seed))
@@ -100,16 +100,17 @@ def compare_runs(
     groups: dict[tuple[str, ...], list[RunRecord]] = {}
     for run in runs:
         groups.setdefault(_experiment(run) if grouped else (run.id,), []).append(run)
-    firsts = [mine[0] for mine in groups.values()]
-    several = {mine[0].id for mine in groups.values() if len(mine) > 1}
+    firsts = [members[0] for members in groups.values()]
+    several = {members[0].id for members in groups.values() if len(members) > 1}
     called = labels(firsts, lambda run: run.cell or run.title if run.id in several else run.title)
     better = directions.of_runs(metric, goal, [run.tags for run in runs])
     rows = [
-        row(called[mine[0].id], mine, curves, target, len(mine), _worst(mine), better.lower) for mine in groups.values()
+        row(called[members[0].id], members, curves, target, len(members), _worst(members), better.lower)
+        for members in groups.values()
     ]
-    known = configs or {}
-    if all(run.id in known for run in firsts):
-        configs_ = {called[run.id]: dict(known[run.id]) for run in firsts}
+    by_id = configs or {}
+    if all(run.id in by_id for run in firsts):
+        configs_ = {called[run.id]: dict(by_id[run.id]) for run in firsts}
     else:
         configs_ = {called[run.id]: dict(run.params) for run in firsts}
     differing = [
@@ -135,12 +136,12 @@ def meanings(configs: Mapping[str, Mapping[str, Any]], description: Description)
 
     Keys are those of MLflow's parameters and of searches, `model.lr` for `model.init_args.lr`."""
     own = {name: meaning(config, description) for name, config in configs.items()}
-    keys = dict.fromkeys(key for said in own.values() for key in said)
+    keys = dict.fromkeys(key for content in own.values() for key in content)
     by_name: dict[str, dict[str, Any]] = {}
     for name, config in configs.items():
         full = flatten(complete(config, description))
-        said = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
-        by_name[name] = {key.replace(".init_args.", "."): value for key, value in said.items()}
+        content = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
+        by_name[name] = {key.replace(".init_args.", "."): value for key, value in content.items()}
     return by_name
 
 

@@ -34,8 +34,8 @@ def table(comparison: Comparison) -> str:
     while max(map(len, lines)) > WIDTH and any(column.rank for column in columns):
         columns.remove(max(columns, key=lambda column: column.rank))
         lines = _drawn(columns, comparison.rows)
-    said = remarks(comparison)
-    return "\n".join([heading(comparison), "", *lines, *(["", *said] if said else [])])
+    notes = remarks(comparison)
+    return "\n".join([heading(comparison), "", *lines, *(["", *notes] if notes else [])])
 
 
 def filled(comparison: Comparison) -> list[Column]:
@@ -83,8 +83,8 @@ def _strategy(row: ExperimentRow) -> str:
 
 
 def _marked(row: ExperimentRow, value: Estimate | None) -> str:
-    said = number_format.metric(value)
-    return f"{said} {SIGN}" if row.is_own and value is not None else said
+    text = number_format.metric(value)
+    return f"{text} {SIGN}" if row.is_own and value is not None else text
 
 
 def _workers(row: ExperimentRow) -> str:

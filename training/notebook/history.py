@@ -54,44 +54,44 @@ def states(notebook: Path) -> list[PastState]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     for entry in entries:
-        if (known := NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
+        if (match := NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
             try:
-                at = entry.stat().st_mtime
+                changed_s = entry.stat().st_mtime
             except FileNotFoundError:
                 continue
-            back = int(known[2]) if known[2] else None
-            states_.append(PastState(int(known[1]), Path(entry.path), at, back))
+            back = int(match[2]) if match[2] else None
+            states_.append(PastState(int(match[1]), Path(entry.path), changed_s, back))
     return sorted(states_, key=lambda state: -state.number)
 
 
 def previous(notebook: Path, content: bytes) -> PastState | None:
     """The state before the file's `content`: what an undo returns to. None where there is none."""
-    kept = states(notebook)
-    if kept and kept[0].content() != content:  # somebody has written past us: that is what is undone
-        return kept[0]
-    at = kept[0].number if kept else 0
-    by_number = {state.number: state for state in kept}
-    while at in by_number and (back := by_number[at].back) is not None:
-        at = back
-    return next((state for state in kept if state.number < at), None)
+    newest_first = states(notebook)
+    if newest_first and newest_first[0].content() != content:  # somebody has written past us: that is what is undone
+        return newest_first[0]
+    number = newest_first[0].number if newest_first else 0
+    by_number = {state.number: state for state in newest_first}
+    while number in by_number and (back := by_number[number].back) is not None:
+        number = back
+    return next((state for state in newest_first if state.number < number), None)
 
 
 def keep(notebook: Path, content: bytes, back: int | None = None) -> None:
     """Keep a state as the newest, for its owner's eyes only, unless it is that already; the oldest beyond `MOST` go."""
     if _is_out(notebook):
         raise ConfigError(str(folder(notebook)), "is a link to outside the folder", "Remove it.")
-    kept = states(notebook)
-    if kept and back is None and kept[0].content() == content:
+    newest_first = states(notebook)
+    if newest_first and back is None and newest_first[0].content() == content:
         return
     Workspace(notebook.parent).create()
-    here = folder(notebook)
-    for parent in (here.parent, here):
+    directory = folder(notebook)
+    for parent in (directory.parent, directory):
         parent.mkdir(mode=0o700, exist_ok=True)
-    number = kept[0].number + 1 if kept else 1
+    number = newest_first[0].number + 1 if newest_first else 1
     name = f"{number:06d}.md" if back is None else f"{number:06d}.back-{back:06d}.md"
-    records.put(here / name, content, mode=0o600)
-    again = kept[:1] if back is not None and kept and kept[0].back is not None else []
-    for old in [*again, *kept[MOST - 1 + len(again) :]]:
+    records.put(directory / name, content, mode=0o600)
+    again = newest_first[:1] if back is not None and newest_first and newest_first[0].back is not None else []
+    for old in [*again, *newest_first[MOST - 1 + len(again) :]]:
         old.path.unlink(missing_ok=True)
 
 

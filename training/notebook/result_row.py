@@ -104,7 +104,7 @@ def row(
 def told(rows: Sequence[ExperimentRow]) -> list[Axis]:
     """The axes of which a table has something to tell: bytes where any moved, and workers are several."""
     amounts = [row.to_target.get("bytes") for row in rows]
-    moved = any(one is not None and (one.estimate is None or one.estimate.mean > 0) for one in amounts)
+    moved = any(amount is not None and (amount.estimate is None or amount.estimate.mean > 0) for amount in amounts)
     return [axis for axis in AXES if axis != "bytes" or moved]
 
 
@@ -116,9 +116,9 @@ def best(curve: MetricCurve, lower: bool) -> float | None:
 
 def first_at(curve: MetricCurve, axis: Axis, target: float, lower: bool) -> float | None:
     """Where on `axis` the curve first is at `target` or better; None where it never is."""
-    for at, value in zip(*curve.on(axis), strict=True):
+    for position, value in zip(*curve.on(axis), strict=True):
         if value <= target if lower else value >= target:
-            return at
+            return position
     return None
 
 
@@ -127,9 +127,9 @@ def _metric(runs: Sequence[RunRecord], name: str) -> Estimate | None:
 
 
 def _measured(runs: Sequence[RunRecord]) -> dict[str, Estimate]:
-    known = sorted({name for run in runs for name in run.metrics if name.startswith(names.MEASURED)})
-    estimates = {name: _metric(runs, name) for name in known}
-    return {name: one for name, one in estimates.items() if one is not None}
+    recorded = sorted({name for run in runs for name in run.metrics if name.startswith(names.MEASURED)})
+    estimates = {name: _metric(runs, name) for name in recorded}
+    return {name: estimate for name, estimate in estimates.items() if estimate is not None}
 
 
 def _int(text: str | None) -> int | None:

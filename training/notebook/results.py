@@ -56,10 +56,10 @@ def results(
         runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
     by_seed, code = [], CodeNow(description.folder)
     for seed in cell.seeds() if seeds is None else seeds:
-        mine = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
-        found = [SeedResult(seed, run, changed_since(run, hash_now, code)) for run in mine]
-        current = [result for result in found if not result.stale]
-        by_seed.append(next(iter(current or found), SeedResult(seed, None)))
+        own_runs = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
+        seed_results = [SeedResult(seed, run, changed_since(run, hash_now, code)) for run in own_runs]
+        current = [result for result in seed_results if not result.stale]
+        by_seed.append(next(iter(current or seed_results), SeedResult(seed, None)))
     return by_seed
 
 

@@ -142,8 +142,8 @@ def create(workspace: Workspace, called: str) -> Stored:
     a number."""
     stem = re.sub(r"[^\w]+", "-", called.strip().lower()).encode("utf-8")[:LONGEST_STEM].decode("utf-8", "ignore")
     stem = stem.strip("-_") or "notebook"
-    shown = called.strip() or "Notebook"
-    content = NEW.format(title=flow(shown)).encode("utf-8")
+    heading = called.strip() or "Notebook"
+    content = NEW.format(title=flow(heading)).encode("utf-8")
     workspace.root.mkdir(parents=True, exist_ok=True)
     number = 1
     while True:

@@ -110,9 +110,9 @@ def all_reduce_s(nbytes: float, workers: int, link: Link, profile: Profile) -> f
     node = profile.node
     if node is None or node.workers == 1:
         return _flat_s(nbytes, workers, link, profile)
-    here = min(workers, node.workers)
+    local_workers = min(workers, node.workers)
     nodes = math.ceil(workers / node.workers)
-    return _flat_s(nbytes, here, node.link, profile) + _flat_s(nbytes, nodes, link, profile)
+    return _flat_s(nbytes, local_workers, node.link, profile) + _flat_s(nbytes, nodes, link, profile)
 
 
 def _flat_s(nbytes: float, members: int, link: Link, profile: Profile) -> float:
@@ -176,28 +176,28 @@ def largest(seconds: Seconds, workers: int, stragglers: Sequence[float] = ()) ->
     kinds = {factor: factors.count(factor) for factor in factors}
     total = 0.0
     for step in range(GRID):
-        at = (step + 0.5) * top / GRID
+        value = (step + 0.5) * top / GRID
         below = 1.0
         for factor, count in kinds.items():
-            below *= _below(times(seconds, factor), at) ** count
+            below *= _below(times(seconds, factor), value) ** count
         total += (1 - below) * top / GRID
     return total
 
 
-def _below(values: Seconds, at: float) -> float:
-    """The share of draws below `at`."""
+def _below(values: Seconds, value: float) -> float:
+    """The share of draws below `value`."""
     assert isinstance(values, Distribution)
     spread = values.cv or 0.0
     if values.kind == "exponential":
-        return 1 - math.exp(-at / values.mean)
+        return 1 - math.exp(-value / values.mean)
     if values.kind == "uniform":
         half = math.sqrt(3) * spread
-        return min(1.0, max(0.0, (at / values.mean - 1 + half) / (2 * half)))
+        return min(1.0, max(0.0, (value / values.mean - 1 + half) / (2 * half)))
     if values.kind == "lognormal":
         variance = math.log1p(spread * spread)
-        return statistics.NormalDist(math.log(values.mean) - variance / 2, math.sqrt(variance)).cdf(math.log(at))
+        return statistics.NormalDist(math.log(values.mean) - variance / 2, math.sqrt(variance)).cdf(math.log(value))
     shape = spread**-2
-    return _gamma_below(shape, at * shape / values.mean)
+    return _gamma_below(shape, value * shape / values.mean)
 
 
 def _gamma_below(shape: float, x: float) -> float:

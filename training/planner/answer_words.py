@@ -43,15 +43,15 @@ def system_words(profile: Profile) -> str:
 
 def _servers(profile: Profile) -> str:
     """What of the servers' machines and of the software is said."""
-    said = ""
+    words = ""
     if profile.server_machines == "workers":
-        said += "; servers on the workers' machines"
+        words += "; servers on the workers' machines"
     if profile.server_cores is not None:
-        said += f"; {profile.server_cores} core{'s' * (profile.server_cores > 1)} to serve"
+        words += f"; {profile.server_cores} core{'s' * (profile.server_cores > 1)} to serve"
     if (software := profile.software) is not None:
         copies = "" if software.bandwidth is None else f", and copies {shown(software.bandwidth, 'B/s')}"
-        said += f"; each end takes {shown(software.message_s, 's')} for a message{copies}"
-    return said
+        words += f"; each end takes {shown(software.message_s, 's')} for a message{copies}"
+    return words
 
 
 def busy_words(profile: Profile) -> str:
@@ -102,13 +102,13 @@ def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0
     `elastic`, `config_workers`: as in `Question`."""
     if not curve.points:
         return ["This rule allows none of these numbers of workers."]
-    said = [*_of_range(curve, elastic, config_workers), _reach(curve)]
-    said += _why(curve)
+    lines = [*_of_range(curve, elastic, config_workers), _reach(curve)]
+    lines += _why(curve)
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
-        said.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
-    return [*said, expectation(curve.reliability)]
+        lines.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
+    return [*lines, expectation(curve.reliability)]
 
 
 def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list[str]:
@@ -118,8 +118,8 @@ def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list
         own = by_workers.get(config_workers)
         return [] if own is None else [f"The config's {_rates(own)}."]
     least, most = (by_workers[workers] for workers in elastic)
-    said = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
-    return [f"{said} {_rates(most)} when all are there; {_rates(least)} with as few as it begins with."]
+    declared = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
+    return [f"{declared} {_rates(most)} when all are there; {_rates(least)} with as few as it begins with."]
 
 
 def _rates(point: Point) -> str:
@@ -180,8 +180,8 @@ def _reach(curve: Curve) -> str:
         )
     knee = curve.knee
     low, high = rates.likely(knee.samples_per_s / curve.one_per_s)
-    at, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
-    if at == 1:
+    edge, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
+    if edge == 1:
         helps = "Adding workers makes it slower" if high < 1 else "Adding workers hardly helps"
         return f"{helps}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one."
     most = max(curve.points, key=lambda point: point.samples_per_s)
@@ -192,7 +192,7 @@ def _reach(curve: Curve) -> str:
     if last.samples_per_s < 0.95 * most.samples_per_s:
         more += f" {last.workers} are slower than {most.workers}."
     return (
-        f"Workers help up to about {at} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
+        f"Workers help up to about {edge} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
         f"times as fast as one, and each further worker adds less than half of what the first did.{more}"
     )
 
@@ -217,8 +217,8 @@ def _resources(cause: Cause) -> str:
     return " and ".join(CAUSES[resource] for resource in cause.resources)
 
 
-def _times(found: Cause | Change) -> str:
-    return f"{_two(found.factor)} x, {_two(found.low)} to {_two(found.high)}"
+def _times(effect: Cause | Change) -> str:
+    return f"{_two(effect.factor)} x, {_two(effect.low)} to {_two(effect.high)}"
 
 
 def _range(within: Range) -> str:
@@ -244,16 +244,16 @@ def compared(answer: Answer) -> list[str]:
     by_curve = [(curve, point) for curve in answer.curves for point in curve.points if point.workers == answer.at]
     if len(by_curve) < 2 or answer.at < 2:
         return []
-    ranked = sorted(by_curve, key=lambda one: -one[1].samples_per_s)
-    chosen = [one for place, one in enumerate(ranked) if place < BEST or one[0].own]
-    said = [
+    ranked = sorted(by_curve, key=lambda pair: -pair[1].samples_per_s)
+    chosen = [pair for place, pair in enumerate(ranked) if place < BEST or pair[0].own]
+    lines = [
         f"With {workers_words(answer.at)}, {_place(ranked.index((curve, point)))} of {len(ranked)}: "
         f"{_compared(curve, point, answer)}"
         for curve, point in chosen
     ]
     if ranked[0][1].samples_per_s <= answer.alone_per_s:
-        said.insert(0, f"One process is faster: {_three(answer.alone_per_s)} samples/s.")
-    return said
+        lines.insert(0, f"One process is faster: {_three(answer.alone_per_s)} samples/s.")
+    return lines
 
 
 def _compared(curve: Curve, point: Point, answer: Answer) -> str:

@@ -149,8 +149,8 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
         for rule in question.rules
         if not (isinstance(rule, AllReduce) and shards != question.shards[0])
     ]
-    told = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
-    curves = [_curve(setting, question, told) for setting in settings]
+    progress = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
+    curves = [_curve(setting, question, progress) for setting in settings]
     return Answer(
         as_mapping(profile),
         curves,
@@ -182,7 +182,7 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
     name = label(setting.rule)
     tell(f"{name}, {workers_words(1)}")
     plain = setting if isinstance(setting.rule, AllReduce) else replace(setting, rule=Async(), overlap=False)
-    one = replace(plain, local=NoLocalSteps()).play(1).samples_per_s
+    single_per_s = replace(plain, local=NoLocalSteps()).play(1).samples_per_s
     points = []
     for count in question.workers:
         if setting.allows(count):
@@ -190,16 +190,18 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
             points.append(replace(setting.play(count), memory=setting.memory(count)))
     own = question.config_rule is not None and setting.rule == question.config_rule
     beside = question.beside if own or not isinstance(setting.rule, AllReduce) else ""
-    curve = Curve(name, setting.shards, setting.network, one, points, setting.reliability, beside=beside, own=own)
+    curve = Curve(
+        name, setting.shards, setting.network, single_per_s, points, setting.reliability, beside=beside, own=own
+    )
     if not points:
         return curve
-    knee = find_knee(one, points, setting.reliability.updates_per_s)
+    knee = find_knee(single_per_s, points, setting.reliability.updates_per_s)
     by_workers = {point.workers: point.samples_per_s for point in points}
-    at = question.compared_at if question.compared_at in by_workers else points[-1].workers
-    causes = find_causes(setting, at, by_workers[at], at * one, tell)
+    compared_at = question.compared_at if question.compared_at in by_workers else points[-1].workers
+    causes = find_causes(setting, compared_at, by_workers[compared_at], compared_at * single_per_s, tell)
     wanted = own or question.config_rule is None
-    changes = find_changes(setting, at, by_workers[at], tell) if wanted else []
-    return replace(curve, knee=knee, at=at, causes=causes, changes=changes)
+    changes = find_changes(setting, compared_at, by_workers[compared_at], tell) if wanted else []
+    return replace(curve, knee=knee, at=compared_at, causes=causes, changes=changes)
 
 
 def find_knee(one_per_s: float, points: Sequence[Point], within: Range) -> Knee | None:
@@ -209,8 +211,8 @@ def find_knee(one_per_s: float, points: Sequence[Point], within: Range) -> Knee 
         slope = reached / workers if workers else one_per_s
         gained = point.samples_per_s - reached
         if gained < HALF * one_per_s * (point.workers - workers):
-            at = workers + max(0.0, gained) / slope
-            return Knee(at, point.samples_per_s, point.workers, *within.likely_ratio(at))
+            knee = workers + max(0.0, gained) / slope
+            return Knee(knee, point.samples_per_s, point.workers, *within.likely_ratio(knee))
         workers, reached = point.workers, point.samples_per_s
     return None
 
@@ -224,15 +226,15 @@ def find_causes(
     """What gives more samples a second when it is without limit, most first; two at once where no single one does."""
     limits, within = _limits(setting), setting.reliability.updates_per_s
     for together in (1, 2):
-        found = []
+        causes = []
         for resources in combinations(limits, together):
             tell(f"{label(setting.rule)}, {workers_words(workers)} without limit of {' and '.join(resources)}")
             factor = _without(setting, workers, resources, TELLING * reached) / reached
             if factor >= TELLING:
-                found.append(Cause(list(resources), factor, *within.likely_ratio(factor)))
-        if found or reached * TELLING >= ideal:
+                causes.append(Cause(list(resources), factor, *within.likely_ratio(factor)))
+        if causes or reached * TELLING >= ideal:
             break
-    return sorted(found, key=lambda cause: -cause.factor)
+    return sorted(causes, key=lambda cause: -cause.factor)
 
 
 def _limits(setting: Setting) -> list[Resource]:
@@ -244,7 +246,7 @@ def _limits(setting: Setting) -> list[Resource]:
         limited += ["stragglers"] if isinstance(clock.gradient_s, Distribution) or setting.profile.stragglers else []
         limited += ["cores"] if setting.network == OWN and (setting.cores or setting.profile.slowdown) else []
         return limited
-    there: dict[Resource, bool] = {
+    by_resource: dict[Resource, bool] = {
         "server": mean(setting.profile.server_s) != 0,
         "server cores": setting.profile.server_cores is not None,
         "software": clock != replace(setting, profile=replace(setting.profile, software=None)).clock(1),
@@ -253,7 +255,7 @@ def _limits(setting: Setting) -> list[Resource]:
         "stragglers": not isinstance(clock.gradient_s, float | int) or bool(setting.profile.stragglers),
         "cores": setting.network == OWN and (setting.cores is not None or bool(setting.profile.slowdown)),
     }
-    return [resource for resource, is_there in there.items() if is_there]
+    return [resource for resource, is_there in by_resource.items() if is_there]
 
 
 def _without(setting: Setting, workers: int, resources: Sequence[Resource], least: float) -> float:
@@ -301,7 +303,7 @@ def find_changes(
     setting: Setting, workers: int, reached: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Change]:
     """What a person could change that gives more samples a second, most first."""
-    found, within = [], setting.reliability.updates_per_s
+    changes, within = [], setting.reliability.updates_per_s
     for words, changed in _changes(setting, workers):
         if changed.allows(workers):
             tell(f"{label(setting.rule)}, {workers_words(workers)}: {words}")
@@ -309,8 +311,8 @@ def find_changes(
                 continue
             factor = changed.play(workers).samples_per_s / reached
             if factor >= TELLING:
-                found.append(Change(words, workers, factor, *within.likely_ratio(factor)))
-    return sorted(found, key=lambda change: -change.factor)
+                changes.append(Change(words, workers, factor, *within.likely_ratio(factor)))
+    return sorted(changes, key=lambda change: -change.factor)
 
 
 def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
@@ -318,8 +320,8 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     if isinstance(rule, AllReduce):
         return _reduced_changes(setting, rule)
     more = [factor * setting.shards for factor in (2, 4) if factor * setting.shards <= MOST_SHARDS]
-    known = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
-    useful = sorted({_fewest(profile, setting.shards, shards) for shards in known} - {setting.shards})
+    counts = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
+    useful = sorted({_fewest(profile, setting.shards, shards) for shards in counts} - {setting.shards})
     changes = [(f"{shards} shards", replace(setting, shards=shards)) for shards in useful]
     if profile.server_machines != "each" and not profile.sparse:
         shards = _fewest(profile, 2, max(4, setting.shards))
@@ -328,9 +330,9 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
         changes.append((words, replace(setting, profile=each, shards=shards)))
     if profile.server_machines != "workers" and not profile.sparse and workers > 1 and setting.joined.link != Link():
         shards = _fewest(profile, 2, max(4, setting.shards, min(workers, MOST_SHARDS)))
-        there = replace(profile, server_machines="workers")
+        spread = replace(profile, server_machines="workers")
         words = f"{shards} shards on the workers' own machines (server_machines: workers)"
-        changes.append((words, replace(setting, profile=there, shards=shards)))
+        changes.append((words, replace(setting, profile=spread, shards=shards)))
     if not profile.sparse:
         changes += _lighter_changes(setting)
     changes.append((f"{2 * profile.batch_size} samples a gradient", replace(setting, profile=_doubled(profile))))

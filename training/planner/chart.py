@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def throughput_figure(curves: Sequence[Curve]) -> "Figure":
     """The dotted line is as many times one worker as there are workers; a dot is a knee."""
     figure, (axes,) = drawing.figure()
-    one = curves[0].one_per_s
+    single_per_s = curves[0].one_per_s
     counts = sorted({point.workers for curve in curves for point in curve.points})
     marks: dict[str, Artist] = {}
     (marks["ideal"],) = axes.plot(
-        counts, [one * count for count in counts], color=drawing.TARGET, linestyle=(0, (2, 3)), linewidth=1.2
+        counts, [single_per_s * count for count in counts], color=drawing.TARGET, linestyle=(0, (2, 3)), linewidth=1.2
     )
-    speeds = [one * counts[-1], one]
+    speeds = [single_per_s * counts[-1], single_per_s]
     for number, curve in enumerate(curves):
         colour = drawing.HUES[number % len(drawing.HUES)]
         points = [(point.workers, point.samples_per_s) for point in curve.points if point.samples_per_s > 0]
@@ -39,22 +39,22 @@ def throughput_figure(curves: Sequence[Curve]) -> "Figure":
     return figure
 
 
-def target_figure(found: TargetAnswer) -> "Figure | None":
+def target_figure(answer: TargetAnswer) -> "Figure | None":
     """Three panels: updates needed, seconds of an update, and their product; None where nothing was reached."""
-    there = [
+    reached = [
         (point.workers, point.updates, point.seconds)
-        for point in found.points
+        for point in answer.points
         if point.updates is not None and point.seconds is not None
     ]
-    if not there:
+    if not reached:
         return None
     panels = {
-        "updates to the target": [updates for _, updates, _ in there],
-        "seconds per update": [seconds / updates for _, updates, seconds in there],
-        "seconds to the target": [seconds for _, _, seconds in there],
+        "updates to the target": [updates for _, updates, _ in reached],
+        "seconds per update": [seconds / updates for _, updates, seconds in reached],
+        "seconds to the target": [seconds for _, _, seconds in reached],
     }
     figure, places = drawing.figure(230, 1, 3)
-    counts = [workers for workers, _, _ in there]
+    counts = [workers for workers, _, _ in reached]
     for axes, colour, (title, values) in zip(places, drawing.HUES, panels.items(), strict=False):
         axes.plot(counts, values, "o-", color=colour, linewidth=2, markersize=6)
         _against_workers(axes, counts, values)

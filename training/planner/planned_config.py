@@ -92,9 +92,9 @@ def configured(config: Mapping[str, Any], description: Description) -> PlannedCo
         why = f"is {load.strategy}, of which a plan knows no timing"
         raise ConfigError("trainer.strategy", why, "Write AsyncPS; its rule sync waits for all workers as DDP does.")
     args = mapping(strategy.args)
-    known = {*FOLLOWED, *MEASURED, *INDIFFERENT}
+    names = {*FOLLOWED, *MEASURED, *INDIFFERENT}
     for name in args:
-        if name not in known:
+        if name not in names:
             raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")
     settings = _settings(args, info)
     _refuse_local(settings)
@@ -111,10 +111,10 @@ DDP_INDIFFERENT: Final = (
 
 def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
     """Gradients are summed up as they are, or in halves; frames of any other codec go from each worker to all."""
-    known = ("codec", "bucket_cap_mb", *DDP_INDIFFERENT)
+    names = ("codec", "bucket_cap_mb", *DDP_INDIFFERENT)
     for name in args:
-        if name not in known:
-            raise ConfigError(f"{ARGUMENTS}.{name}", "cannot be planned", f"Remove it. Known: {', '.join(known)}.")
+        if name not in names:
+            raise ConfigError(f"{ARGUMENTS}.{name}", "cannot be planned", f"Remove it. Known: {', '.join(names)}.")
     cap = args.get("bucket_cap_mb", BUCKET_MB)
     if isinstance(cap, bool) or not isinstance(cap, int | float) or cap <= 0:
         raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
@@ -201,12 +201,12 @@ def _refuse_local(settings: Settings) -> None:
 
 def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Arguments of the workers that are measured: real ones, who wait for nobody but the server."""
-    kept = {name: args[name] for name in MEASURED if name in args and name != "host"}
+    arguments = {name: args[name] for name in MEASURED if name in args and name != "host"}
     if settings.has_servers:
-        kept["host"] = "process"
-    if settings.rule.synchronous and kept.get("buffers") is None:
-        kept["buffers"] = "of_worker_0"
-    return kept
+        arguments["host"] = "process"
+    if settings.rule.synchronous and arguments.get("buffers") is None:
+        arguments["buffers"] = "of_worker_0"
+    return arguments
 
 
 def _beside(load: Workload, args: Mapping[str, Any], info: ClassInfo, settings: Settings) -> str:

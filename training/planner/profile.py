@@ -185,10 +185,11 @@ class Profile:
         """Of the link of the machine with the largest part, as what all push or pull passes it in the same time: with
         each gradient come the pushes of all elsewhere to its part, and what its own workers pull from elsewhere; and
         the same the other way."""
-        here = min(self.node.workers if self.node else 1, workers)
+        local_workers = min(self.node.workers if self.node else 1, workers)
         push, pull = self.push_bytes, self.pull_bytes
         comes, goes = (
-            (workers - here) * most * there + here * (1 - most) * own for there, own in ((push, pull), (pull, push))
+            (workers - local_workers) * most * there + local_workers * (1 - most) * own
+            for there, own in ((push, pull), (pull, push))
         )
         slowest = max(comes / (workers * push) if push else 0.0, goes / (workers * pull) if pull else 0.0)
         return bandwidth / slowest if isinstance(bandwidth, float) and slowest else None
@@ -385,9 +386,9 @@ def _ready(written: object) -> tuple[tuple[float, float], ...]:
 
 
 def _algorithm(written: object) -> Algorithm:
-    for known in get_args(Algorithm):
-        if written == known:
-            chosen: Algorithm = known
+    for choice in get_args(Algorithm):
+        if written == choice:
+            chosen: Algorithm = choice
             return chosen
     raise ConfigError("profile.all_reduce", f"is {written!r}", f"Write one of {', '.join(get_args(Algorithm))}.")
 
@@ -461,9 +462,9 @@ def _by_number(written: object, key: str) -> dict[int, float]:
 
 
 def _machines(written: object) -> Machines:
-    for known in get_args(Machines):
-        if written == known:
-            chosen: Machines = known
+    for choice in get_args(Machines):
+        if written == choice:
+            chosen: Machines = choice
             return chosen
     raise ConfigError("profile.server_machines", f"is {written!r}", "Write one, each, or workers.")
 

@@ -58,26 +58,26 @@ class Question:
 
     def of(self, config: Mapping[str, Any], description: Description) -> "Question":
         """The same of this config. ConfigError for what of its strategy cannot be planned."""
-        found = configured(config, description)
-        load = found.load
+        plan = configured(config, description)
+        load = plan.load
         node = refuse_machines(load, self.networks)
         single = load.strategy == "single"
-        own = None if single else found.aggregation
-        asked = replace(
+        own = None if single else plan.aggregation
+        question = replace(
             self,
-            rules=self.rules or self._compared(own, found.settings),
+            rules=self.rules or self._compared(own, plan.settings),
             config_rule=own,
             node=node,
-            shards=self.shards or (found.settings.shards,),
-            written=found.settings,
-            beside=found.beside,
-            coded=found.coded,
+            shards=self.shards or (plan.settings.shards,),
+            written=plan.settings,
+            beside=plan.beside,
+            coded=plan.coded,
         )
         if single:
-            return asked
+            return question
         ends = (load.workers,) if load.least is None else (load.least, load.workers)
-        asked = replace(asked, workers=sorted({*self.workers, *ends}), config_workers=load.workers)
-        return asked if load.least is None else replace(asked, elastic=ends)
+        question = replace(question, workers=sorted({*self.workers, *ends}), config_workers=load.workers)
+        return question if load.least is None else replace(question, elastic=ends)
 
     def _compared(self, own: Rule | AllReduce | None, written: Settings) -> Sequence[Rule | AllReduce]:
         """The config's own, and of the others those that go with what else it says."""

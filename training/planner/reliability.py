@@ -72,9 +72,9 @@ class Compared:
     def of(self, strategy: Strategy, place: Place) -> Reliability:
         """Of plans of this strategy at this place; where too few were compared of this strategy anywhere; else of all,
         which `Reliability.borrowed` says."""
-        here, anywhere = self.cells(strategy, place), self.cells(strategy)
-        if len(here) >= FEWEST:
-            kind, cells = f"{strategy} {PLACES[place]}", here
+        same_place, anywhere = self.cells(strategy, place), self.cells(strategy)
+        if len(same_place) >= FEWEST:
+            kind, cells = f"{strategy} {PLACES[place]}", same_place
         else:
             kind, cells = strategy, anywhere
         borrows = len(cells) < FEWEST
@@ -120,14 +120,14 @@ def strategy_of(rule: Rule | AllReduce) -> Strategy:
 def compared() -> Compared:
     """What is committed."""
     with resources.as_file(resources.files("scalebook.training.planner") / "reliability.json") as path:
-        found = records.load(path, Compared)
-    assert found is not None, "it lies beside this module"
-    return found
+        plans = records.load(path, Compared)
+    assert plans is not None, "it lies beside this module"
+    return plans
 
 
 def write(path: Path, source: PlansCompared) -> None:
     """Put what a command has compared in place of what it had compared before, by the module that it runs."""
-    kept = records.load(path, Compared) or Compared([])
+    earlier = records.load(path, Compared) or Compared([])
     module = source.command.split()[2]
-    others = [one for one in kept.sources if one.command.split()[2] != module]
-    records.save(path, Compared(sorted([*others, source], key=lambda one: one.command)))
+    others = [entry for entry in earlier.sources if entry.command.split()[2] != module]
+    records.save(path, Compared(sorted([*others, source], key=lambda entry: entry.command)))

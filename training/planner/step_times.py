@@ -109,8 +109,8 @@ class StepTimes(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """A few steps say nothing of a model: neither divergence nor pictures matter."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
-        kept = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
-        trainer.callbacks = kept  # type: ignore[attr-defined]  # as above
+        remaining = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
+        trainer.callbacks = remaining  # type: ignore[attr-defined]  # as above
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -144,7 +144,7 @@ class StepTimes(Callback):
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._hooks:
             now = perf_counter()
-            self._ready = [(now - at, nbytes) for at, nbytes in self._ready]
+            self._ready = [(now - ready_at, nbytes) for ready_at, nbytes in self._ready]
             for hook in self._hooks:
                 hook.remove()
             self._hooks = []
@@ -195,7 +195,7 @@ class StepTimes(Callback):
             return
         phase, mean = self._phases[0], statistics.fmean(alone)
         server_s = phase.served_s / phase.served if phase.served else 0.0
-        told = StepMeasures(
+        measures = StepMeasures(
             steps=len(alone),
             batch_size=self._size,
             gradient_s=max(0.0, mean - phase.served_s / max(1, phase.done)),
@@ -209,12 +209,12 @@ class StepTimes(Callback):
             sparse=any(map(is_table, pl_module.parameters())),
             weights=float(sum(parameter.nbytes for parameter in pl_module.parameters())),
             state=state_bytes(trainer),
-            ready=[list(one) for one in self._ready],
+            ready=[list(pair) for pair in self._ready],
             reduce_s=reduce_s,
             message_s=frames(REDUCED),
         )
         path = Path(trainer.default_root_dir) / FILE
-        records.save(path, asdict(told))
+        records.save(path, asdict(measures))
         upload(trainer, path)
 
 

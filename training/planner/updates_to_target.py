@@ -52,8 +52,10 @@ def reach(
     points, runs = [], []
     with hold(workspace):
         for count in allowed:
-            asked = simulated_config(config, count, setting)
-            jobs = job_requests.submit(workspace, asked, seeds=seeds_from(asked, seeds), description=description)
+            run_config = simulated_config(config, count, setting)
+            jobs = job_requests.submit(
+                workspace, run_config, seeds=seeds_from(run_config, seeds), description=description
+            )
             needed = []
             for job in jobs:
                 open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
@@ -80,9 +82,11 @@ def check_metric(config: Mapping[str, Any], metric: str, description: Descriptio
     model = named(config.get("model")).info("models", description)
     if model is None or model.source != "scalebook" or not model.metrics:
         return
-    known = [*model.metrics, names.TRAIN_LOSS]
-    if metric not in known:
-        raise ConfigError("--metric", f"is {metric}, which {model.name} does not record", f"Use {' or '.join(known)}.")
+    recorded = [*model.metrics, names.TRAIN_LOSS]
+    if metric not in recorded:
+        raise ConfigError(
+            "--metric", f"is {metric}, which {model.name} does not record", f"Use {' or '.join(recorded)}."
+        )
 
 
 def refuse_unknown(job: JobFolder, metric: str) -> None:

@@ -67,9 +67,9 @@ def start(
     read_recorded(spec.config, partial(find_run, workspace))  # refused here, not by each trial
     code = CodeNow(description.folder)
     for search in all_searches(workspace):
-        asked = search.request()
-        same = (asked.notebook, asked.name, asked.identity) == (notebook, name, what)
-        if same and search.may_run() and not (code.changed(asked.modules) and _has_results(search)):
+        request = search.request()
+        same = (request.notebook, request.name, request.identity) == (notebook, name, what)
+        if same and search.may_run() and not (code.changed(request.modules) and _has_results(search)):
             return _go_on(search, spec, description)
     with refusals_told():
         modules = _modules(workspace, spec, description)
@@ -95,14 +95,14 @@ def require_logged(
     )
     runs = [run for run in runs if not code.changed(run.tags.get(names.TAG_MODULES, ""))]
     model = named(config.get("model")).info("models", description)
-    known = {name for run in runs for name in run.metrics}
+    logged = {name for run in runs for name in run.metrics}
     for objective in spec.objectives:
         if not runs or objective.name in names.AXES:
             continue
-        there = known & {objective.name, names.best(objective.name)}
-        if not there and objective.name not in (model.metrics if model else ()):
+        present = logged & {objective.name, names.best(objective.name)}
+        if not present and objective.name not in (model.metrics if model else ()):
             remedy = f"Write one of them, or run {experiment} once more if its model logs it now."
-            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, known)}", remedy)
+            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", remedy)
         better = directions.of_runs(objective.name, None, [run.tags for run in runs], [config])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"
@@ -115,12 +115,12 @@ def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[
     key = "space.workers" if spec.has("workers") else "space.strategy" if spec.has("strategy") else "config"
     if not any(machine.gpus for machine in machines):
         return gpu_problems(workload(spec.config, description), machines)
-    found: dict[str, Problem] = {}
+    by_message: dict[str, Problem] = {}
     for _, point in islice(extremes(spec), MOST_POINTS):
-        for one in gpu_problems(workload(resolve(spec, point, description), description), machines):
-            message = f"{summary(spec, point)} cannot be: {one.key} {one.message}"
-            found.setdefault(one.message, Problem(key, message, one.remedy))
-    return list(found.values())
+        for problem in gpu_problems(workload(resolve(spec, point, description), description), machines):
+            message = f"{summary(spec, point)} cannot be: {problem.key} {problem.message}"
+            by_message.setdefault(problem.message, Problem(key, message, problem.remedy))
+    return list(by_message.values())
 
 
 def resume(folder: SearchFolder, description: Description, trials: int | None = None) -> SearchFolder:
@@ -179,8 +179,8 @@ def find(workspace: Workspace, word: str) -> SearchFolder:
 
 def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | None:
     """The newest search of a notebook's cell."""
-    asked = ((search, search.request()) for search in all_searches(workspace))
-    return next((search for search, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
+    pairs = ((search, search.request()) for search in all_searches(workspace))
+    return next((search for search, request in pairs if (request.notebook, request.cell) == (notebook, cell)), None)
 
 
 def stale(
@@ -210,9 +210,9 @@ def _go_on(folder: SearchFolder, spec: SearchSpec, description: Description) -> 
 
     Where no trial has a result yet, its code is that of now: whoever mended it goes on.
     """
-    asked = folder.request()
-    if CodeNow(str(folder.workspace.root)).changed(asked.modules) and not _has_results(folder):
-        folder.write(replace(asked, modules=_modules(folder.workspace, spec, description)))
+    request = folder.request()
+    if CodeNow(str(folder.workspace.root)).changed(request.modules) and not _has_results(folder):
+        folder.write(replace(request, modules=_modules(folder.workspace, spec, description)))
         record_folder.forget()
     folder.write_body(body_of(spec))
     sign(folder.path, folder.id, SEARCH)

@@ -71,7 +71,7 @@ def preset_body(
     """
     preset = next((candidate for candidate in PRESETS if candidate.name == name), None)
     if preset is None:
-        raise ConfigError("preset", f"is unknown: {name}", suggestion(name, [known.name for known in PRESETS]))
+        raise ConfigError("preset", f"is unknown: {name}", suggestion(name, [item.name for item in PRESETS]))
     if "batch_size" in preset.needs:
         batch_place(config, description)
     rate_place(config, description)

@@ -221,18 +221,18 @@ def _sum(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, f
     return math.sqrt(a + b), (a + b) ** 2 / (a**2 / first + b**2 / second)
 
 
-def crossing(at: Sequence[float], values: Sequence[float], target: float, lower: bool) -> Amount | None:
+def crossing(positions: Sequence[float], values: Sequence[float], target: float, lower: bool) -> Amount | None:
     """What it took until the best value so far was `target`; None for a curve without values.
 
-    `at` (of values on an axis, rising) and `values` are a run's validations. Between two of them what it took is read
-    off a monotone curve through the bests so far (Fritsch and Carlson 1980), over the logarithm of `at`, on which
-    training curves are closest to straight: rounded up to the next validation, the smaller side of a ratio would lose
+    `positions` (on an axis, rising) and `values` are a run's validations. Between two of them what it took is read
+    off a monotone curve through the bests so far (Fritsch and Carlson 1980), over the logarithm of the position, on
+    which training curves are closest to straight: rounded up to the next validation, the smaller side of a ratio would lose
     most. A curve that never is there is censored at its end; one whose first value is there took that or less.
     """
     sign = 1 if lower else -1
     points: list[tuple[float, float]] = []
     reached = None
-    for place, value in zip(at, values, strict=True):
+    for place, value in zip(positions, values, strict=True):
         if math.isnan(value) or (points and sign * value >= points[-1][0]):
             continue
         points.append((sign * value, place))
@@ -241,7 +241,7 @@ def crossing(at: Sequence[float], values: Sequence[float], target: float, lower:
         elif reached is not None:
             break  # one point beyond it shapes the curve
     if reached is None:
-        return Amount(at[-1], censored=True) if len(at) else None
+        return Amount(positions[-1], censored=True) if len(positions) else None
     if reached == 0:
         return Amount(points[0][1], at_once=True)
     around = [(value, place) for value, place in points[max(0, reached - 2) :] if math.isfinite(value)]

@@ -94,11 +94,11 @@ def resolving(design: Design) -> int | None:
 def spread_of(sides: Sequence[Sequence[Amount]], axis: bool) -> tuple[float, bool]:
     """The standard deviation of a run's logarithm, over sides of two or more runs each, pooled; whether it is known."""
     logs = [[math.log(amount.value) for amount in side if amount.value > 0] for side in sides]
-    known = [side for side in logs if len(side) > 1]
-    if not known:
+    several = [side for side in logs if len(side) > 1]
+    if not several:
         return SPREAD[axis], False
-    degrees = sum(len(side) - 1 for side in known)
-    return math.sqrt(sum(statistics.variance(side) * (len(side) - 1) for side in known) / degrees), True
+    degrees = sum(len(side) - 1 for side in several)
+    return math.sqrt(sum(statistics.variance(side) * (len(side) - 1) for side in several) / degrees), True
 
 
 def away(figure: str, at_least: float | None, at_most: float | None) -> float | None:

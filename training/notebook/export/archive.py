@@ -130,7 +130,7 @@ class Manifest:
     files: dict[str, str]
 
 
-def verdicts(witness: EvidenceReader) -> dict[str, ArchivedVerdict]:
+def verdicts(evidence: EvidenceReader) -> dict[str, ArchivedVerdict]:
     """On all claims of the notebook, as they are judged now."""
     return {
         name: ArchivedVerdict(
@@ -141,37 +141,39 @@ def verdicts(witness: EvidenceReader) -> dict[str, ArchivedVerdict]:
             [*claim_table.guesses(judged), *claim_table.remarks(judged)],
             "" if judged.locked is None else judged.locked.verdict,
         )
-        for name, judged in judge_all(witness).items()
+        for name, judged in judge_all(evidence).items()
     }
 
 
 def archive(workspace: Workspace, reader: RunReader, stored: Stored, description: Description) -> bytes:
     """The zip file of a notebook as it stands. It reads, and starts nothing. ConfigError where it becomes too large."""
     nb, name = stored.notebook, stored.path.name
-    witness = EvidenceReader(workspace, reader, name, nb, description)
-    searches = {search.name: found for search in nb.searches() if (found := _search(witness, search.name)) is not None}
-    runs = {run.id: run for run in _runs(witness, searches.values())}
-    known = {str(workspace.root.resolve()): ".", str(Path.home()): "~"}
+    evidence = EvidenceReader(workspace, reader, name, nb, description)
+    searches = {
+        search.name: archived for search in nb.searches() if (archived := _search(evidence, search.name)) is not None
+    }
+    runs = {run.id: run for run in _runs(evidence, searches.values())}
+    folders = {str(workspace.root.resolve()): ".", str(Path.home()): "~"}
     files: dict[str, bytes] = {NOTEBOOK: nb.text.encode()}
     for cell in nb.experiments():
         files[f"configs/{_plain(cell.name)}.yaml"] = yaml.dump(dict(cell.config)).encode()
     for search in nb.searches():
         body = searches[search.name].body if search.name in searches else dict(search.body)
-        files[f"configs/search-{_plain(search.name)}.yaml"] = yaml.dump(clean(body, known)).encode()
+        files[f"configs/search-{_plain(search.name)}.yaml"] = yaml.dump(clean(body, folders)).encode()
     for path in source_files(workspace):
         if path.is_relative_to(workspace.root):
             files[f"modules/{path.relative_to(workspace.root).as_posix()}"] = path.read_bytes()
     files[DESCRIPTION] = _json(asdict(replace(description, folder="")))
     files[SEARCHES] = _json({key: asdict(search) for key, search in searches.items()})
     cells = known_cells(nb, description).values()
-    files[LOCKS] = _json({cell.hash: asdict(witness.locked_claims(cell.hash)) for cell in cells})
+    files[LOCKS] = _json({cell.hash: asdict(evidence.locked_claims(cell.hash)) for cell in cells})
     for run in runs.values():
         curves = {curve.metric: _curve(curve) for curve in reader.every_curve(run.id)}
         files[f"{RUNS}{_plain(run.id)}.json"] = _json(asdict(ArchivedRun(_public(run), curves)))
     packages = dict(sorted({dist.name: dist.version for dist in distributions() if dist.name}.items()))
     packages.pop("scalebook", None)
     files[LOCK] = "".join(f"{package}=={version}\n" for package, version in packages.items()).encode()
-    files = {key: clean(content.decode("utf-8", "replace"), known).encode() for key, content in files.items()}
+    files = {key: clean(content.decode("utf-8", "replace"), folders).encode() for key, content in files.items()}
     manifest = Manifest(
         FORM,
         scalebook.__version__,
@@ -179,10 +181,10 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
         platform.python_version(),
         sorted({run.tags[names.TAG_MACHINE] for run in runs.values() if names.TAG_MACHINE in run.tags}),
         packages,
-        verdicts(witness),
+        verdicts(evidence),
         {key: hashlib.sha256(content).hexdigest() for key, content in sorted(files.items())},
     )
-    files[MANIFEST] = clean(_json(asdict(manifest)).decode(), known).encode()
+    files[MANIFEST] = clean(_json(asdict(manifest)).decode(), folders).encode()
     return _zipped(files)
 
 
@@ -201,34 +203,34 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     return memory.getvalue()
 
 
-def _search(witness: EvidenceReader, name: str) -> ArchivedSearch | None:
+def _search(evidence: EvidenceReader, name: str) -> ArchivedSearch | None:
     try:
-        found: RecordedSearch | None = witness.searched(name)
-        if found is None:
+        searched: RecordedSearch | None = evidence.searched(name)
+        if searched is None:
             return None
         trials = [
             ArchivedTrial(
                 trial.number, trial.state, trial.point, {str(seed): run for seed, run in trial.runs.items()},
                 trial.failure, trial.cause,
             )
-            for trial in found.read(witness.description).records
+            for trial in searched.read(evidence.description).records
         ]  # fmt: skip
-        return ArchivedSearch(found.identity, dict(found.body), trials)
+        return ArchivedSearch(searched.identity, dict(searched.body), trials)
     except ConfigError as error:
         return ArchivedSearch(problem=str(error))
 
 
-def _runs(witness: EvidenceReader, searches: Iterable[ArchivedSearch]) -> Iterator[RunRecord]:
+def _runs(evidence: EvidenceReader, searches: Iterable[ArchivedSearch]) -> Iterator[RunRecord]:
     """Those that stand for the seeds of its experiments, and those of its searches' trials."""
-    for cell in witness.nb.experiments():
-        for result in results(witness.reader, witness.notebook, cell, witness.description, None, witness.nb):
+    for cell in evidence.nb.experiments():
+        for result in results(evidence.reader, evidence.notebook, cell, evidence.description, None, evidence.nb):
             if result.run is not None:
                 yield result.run
     for search in searches:
         for trial in search.trials:
             for run_id in trial.runs.values():
                 try:
-                    yield witness.reader.run(run_id)
+                    yield evidence.reader.run(run_id)
                 except KeyError:
                     continue  # it was deleted: claims say so
 

@@ -93,5 +93,5 @@ def cut(text: str, most: int = MOST_CODE) -> str:
     """`text` by whole lines, at most about `most` characters; the lines left out are counted."""
     if len(text) <= most:
         return text
-    kept = text[:most].rpartition("\n")[0] or text[:most]
-    return f"{kept}\n# … {len(text) - len(kept):,} more characters in the notebook"
+    head = text[:most].rpartition("\n")[0] or text[:most]
+    return f"{head}\n# … {len(text) - len(head):,} more characters in the notebook"

@@ -93,9 +93,9 @@ def config_of(source: str) -> SourceText:
     return SourceText("Config", text, f"yaml {fence.kind}={fence.name}" if text == fence.body else "yaml")
 
 
-def moment(at: float) -> str:
+def moment(seconds: float) -> str:
     """`2026-03-01 09:30 UTC`."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def _facts(cell: ExperimentCell, description: Description) -> Facts:
@@ -158,8 +158,8 @@ def _table(
 def _figure(value: float | None, digits: int = number_format.DIGITS) -> str:
     if value is None:
         return number_format.NOTHING
-    known = Estimate(value, None, 1)
-    return number_format.metric(known) if digits == number_format.DIGITS else number_format.amount(known, digits)
+    estimate = Estimate(value, None, 1)
+    return number_format.metric(estimate) if digits == number_format.DIGITS else number_format.amount(estimate, digits)
 
 
 def _seconds(workspace: Workspace, run: RunRecord) -> float | None:

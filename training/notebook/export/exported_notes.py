@@ -84,7 +84,11 @@ def _inline(state: StateInline, silent: bool) -> bool:
     if run is None:
         return False
     end = next(
-        (one for one in re.compile(r"\$+").finditer(state.src, run.end(), state.posMax) if one.group() == run.group()),
+        (
+            closing
+            for closing in re.compile(r"\$+").finditer(state.src, run.end(), state.posMax)
+            if closing.group() == run.group()
+        ),
         None,
     )
     if not silent:
@@ -100,20 +104,22 @@ def _block(state: StateBlock, first: int, last: int, silent: bool) -> bool:
     fence = FENCE.match(line)
     if fence is None or state.is_code_block(first) or "$" in line[fence.end() :]:
         return False
-    within = takewhile(lambda at: state.sCount[at] >= state.blkIndent or state.isEmpty(at), range(first + 1, last))
-    end = next((at for at in within if _line(state, at).strip() == fence.group()), None)
+    within = takewhile(
+        lambda number: state.sCount[number] >= state.blkIndent or state.isEmpty(number), range(first + 1, last)
+    )
+    end = next((number for number in within if _line(state, number).strip() == fence.group()), None)
     if end is None:
         return False
     if not silent:
         token = state.push("formulas", "", 0)
-        inner = [line[fence.end() :], *(_line(state, at) for at in range(first + 1, end))]
+        inner = [line[fence.end() :], *(_line(state, number) for number in range(first + 1, end))]
         token.content, token.map = "\n".join(inner), [first, end + 1]
         state.line = end + 1
     return True
 
 
-def _line(state: StateBlock, at: int) -> str:
-    return state.src[state.bMarks[at] + state.tShift[at] : state.eMarks[at]]
+def _line(state: StateBlock, number: int) -> str:
+    return state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]]
 
 
 SCHEME: Final = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE)

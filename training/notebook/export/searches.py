@@ -37,8 +37,8 @@ def search_blocks(
     folder = search_requests.of_cell(workspace, notebook, cell.name)
     if folder is None:
         return [CellHead("search", cell.name, ["not run"]), config_of(cell.source)]
-    asked = folder.request()
-    stale = search_requests.stale(asked.identity, asked.modules, cell.body, nb.base(cell), description)
+    request = folder.request()
+    stale = search_requests.stale(request.identity, request.modules, cell.body, nb.base(cell), description)
     blocks: list[Block] = [CellHead("search", cell.name, [folder.standing(), *(["stale"] if stale else [])])]
     if stale:
         blocks.append(Remark(f"Stale: {stale}.", trouble=True))

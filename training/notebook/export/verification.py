@@ -110,11 +110,11 @@ def unpacked(path: Path) -> dict[str, bytes]:
 
 def _check_directory(path: Path, content: bytes) -> None:
     """How many files it says it has, before any list of them is made."""
-    at = content.rfind(b"PK\5\6", max(0, len(content) - 2**16 - _END.size))
-    if at < 0 or at + _END.size > len(content):
+    offset = content.rfind(b"PK\5\6", max(0, len(content) - 2**16 - _END.size))
+    if offset < 0 or offset + _END.size > len(content):
         raise BrokenRecord(path, "no zip file")
-    _, _, _, _, count, size, _, _ = _END.unpack_from(content, at)
-    if content[at - 20 : at - 16] == b"PK\6\7" or count > MOST_FILES or size > MOST_DIRECTORY:
+    _, _, _, _, count, size, _, _ = _END.unpack_from(content, offset)
+    if content[offset - 20 : offset - 16] == b"PK\6\7" or count > MOST_FILES or size > MOST_DIRECTORY:
         raise BrokenRecord(path, f"it lists more than {MOST_FILES:,} files")
 
 
@@ -161,10 +161,10 @@ def _judged(path: Path, files: dict[str, bytes], manifest: Manifest) -> dict[str
     searches = _record(path, files, SEARCHES, dict[str, ArchivedSearch])
     nb = parse(files[NOTEBOOK].decode("utf-8", "replace"), Path(manifest.name).stem)
     with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
-        witness = ArchivedEvidenceReader(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
-        witness.searches = searches
-        witness.locks = _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {}
-        return verdicts(witness)
+        evidence = ArchivedEvidenceReader(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
+        evidence.searches = searches
+        evidence.locks = _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {}
+        return verdicts(evidence)
 
 
 class ArchivedReader(RunReader):
@@ -188,22 +188,22 @@ class ArchivedReader(RunReader):
         order_by: Sequence[str] = (),
     ) -> list[RunRecord]:
         assert not where, "a store is asked in SQL"
-        found = [
+        matching = [
             run.record
             for run in self._runs.values()
             if notebook in (None, run.record.notebook)
             and cell in (None, run.record.cell)
             and config_hash in (None, run.record.tags.get(names.TAG_CONFIG_HASH))
         ]
-        return sorted(found, key=lambda run: -run.started)[:limit]
+        return sorted(matching, key=lambda run: -run.started)[:limit]
 
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
-        known = self._runs[run_id].curves
+        by_metric = self._runs[run_id].curves
         nothing = ArchivedCurve([], [], [], [])
-        found = [(metric, known.get(metric, nothing)) for metric in metrics]
+        pairs = [(metric, by_metric.get(metric, nothing)) for metric in metrics]
         return [
-            MetricCurve(run_id, metric, one.updates, one.samples, one.seconds, one.values, one.bytes)
-            for metric, one in found
+            MetricCurve(run_id, metric, curve.updates, curve.samples, curve.seconds, curve.values, curve.bytes)
+            for metric, curve in pairs
         ]
 
 
@@ -219,22 +219,22 @@ class ArchivedEvidenceReader(EvidenceReader):
         return self.locks.get(hashed) or RecordedClaims(min(begun, default=None), silent=bool(begun))
 
     def searched(self, name: str) -> RecordedSearch | None:
-        found = self.searches.get(name)
-        if found is None:
+        archived = self.searches.get(name)
+        if archived is None:
             return None
-        if found.problem:
-            raise ConfigError(name, f"could not be read when it was archived: {found.problem}", REMEDY)
+        if archived.problem:
+            raise ConfigError(name, f"could not be read when it was archived: {archived.problem}", REMEDY)
 
         def trials(spec: SearchSpec) -> list[TrialRecord]:
             return [
                 TrialRecord(
-                    one.number, one.state, one.point, failure=one.failure, cause=one.cause,
-                    runs={int(seed): run for seed, run in one.runs.items()},
+                    trial.number, trial.state, trial.point, failure=trial.failure, cause=trial.cause,
+                    runs={int(seed): run for seed, run in trial.runs.items()},
                 )
-                for one in found.trials
+                for trial in archived.trials
             ]  # fmt: skip
 
-        return RecordedSearch(found.identity, found.body, trials)
+        return RecordedSearch(archived.identity, archived.body, trials)
 
 
 def _differences(before: dict[str, ArchivedVerdict], now: dict[str, ArchivedVerdict]) -> Iterator[str]:

@@ -41,8 +41,8 @@ class BatchTry(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Three updates say nothing of a model: neither divergence nor pictures matter."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
-        kept = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
-        trainer.callbacks = kept  # type: ignore[attr-defined]  # as above
+        remaining = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
+        trainer.callbacks = remaining  # type: ignore[attr-defined]  # as above
         if self._on_gpu(trainer):
             torch.cuda.reset_peak_memory_stats(trainer.strategy.root_device)
         else:

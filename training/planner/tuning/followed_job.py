@@ -42,15 +42,15 @@ def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
 
 
 def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:
-    asked = moved = time.monotonic()
+    reasons_at = moved = time.monotonic()
     keeper = SupervisorKeeper(workspace)
     seen: object = None
     reason = ""
     while (state := job.state()) not in ENDED:
         now = time.monotonic()
         keeper.has_changed()
-        if now - asked > REASONS_EVERY_S:
-            asked = now
+        if now - reasons_at > REASONS_EVERY_S:
+            reasons_at = now
             reason = waiting_reasons(workspace).get(job.id, "") if state == "waiting" else ""
         show(job, reason if state == "waiting" else "")
         progress = job.progress()

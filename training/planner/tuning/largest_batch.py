@@ -63,11 +63,11 @@ def _wall(done: Sequence[TryResult], memory_mb: int | None) -> str:
 
 def _saturation(done: Sequence[TryResult]) -> str:
     rates = {tried.batch_size: tried.samples_per_second for tried in done if tried.failure is None}
-    known = {size: rate for size, rate in rates.items() if rate is not None}
-    if len(known) < 2:
+    measured = {size: rate for size, rate in rates.items() if rate is not None}
+    if len(measured) < 2:
         return ""
-    best = max(known.values())
-    enough = min(size for size, rate in known.items() if rate >= SATURATED * best)
+    best = max(measured.values())
+    enough = min(size for size, rate in measured.items() if rate >= SATURATED * best)
     return f"\nFrom {enough:,} for each worker on it is as fast as it gets: {best:,.0f} samples/s (within 10 %)."
 
 

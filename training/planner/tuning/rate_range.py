@@ -73,8 +73,8 @@ class RateRange(Callback):
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
         if any(isinstance(callback, ScaledRates) for callback in callbacks):
             raise ConfigError("lr_scaling", "would change the rates of a range test", "Remove it.")
-        kept = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
-        trainer.callbacks = kept  # type: ignore[attr-defined]  # as above
+        remaining = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
+        trainer.callbacks = remaining  # type: ignore[attr-defined]  # as above
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -66,8 +66,8 @@ def cut(config: Mapping[str, Any], updates: int, callback: Mapping[str, Any]) ->
     """
     done = {key: copy.deepcopy(value) for key, value in config.items() if key not in MEANT_FOR_WHOLE_RUNS}
     trainer = {key: value for key, value in mapping(done.get("trainer")).items() if key not in BUDGETS}
-    theirs = trainer.get("callbacks") or []
-    callbacks = [dict(callback), *(theirs if isinstance(theirs, list) else [theirs])]
+    own_callbacks = trainer.get("callbacks") or []
+    callbacks = [dict(callback), *(own_callbacks if isinstance(own_callbacks, list) else [own_callbacks])]
     done["trainer"] = {**trainer, **TRAINER, "max_steps": updates, "callbacks": callbacks}
     return done
 

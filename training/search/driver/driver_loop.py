@@ -99,8 +99,8 @@ class Driver:
         self._stamp = self.folder.stamp()
         self.spec = self.folder.spec(self.description)
         self.seeds = seeds_from(self.spec.config, self.spec.seeds)
-        asked = self.folder.request()
-        self.study = Study.open(asked.storage, asked.study, self.spec)
+        request = self.folder.request()
+        self.study = Study.open(request.storage, request.study, self.spec)
         if self.study.mended:
             print(f"scalebook: {self.study.mended}", flush=True)
         self.asking = TrialSource(self.folder, self.study, self.spec, self.description)
@@ -108,8 +108,8 @@ class Driver:
     def _adopt(self) -> None:
         """Trials that an earlier driver left on their way, with the jobs that it had made for them."""
         jobs_by_trial = self.jobs.existing()
-        for asked in self.study.running():
-            trial = Trial(asked.number, asked.point, jobs_by_trial.get(asked.number, {}))
+        for open_trial in self.study.running():
+            trial = Trial(open_trial.number, open_trial.point, jobs_by_trial.get(open_trial.number, {}))
             if self.seeds[0] in trial.runs:
                 trial.curve = CurveTail(trial.runs[self.seeds[0]])
             self.running[trial.number] = trial
@@ -168,16 +168,16 @@ class Driver:
 
     def _compare_seeds(self, trial: Trial) -> None:
         """After each seed: is the trial surely worse than the best one on the same seeds?"""
-        known = trial.compared
+        compared = trial.compared
         for index, seed in enumerate(self.seeds):
             job = trial.runs.get(seed)
-            if seed in known or job is None or judge(job) != "finished":
+            if seed in compared or job is None or judge(job) != "finished":
                 continue
-            known.add(seed)
+            compared.add(seed)
             if (objective := value(job, self.spec.objectives[0], self.spec)) is not None:
                 self.study.seed_value(trial.number, index, objective)
-                if len(known) < len(self.seeds) and self.study.should_prune(trial.number):
-                    trial.pruned = f"{PRUNED} after {len(known)} seeds: the best trial is clearly better"
+                if len(compared) < len(self.seeds) and self.study.should_prune(trial.number):
+                    trial.pruned = f"{PRUNED} after {len(compared)} seeds: the best trial is clearly better"
 
     def _end(self, trial: Trial, outcome: TrialEnd) -> None:
         """Tell the study, then MLflow: in this order a driver that dies between them is made good by the next."""
@@ -243,8 +243,8 @@ class Driver:
                 self._run(trial, seed)
                 lacking -= 1
         while lacking > 0 and self.asking.more():
-            if (asked := self.asking.point()) is not None:
-                trial = self.running[asked.number] = Trial(asked.number, asked.point)
+            if (proposed := self.asking.point()) is not None:
+                trial = self.running[proposed.number] = Trial(proposed.number, proposed.point)
                 self._run(trial, self.seeds[0])
                 lacking -= 1
             self._news = True
@@ -309,8 +309,8 @@ def drive(folder: SearchFolder) -> int:
     leaving = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leaving.set())
-    with locks.only_one(folder.lock) as mine:
-        if not mine:
+    with locks.only_one(folder.lock) as acquired:
+        if not acquired:
             folder.undriven()  # the supervisor has named this process
             return 0
         result: SearchResult | None = None

@@ -69,20 +69,20 @@ class TrialJobs:
 
     def submit(self, spec: SearchSpec, trial: Trial, seed: int) -> JobFolder:
         """A waiting job for one seed of the trial, which also goes into `trial.runs`."""
-        asked = self.folder.request()
+        request = self.folder.request()
         config = resolve(spec, trial.point, self.description)
         config["trainer"] = quiet(config.get("trainer", {}))
         trial_of = TrialOf(
             self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
-            holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb, experiment=asked.trials_experiment,
+            holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb, experiment=request.trials_experiment,
         )  # fmt: skip
         (job,) = submit(
             self.folder.workspace,
             config,
             seeds=[seed],
             description=self.description,
-            notebook=asked.notebook,
-            cell=asked.name,
+            notebook=request.notebook,
+            cell=request.name,
             trial=trial_of,
         )
         trial.runs[seed] = job

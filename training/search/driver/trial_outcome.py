@@ -140,8 +140,8 @@ def to_target(curve: Sequence[Mapping[str, Any]], axis: str, spec: SearchSpec) -
 
 def unlogged_words(metric: str, jobs: Sequence[JobFolder]) -> str:
     """What was logged instead, the closest name first."""
-    known = {name for job in jobs if (progress := job.progress()) for name in progress.metrics}
-    return names.unlogged(metric, known)
+    logged = {name for job in jobs if (progress := job.progress()) for name in progress.metrics}
+    return names.unlogged(metric, logged)
 
 
 def _logs(job: JobFolder, metric: str) -> bool:
@@ -167,5 +167,5 @@ def _cause(job: JobFolder) -> str:
 
 
 def _mean(amounts: Sequence[float | None]) -> float | None:
-    known = [amount for amount in amounts if amount is not None]
-    return math.fsum(known) / len(known) if known else None
+    numbers = [amount for amount in amounts if amount is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None

@@ -112,19 +112,19 @@ class TrialSource:
 
     def point(self) -> AskedTrial | None:
         """A point to be run, RUNNING in the study; None where the study was told of it already."""
-        for path, given in waiting_points(self.folder):
+        for path, point in waiting_points(self.folder):
             try:
-                self.study.give(given)
+                self.study.give(point)
             except ConfigError as error:
                 print(f"scalebook: a point given by hand is left out: {error}", flush=True)
             path.unlink()
-        asked = self.study.ask()
-        if beyond := self.wall.beyond(asked.point):
-            self.study.infeasible(asked.number, FailureClass.OUT_OF_MEMORY.value, beyond)
-        elif (same := self.repeats.of(asked.point)) is not None:
-            self._repeat(asked.number, same)
+        trial = self.study.ask()
+        if beyond := self.wall.beyond(trial.point):
+            self.study.infeasible(trial.number, FailureClass.OUT_OF_MEMORY.value, beyond)
+        elif (same := self.repeats.of(trial.point)) is not None:
+            self._repeat(trial.number, same)
         else:
-            return asked
+            return trial
         self.told_study = True
         return None
 

@@ -51,10 +51,10 @@ class Shades:
 
 def shades(values: Sequence[float], lower: bool) -> Shades | None:
     """Over the finite ones of `values`; `lower`: smaller is better. None where there is none."""
-    known = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
-    if not len(known):
+    finite = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
+    if not len(finite):
         return None
-    ordered = np.sort(known if lower else -known)
+    ordered = np.sort(finite if lower else -finite)
     worst = float(ordered[-1] if len(ordered) < FEW else np.quantile(ordered, WORST))
     best, clipped = float(ordered[0]), bool(ordered[-1] > worst)
     if not lower:

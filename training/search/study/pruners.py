@@ -71,7 +71,11 @@ def value_at(curve: Curve, samples: int) -> float | None:
 def median(curve: Curve, rung: int, finished: Sequence[Curve], rungs: Rungs, lower: bool) -> bool:
     """Whether the best value so far is worse than the median of the finished trials at `rung` (Golovin et al. 2017)."""
     others = sorted(value for other_curve in finished if (value := rungs.value(other_curve, rung)) is not None)
-    own = [value for at in rungs.within(curve) if at <= rung and (value := rungs.value(curve, at)) is not None]
+    own = [
+        value
+        for earlier in rungs.within(curve)
+        if earlier <= rung and (value := rungs.value(curve, earlier)) is not None
+    ]
     if len(others) < STARTUP or not own:
         return False
     middle = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2
@@ -83,9 +87,9 @@ def halving(curve: Curve, rung: int, others: Sequence[Curve], rungs: Rungs, lowe
     own = rungs.value(curve, rung)
     if own is None:
         return False
-    known = [value for other_curve in others if (value := rungs.value(other_curve, rung)) is not None]
-    known = sorted([*known, own], reverse=not lower)
-    worst = known[max(1, len(known) // ETA) - 1]
+    values = [value for other_curve in others if (value := rungs.value(other_curve, rung)) is not None]
+    values = sorted([*values, own], reverse=not lower)
+    worst = values[max(1, len(values) // ETA) - 1]
     return own > worst if lower else own < worst
 
 
@@ -97,10 +101,10 @@ def bracket(study: str, number: int) -> int:
     brackets = len(HALVINGS) + 1
     shares = [math.ceil(brackets * ETA**left / (left + 1)) for left in reversed(range(brackets))]
     place = binascii.crc32(f"{study}_{number}".encode()) % sum(shares)
-    for at, share in enumerate(shares):
+    for index, share in enumerate(shares):
         place -= share
         if place < 0:
-            return at
+            return index
     raise AssertionError("the shares end after the last place")
 
 
@@ -176,9 +180,9 @@ class Judge:
         if self.spec.pruner == "asha":
             judged_at = HALVINGS
         else:
-            mine = bracket(self.study, number)
-            judged_at = HALVINGS[mine:]
-            others = [record for record in others if bracket(self.study, record.number) == mine]
+            own_bracket = bracket(self.study, number)
+            judged_at = HALVINGS[own_bracket:]
+            others = [record for record in others if bracket(self.study, record.number) == own_bracket]
         if rung not in judged_at:
             return False
         return halving(curve, rung, [record.curve for record in others], rungs, self.lower)

@@ -38,12 +38,12 @@ def open_storage(storage: str) -> "BaseStorage":
         return _journal(path)
 
 
-def close_storage(kept: "BaseStorage") -> None:
+def close_storage(storage: "BaseStorage") -> None:
     """Give back the connections to a database; a journal holds nothing open."""
     from optuna.storages import RDBStorage
 
-    kept.remove_session()
-    behind = getattr(kept, "_backend", None)  # what Optuna's cache reads from
+    storage.remove_session()
+    behind = getattr(storage, "_backend", None)  # what Optuna's cache reads from
     if isinstance(behind, RDBStorage):
         behind.engine.dispose()
 

@@ -42,13 +42,13 @@ class AskedTrial:
 class Study:
     """The driver's hold on a study. Not for several threads, nor for two processes that write."""
 
-    def __init__(self, storage: str, study: "optuna.Study", kept: "BaseStorage", spec: SearchSpec) -> None:
+    def __init__(self, storage: str, study: "optuna.Study", backend: "BaseStorage", spec: SearchSpec) -> None:
         from scalebook.training.search.study.sampling import sampler
 
         self.storage, self.spec = storage, spec
         self.mended = ""
         """What `open` had to mend, for people."""
-        self._study, self._kept = study, kept
+        self._study, self._kept = study, backend
         self._records = Records(spec.space)
         self._live: dict[int, Trial] = {}
         self._judge = Judge(spec, study.study_name)
@@ -68,20 +68,20 @@ class Study:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mended = mend(storage)
-        kept = open_storage(storage)
+        backend = open_storage(storage)
         directions = _directions(spec)
         with understood(storage):
             study = optuna.create_study(
-                storage=kept,
+                storage=backend,
                 study_name=name,
                 directions=directions,
                 pruner=optuna.pruners.NopPruner(),
                 load_if_exists=True,
             )
             if [direction.name.lower() for direction in study.directions] != directions:
-                close_storage(kept)
+                close_storage(backend)
                 raise ConfigError("objective", "is not the study's", "Give the search another name.")
-            self = cls(storage, study, kept, spec)
+            self = cls(storage, study, backend, spec)
             self.mended = mended
             if samples_total is not None and SAMPLES_TOTAL not in study.user_attrs:
                 study.set_user_attr(SAMPLES_TOTAL, samples_total)
@@ -136,8 +136,8 @@ class Study:
             if trial.state.is_finished():
                 return
             if runs:
-                known = trial.user_attrs.get(trials.RUNS, {})
-                self._set(trial, trials.RUNS, {**known, **{str(seed): run for seed, run in runs.items()}})
+                earlier = trial.user_attrs.get(trials.RUNS, {})
+                self._set(trial, trials.RUNS, {**earlier, **{str(seed): run for seed, run in runs.items()}})
             if seconds is not None:
                 self._set(trial, trials.SECONDS, seconds)
             if spread is not None:
@@ -158,8 +158,8 @@ class Study:
         with answering(self.storage):
             trial = self._frozen(number)
             if not trial.state.is_finished():
-                known = trial.user_attrs.get(trials.SEED_VALUES, {})
-                self._set(trial, trials.SEED_VALUES, {**known, str(index): value})
+                earlier = trial.user_attrs.get(trials.SEED_VALUES, {})
+                self._set(trial, trials.SEED_VALUES, {**earlier, str(index): value})
 
     def should_prune(self, number: int) -> bool:
         """Whether to end the trial, by what was reported; then it stays so. Never with two objectives."""

@@ -45,15 +45,15 @@ def read(storage: str, name: str, spec: SearchSpec) -> list[TrialRecord]:
     path = journal_path(storage)
     if path is not None and not path.exists():
         return []
-    known = _readings.get((storage, name))
-    if known is None or known.space != spec.space or known.mark != _mark(storage):
-        known = _Reading(storage, name, spec)
+    reading = _readings.get((storage, name))
+    if reading is None or reading.space != spec.space or reading.mark != _mark(storage):
+        reading = _Reading(storage, name, spec)
         with _changing:
             _drop(storage, name)
-            _readings[storage, name] = known
+            _readings[storage, name] = reading
             while len(_readings) > READINGS:
                 _drop(*next(iter(_readings)))
-    return known.records()
+    return reading.records()
 
 
 def _mark(storage: str) -> tuple[int, int] | None:

@@ -118,9 +118,9 @@ class Records:
         return [self._one(trial) for trial in trials]
 
     def _one(self, trial: "FrozenTrial") -> TrialRecord:
-        known = self._known.get(trial.number)
-        if known is not None and known[0] is trial:
-            return known[1]
+        cached = self._known.get(trial.number)
+        if cached is not None and cached[0] is trial:
+            return cached[1]
         record = record_of(trial, self.space)
         self._known[trial.number] = (trial, record)
         return record

@@ -174,8 +174,8 @@ class Dataset(ImageDataModule):
 
     def _tables(self) -> list[tuple[str, str]]:
         """What is read: the part, and the argument that names it."""
-        told = [(self.training, self.training_key)]
-        return told if self.validation is None else [*told, (self.validation, "validation")]
+        tables = [(self.training, self.training_key)]
+        return tables if self.validation is None else [*tables, (self.validation, "validation")]
 
     def _in_two(self, parts: Sequence[LabelledImages], classes: int | None) -> tuple[LabelledImages, LabelledImages]:
         if len(parts) == 2:
@@ -207,20 +207,20 @@ def _is_number(feature: Any) -> bool:
 
 def _columns(table: Any, features: list[str] | None, label: str) -> list[str]:
     """The columns of the input. DataError where one is missing or of another kind."""
-    known = ", ".join(table.column_names)
+    names = ", ".join(table.column_names)
     if label not in table.features:
-        raise DataError(f"{KEY}.label: there is no column {label!r}. Write one of {known}.")
+        raise DataError(f"{KEY}.label: there is no column {label!r}. Write one of {names}.")
     if features is None:
-        found = [name for name in table.features if _is_image(table, name)]
-        if len(found) != 1:
-            found = [name for name, of in table.features.items() if name != label and _is_number(of)]
-        if not found:
-            raise DataError(f"{KEY}.features: no column has images or numbers. The columns are {known}.")
-        return found
+        columns = [name for name in table.features if _is_image(table, name)]
+        if len(columns) != 1:
+            columns = [name for name, of in table.features.items() if name != label and _is_number(of)]
+        if not columns:
+            raise DataError(f"{KEY}.features: no column has images or numbers. The columns are {names}.")
+        return columns
     if unknown := [name for name in features if name not in table.features]:
-        raise DataError(f"{KEY}.features: there is no column {unknown[0]!r}. Write some of {known}.")
+        raise DataError(f"{KEY}.features: there is no column {unknown[0]!r}. Write some of {names}.")
     if not features or label in features:
-        raise DataError(f"{KEY}.features: name columns, without the label. The columns are {known}.")
+        raise DataError(f"{KEY}.features: name columns, without the label. The columns are {names}.")
     if len(features) == 1 and _is_image(table, features[0]):
         return features
     if other := [name for name in features if not _is_number(table.features[name])]:
@@ -290,10 +290,10 @@ def _pixels(table: Any, column: str, source: TableSource, part: str) -> Tensor:
     if column not in table.features or not _is_image(table, column):
         raise DataError(f"{KEY}.validation: has no images in {column!r}. Give it the columns of what trains.")
     arrays: list[np.ndarray] = []
-    for row, one in enumerate(table.cast_column(column, datasets.Image(decode=False))[column]):
-        content = None if one is None else one["bytes"]
-        if content is None and one is not None and one["path"] and source.holds(part, one["path"]):
-            content = Path(one["path"]).read_bytes()
+    for row, cell in enumerate(table.cast_column(column, datasets.Image(decode=False))[column]):
+        content = None if cell is None else cell["bytes"]
+        if content is None and cell is not None and cell["path"] and source.holds(part, cell["path"]):
+            content = Path(cell["path"]).read_bytes()
         if content is None:
             raise DataError(f"{KEY}.features: row {row} of {column} has no image in it. Use a table that holds them.")
         try:

@@ -52,8 +52,8 @@ class Messages(ParallelText):
 
 def catalogues() -> list[Path]:
     """The files with the messages, in the order of their names; nothing of the package is imported."""
-    found = importlib.util.find_spec(MODULE)
-    folders = [] if found is None else list(found.submodule_search_locations or ())
+    spec = importlib.util.find_spec(MODULE)
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
     files = sorted(path for folder in folders for path in Path(folder).rglob("*.mo"))
     if not files:
         raise DataError(f"The package {PACKAGE} is not installed, or has no messages. Run pip install {PACKAGE}.")
@@ -72,7 +72,7 @@ def messages(files: list[Path]) -> list[Pair]:
             text = text.rpartition(CONTEXT)[2]
             if text.strip() and translation.strip() and form == 0:
                 translations.setdefault(text, Counter())[translation] += 1
-    return [Pair(text, found.most_common(1)[0][0]) for text, found in translations.items()]
+    return [Pair(text, counts.most_common(1)[0][0]) for text, counts in translations.items()]
 
 
 def _catalogue(file: Path) -> dict[str | tuple[str, int], str]:
@@ -82,5 +82,5 @@ def _catalogue(file: Path) -> dict[str | tuple[str, int], str]:
             read = gettext.GNUTranslations(content)
     except (OSError, ValueError, LookupError) as error:
         raise DataError(f"{file} is damaged ({error}). Run pip install --force-reinstall {PACKAGE}.") from error
-    found: dict[str | tuple[str, int], str] = vars(read)["_catalog"]
-    return found
+    catalogue: dict[str | tuple[str, int], str] = vars(read)["_catalog"]
+    return catalogue

@@ -28,9 +28,9 @@ class Bags(NamedTuple):
 
     def rows(self, texts: Sequence[int]) -> Tensor:
         """These texts as int64 [texts, longest of them], filled up with PADDING."""
-        found = [self.text(place) for place in texts]
-        padded = np.full((len(found), max(map(len, found))), PADDING, np.int64)
-        for row, hashes in zip(padded, found, strict=True):
+        unpadded = [self.text(place) for place in texts]
+        padded = np.full((len(unpadded), max(map(len, unpadded))), PADDING, np.int64)
+        for row, hashes in zip(padded, unpadded, strict=True):
             row[: len(hashes)] = hashes
         return torch.from_numpy(padded)
 
@@ -64,9 +64,9 @@ def ngrams(text: str) -> list[int]:
     deep structured semantic models for web search using clickthrough data", section 3.2.)
     """
     parts = words(text)
-    found = dict.fromkeys(parts)
-    found |= dict.fromkeys(f"{one} {two}" for one, two in itertools.pairwise(parts))
+    grams = dict.fromkeys(parts)
+    grams |= dict.fromkeys(f"{first} {second}" for first, second in itertools.pairwise(parts))
     for word in parts:
         marked = f"#{word}#"
-        found |= dict.fromkeys(f"~{marked[at : at + 3]}" for at in range(len(marked) - 2))
-    return [1 + zlib.crc32(ngram.encode()) % (HASHES - 1) for ngram in found or [""]]
+        grams |= dict.fromkeys(f"~{marked[start : start + 3]}" for start in range(len(marked) - 2))
+    return [1 + zlib.crc32(ngram.encode()) % (HASHES - 1) for ngram in grams or [""]]

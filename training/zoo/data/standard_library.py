@@ -57,23 +57,23 @@ def corpus(folder: Path) -> Corpus:
     library = Path(sysconfig.get_path("stdlib"))
     key = hashlib.sha256(repr((FORMAT, sys.version, str(library))).encode()).hexdigest()[:16]
     path = folder / f"docstrings-{key}.npz"
-    found = _kept(path)
-    if found is None:
-        found = read(library)
-        _keep(path, found)
-    return found
+    contents = _kept(path)
+    if contents is None:
+        contents = read(library)
+        _keep(path, contents)
+    return contents
 
 
 def read(library: Path) -> Corpus:
     """The corpus of the Python files in the folder. DataError where nothing in two of them is described."""
-    found = list(described(library))
-    modules = {module: place for place, module in enumerate(dict.fromkeys(one.module for one in found))}
+    objects = list(described(library))
+    modules = {module: place for place, module in enumerate(dict.fromkeys(entry.module for entry in objects))}
     if len(modules) < 2:
         raise DataError(f"There are no docstrings in {library}. Use a Python that comes with its library's source.")
     return Corpus(
-        bags([one.summary for one in found]),
-        bags([f"{one.name} {one.body}" for one in found]),
-        np.array([modules[one.module] for one in found], np.int64),
+        bags([entry.summary for entry in objects]),
+        bags([f"{entry.name} {entry.body}" for entry in objects]),
+        np.array([modules[entry.module] for entry in objects], np.int64),
     )
 
 
@@ -109,10 +109,10 @@ def _described(path: Path, module: str) -> Iterator[DocumentedObject]:
 
 def _kept(path: Path) -> Corpus | None:
     """What the file holds; None where there is none, or one that is not ours."""
-    found = kept(path, NAMES, MOST_BYTES)
-    if found is None:
+    arrays = kept(path, NAMES, MOST_BYTES)
+    if arrays is None:
         return None
-    query_hashes, query_ends, document_hashes, document_ends, files = (found[name] for name in NAMES)
+    query_hashes, query_ends, document_hashes, document_ends, files = (arrays[name] for name in NAMES)
     whole = Corpus(Bags(query_hashes, query_ends), Bags(document_hashes, document_ends), files)
     shapes = {len(whole.queries.ends), len(whole.documents.ends), len(whole.file)}
     ends = all(len(each.hashes) == each.ends[-1] for each in (whole.queries, whole.documents) if len(each.ends))

@@ -43,8 +43,8 @@ class Subwords:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The subwords of each text, without START and END."""
-        found: list[list[int]] = self._processor.encode(list(texts), return_type=int)
-        return found
+        rows: list[list[int]] = self._processor.encode(list(texts), return_type=int)
+        return rows
 
     def decode(self, rows: Tensor) -> list[str]:
         """The text of each row of int64 [texts, subwords], up to its first END."""
@@ -56,9 +56,9 @@ def subwords(texts: Sequence[str], size: int, folder: Path) -> Subwords:
     """At most `size` subwords learned from the texts, the same each time; kept in the folder by what they are of."""
     key = hashlib.sha256(repr((FORMAT, size, list(texts))).encode()).hexdigest()[:16]
     path = folder / f"subwords-{key}.npz"
-    found = kept(path, ["model"])
-    if found is not None:
-        return Subwords(found["model"].tobytes())
+    arrays = kept(path, ["model"])
+    if arrays is not None:
+        return Subwords(arrays["model"].tobytes())
     made = learned(texts, size)
     keep(path, {"model": np.frombuffer(made.model, np.uint8)}, "each worker learns the subwords")
     return made
@@ -70,7 +70,7 @@ def learned(texts: Sequence[str], size: int) -> Subwords:
     ConfigError where that is fewer than there are letters.
     """
     out = io.BytesIO()
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "model_type": "bpe",
         "vocab_size": size,
         "hard_vocab_limit": False,
@@ -85,7 +85,7 @@ def learned(texts: Sequence[str], size: int) -> Subwords:
         "unk_id": UNKNOWN,
     }
     try:
-        SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=out, **asked)
+        SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=out, **options)
     except RuntimeError as error:
         letters = len(set("".join(texts)))
         raise ConfigError(

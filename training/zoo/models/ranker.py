@@ -93,8 +93,8 @@ class Ranker(LightningModule):
     def _evaluate(self, batch: RankingBatch) -> dict[str, Tensor]:
         cosines = self(*batch)
         place = ranks(cosines)
-        found = (place <= AMONG_FIRST).float().mean()
-        return {VAL_LOSS: self._loss(cosines), VAL_MRR: place.reciprocal().mean(), VAL_RECALL_10: found}
+        recall = (place <= AMONG_FIRST).float().mean()
+        return {VAL_LOSS: self._loss(cosines), VAL_MRR: place.reciprocal().mean(), VAL_RECALL_10: recall}
 
 
 def ranks(scores: Tensor) -> Tensor:

@@ -110,7 +110,9 @@ class Translator(LightningModule):
         summed = sum(self._summed(*part) for part in _alike(batch))
         loss = summed / _counted(target)
         references = self._subwords.decode(target[: self.translated])
-        score = chrf_score(self.translate(source[: self.translated]), [[one] for one in references], n_word_order=0)
+        score = chrf_score(
+            self.translate(source[: self.translated]), [[reference] for reference in references], n_word_order=0
+        )
         assert isinstance(score, Tensor)
         self.log_dict({VAL_CHRF: score, VAL_LOSS: loss}, batch_size=len(source), sync_dist=True)
 
