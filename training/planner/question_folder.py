@@ -28,7 +28,7 @@ CONFIG: Final = "config.yaml"
 KEPT: Final = 100
 """Answers, and folders of questions; older ones are removed when another is asked."""
 PLANNING: Final = Path(__file__).parent
-ENGINE: Final = PLANNING.parent / "ps"
+ENGINE: Final = PLANNING.parent / "engine"
 
 
 @dataclass(frozen=True)
