@@ -15,7 +15,7 @@ from scalebook.training.zoo.data.parallel_text import Pair, ParallelText
 PACKAGE: Final = "jupyterlab-language-pack-fr-FR"
 MODULE: Final = "jupyterlab_language_pack_fr_FR"
 CONTEXT: Final = "\x04"
-"""What gettext has between a message's context and the message."""
+"""Gettext's separator between a message's context and the message."""
 
 
 class Messages(ParallelText):
@@ -51,7 +51,7 @@ class Messages(ParallelText):
 
 
 def catalogues() -> list[Path]:
-    """The files with the messages, in the order of their names; nothing of the package is imported."""
+    """The package's files of messages, sorted by name; nothing of the package is imported."""
     spec = importlib.util.find_spec(MODULE)
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     files = sorted(path for folder in folders for path in Path(folder).rglob("*.mo"))
@@ -61,9 +61,9 @@ def catalogues() -> list[Path]:
 
 
 def messages(files: list[Path]) -> list[Pair]:
-    """Each message once, in the order in which it is met first, with the translation that it has most often.
+    """Each message once, in order of first appearance, with its most frequent translation.
 
-    Of a message that has a plural the singular. What stands before a message to tell it from others is left out.
+    Of a message with a plural only the singular counts. The context that tells equal messages apart is left out.
     """
     translations: dict[str, Counter[str]] = {}
     for file in files:

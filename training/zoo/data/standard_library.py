@@ -1,4 +1,4 @@
-"""What has a docstring in Python's standard library, as bags of n-grams; read from its source, once."""
+"""The documented functions and classes of Python's standard library as bags of n-grams, read once from its source."""
 
 import ast
 import hashlib
@@ -18,15 +18,15 @@ from scalebook.training.zoo.data.module import DataError
 from scalebook.training.zoo.data.ngrams import Bags, bags
 
 FORMAT: Final = 1
-"""Of the file that is kept. Raise it when other n-grams are made, or other objects taken."""
+"""Version of the cache file. Raise it when other n-grams are made, or other objects taken."""
 LEFT_OUT: Final = frozenset(
     {"test", "tests", "idle_test", "site-packages", "lib2to3", "idlelib", "turtledemo", "ensurepip", "distutils"}
 )
 """Folders of the standard library that not every installation has."""
 MOST_BYTES: Final = 1 << 28
-"""Of the file that is kept; more is not ours."""
+"""Largest cache file that is read."""
 NAMES: Final = ("query_hashes", "query_ends", "document_hashes", "document_ends", "files")
-"""Of the arrays in that file."""
+"""Names of the arrays in the cache file."""
 
 
 class DocumentedObject(NamedTuple):
@@ -40,7 +40,7 @@ class DocumentedObject(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """All that is described: `queries` of the summaries, `documents` of names and bodies, `file` int64 [objects]."""
+    """All documented objects: `queries` from summaries, `documents` from names and bodies, `file` int64 [objects]."""
 
     queries: Bags
     documents: Bags
@@ -53,7 +53,7 @@ class Corpus:
 
 
 def corpus(folder: Path) -> Corpus:
-    """The corpus of this Python, kept in the folder. DataError where its library has no source."""
+    """The corpus of this Python, cached in the folder. DataError if its library has no source."""
     library = Path(sysconfig.get_path("stdlib"))
     key = hashlib.sha256(repr((FORMAT, sys.version, str(library))).encode()).hexdigest()[:16]
     path = folder / f"docstrings-{key}.npz"
@@ -65,7 +65,7 @@ def corpus(folder: Path) -> Corpus:
 
 
 def read(library: Path) -> Corpus:
-    """The corpus of the Python files in the folder. DataError where nothing in two of them is described."""
+    """The corpus of the Python files in the folder. DataError unless two of them have docstrings."""
     objects = list(described(library))
     modules = {module: place for place, module in enumerate(dict.fromkeys(entry.module for entry in objects))}
     if len(modules) < 2:
@@ -78,7 +78,7 @@ def read(library: Path) -> Corpus:
 
 
 def described(library: Path) -> Iterator[DocumentedObject]:
-    """What has a docstring in the Python files of the folder; nothing is run.
+    """The documented functions and classes in the folder's Python files; nothing is run.
 
     Files that this Python cannot read or parse are left out.
     """

@@ -14,15 +14,15 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.zoo.data.cache import keep, kept
 
 PADDING: Final = 0
-"""What fills a row of a batch up to the longest."""
+"""Pads the rows of a batch to the longest."""
 START: Final = 1
 END: Final = 2
 UNKNOWN: Final = 3
-"""A letter that the text had not from which was learned."""
+"""A letter that the training text does not have."""
 FORMAT: Final = 1
-"""Of the file that is kept. Raise it when other subwords are learned."""
+"""Version of the cache file. Raise it when other subwords are learned."""
 LONGEST_BYTES: Final = 1 << 16
-"""Of a text that is learned from."""
+"""Longest text to learn from."""
 
 
 class Subwords:
@@ -53,7 +53,7 @@ class Subwords:
 
 
 def subwords(texts: Sequence[str], size: int, folder: Path) -> Subwords:
-    """At most `size` subwords learned from the texts, the same each time; kept in the folder by what they are of."""
+    """At most `size` subwords learned from the texts, the same each time; cached in the folder by texts and size."""
     key = hashlib.sha256(repr((FORMAT, size, list(texts))).encode()).hexdigest()[:16]
     path = folder / f"subwords-{key}.npz"
     arrays = kept(path, ["model"])
@@ -65,9 +65,9 @@ def subwords(texts: Sequence[str], size: int, folder: Path) -> Subwords:
 
 
 def learned(texts: Sequence[str], size: int) -> Subwords:
-    """At most `size` subwords: the letters of the texts, then what is met most often.
+    """At most `size` subwords: the letters of the texts, then the most frequent ones.
 
-    ConfigError where that is fewer than there are letters.
+    ConfigError if there are more letters than that.
     """
     out = io.BytesIO()
     options: dict[str, Any] = {
