@@ -53,10 +53,10 @@ def start(
     description: Description,
     recorded: Mapping[str, str] = MappingProxyType({}),
 ) -> SearchFolder:
-    """Begin a search, or go on with the study of the same name, notebook and identity, with the budget of `body`.
+    """Begin a search, or resume the study of the same name, notebook and identity, with the budget of `body`.
 
-    `base` is the config of the experiment that `body` names, if it names one; `recorded` are further tags of the run of
-    one that begins. ConfigError before anything is made.
+    `base` is the config of the experiment that `body` names, if it names one; `recorded` are further tags of a new
+    search's run. ConfigError before anything is made.
     """
     spec = read_search(body, base, description)
     if notebook is not None and base is not None:
@@ -86,8 +86,8 @@ def require_logged(
     config: Mapping[str, Any],
     description: Description,
 ) -> None:
-    """ConfigError for an objective that finished runs of the same config have not logged and the model's source does
-    not name, or of which they have recorded that its other values are better."""
+    """ConfigError for an objective that neither finished runs of the same config have logged nor the model's source
+    names, or whose direction is the opposite of the one that they have recorded."""
     hashed, code = config_hash(config, description), CodeNow(description.folder)
     where = "attributes.status = 'FINISHED'"
     runs = RunReader(workspace.tracking_uri()).runs(
@@ -111,7 +111,7 @@ def require_logged(
 
 
 def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[NodeDevices]) -> list[Problem]:
-    """What a trial asks of GPUs that no machine has, at the ends of the space."""
+    """GPUs that trials at the ends of the space need and no machine has."""
     key = "space.workers" if spec.has("workers") else "space.strategy" if spec.has("strategy") else "config"
     if not any(machine.gpus for machine in machines):
         return gpu_problems(workload(spec.config, description), machines)
@@ -134,14 +134,14 @@ def resume(folder: SearchFolder, description: Description, trials: int | None = 
 
 
 def stop(folder: SearchFolder) -> None:
-    """Ask for its end: running trials are stopped, and run again when the search is resumed."""
+    """Request its end: running trials are stopped, and run again when the search is resumed."""
     if folder.state() not in ENDED:
         folder.stop_file.touch()
         _wake(folder)
 
 
 def give(folder: SearchFolder, points: Sequence[Mapping[str, Any]]) -> None:
-    """Points to be tried next; a search that has ended gets them when it is resumed."""
+    """Queue points to be tried next; a search that has ended takes them when it is resumed."""
     folder.given_points.mkdir(exist_ok=True)
     for place, point in enumerate(points):
         name = f"{time.time():017.6f}-{place}-{uuid.uuid4().hex[:6]}.json"
@@ -165,7 +165,7 @@ def waiting_points(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def find(workspace: Workspace, word: str) -> SearchFolder:
-    """The one search whose id begins so, or the newest that is called so; ConfigError where there is none."""
+    """The one search whose id begins with `word`, or the newest of that name; ConfigError if there is none."""
     searches = all_searches(workspace)
     by_id = [search for search in searches if search.id.startswith(word)]
     if len(by_id) == 1:
@@ -187,7 +187,7 @@ def stale(
     ran: str, modules: str, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
 ) -> str:
     """What has changed since the search of identity `ran` began, in words: its space, objective or config, or the
-    person's own modules, of which `modules` is the record; "" where nothing has."""
+    user's own modules, of which `modules` is the record; "" if nothing."""
     try:
         same = identity(read_search(body, base, description), description) == ran
     except ConfigError:

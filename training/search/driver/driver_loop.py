@@ -1,9 +1,9 @@
-"""The driver: asks the study for points, has them run as jobs, and tells it how they ended.
+"""The driver: asks the study for points, runs them as jobs, and tells the study how they ended.
 
-One process a search, `python -m scalebook.training.search.driver.driver_loop FOLDER`, started by the supervisor,
-with the search's lock. It keeps nothing that it could not find again: a trial is RUNNING in the study before its first
-job is made, jobs carry the trial's number, and the study is told only of jobs that have ended. So it may be killed at
-any moment; the next driver adopts what runs, tells what has ended, and makes what is missing.
+One process a search, `python -m scalebook.training.search.driver.driver_loop FOLDER`, started by the supervisor, with
+the search's lock. It holds no state that it cannot recover: a trial is RUNNING in the study before its first job is
+made, jobs carry the trial's number, and the study is told only of jobs that have ended. So it may be killed at any
+moment; the next driver adopts what runs, tells what has ended, and makes what is missing.
 """
 
 import signal
@@ -43,11 +43,11 @@ MILDER: Final = "Start the search anew with another pruner, or with none."
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3
-"""So often a trial is run again whose run died unwatched, or never began."""
+"""How often a trial is run again whose run died unwatched, or never began."""
 
 
 class Driver:
-    """One search being driven, by one thread."""
+    """Drives one search, from one thread."""
 
     def __init__(self, folder: SearchFolder, leaving: threading.Event) -> None:
         """Drives until its end, or until `leaving` is set."""
@@ -59,14 +59,14 @@ class Driver:
         self.running: dict[int, Trial] = {}
         self.records: list[TrialRecord] = []
         self._wrong: tuple[str, str] | None = None
-        """Why no further trial is of use, and what to do, as the first trials have shown."""
+        """Why further trials are useless, and what to do, as the first trials have shown."""
         self._news = True
         """Whether a trial has ended since the last look at all of them."""
         self._keeper = SupervisorKeeper(folder.workspace)
         self._read_spec()
 
     def drive(self) -> SearchResult | None:
-        """Until the budget is used, a stop is asked for, or too much fails; None when this process is to leave."""
+        """Drive until the budget is used, a stop is requested, or too much fails; None if `leaving` was set first."""
         self._adopt()
         self.record.record_start()
         while not self.leaving.is_set():
@@ -291,7 +291,7 @@ class Driver:
 
 
 def over(records: Sequence[TrialRecord], why: str) -> SearchResult:
-    """The end of its budget, as `why` says it: failed where no trial has finished."""
+    """The result of a search that used its budget, for the reason `why`; failed if no trial finished."""
     failed = [record for record in records if record.state in ("failed", "infeasible")]
     if not any(record.state == "finished" for record in records):
         pruned = [record for record in records if record.state == "pruned"]
@@ -305,7 +305,7 @@ def over(records: Sequence[TrialRecord], why: str) -> SearchResult:
 
 
 def drive(folder: SearchFolder) -> int:
-    """Be the driver of a search; 0 when it has ended or another process drives it, 1 when it failed."""
+    """Drive a search; returns 0 when it has ended or another process drives it, 1 when it failed."""
     leaving = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leaving.set())

@@ -42,7 +42,7 @@ def kind(record: TrialRecord) -> str:
 
 
 def value(record: TrialRecord, objective: int = 0) -> float | None:
-    """What a finished trial reached, None for others and for what is not finite."""
+    """A finished trial's value; None for other trials and for a value that is not finite."""
     if record.state != "finished" or objective >= len(record.values):
         return None
     reached = record.values[objective]
@@ -57,7 +57,7 @@ def range_of(records: Sequence[TrialRecord], spec: SearchSpec, objective: int = 
 
 @dataclass(frozen=True)
 class Landscape:
-    """One panel. `at[kind]` are positions (n, 2), `trials[kind]` the records there; `shade` those of the finished."""
+    """One panel. `positions[kind]` are (n, 2), `trials[kind]` the records there; `shade` those of the finished."""
 
     title: str
     positions: dict[str, Array]
@@ -67,7 +67,7 @@ class Landscape:
     ridge: Array
     """Positions (n, 2), from left to right; fewer than two are no line."""
     wall: float | None
-    """Along x; memory ends there."""
+    """Where memory ends, along x."""
     iso: list[Iso]
 
 

@@ -1,4 +1,4 @@
-"""The map of a search outside the browser: what `landscape` says, a panel for each category."""
+"""The map of a search as a picture: what `landscape` says, a panel for each category."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -43,7 +43,7 @@ GROUND, LINES, RIDGE = "#fbfbfa", "#e7e9e6", "#1c2328"
 
 
 def map_figure(records: Sequence[TrialRecord], spec: SearchSpec) -> "Figure | None":
-    """Over the first two dimensions that have an order; None with fewer of them, or before a trial has finished.
+    """The map over the first two ordered dimensions; None with fewer of them, or before a trial has finished.
 
     `SIDE_BY_SIDE` panels and `MOST_MARKS` trials at most, the first and the best, which has a star.
     """

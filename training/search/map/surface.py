@@ -110,7 +110,7 @@ def wall(fits: Sequence[float], too_large: Sequence[float]) -> float | None:
     """Where memory ends along an axis: halfway between the last position that fits and the first that does not.
 
     `fits` are the positions of trials that had enough memory, whatever else became of them, `too_large` of those that
-    had not. None without the latter, and where no edge can be told because some fit beyond each that did not.
+    had not. None without the latter, and if some fit beyond every one that did not.
     """
     largest = max(fits, default=None)
     beyond = [position for position in too_large if largest is None or position > largest]

@@ -1,4 +1,4 @@
-"""Optuna's Gaussian process over what a study knows. Imports Optuna: only for use inside functions."""
+"""Optuna's Gaussian process over all trials of a study. Imports Optuna: only for use inside functions."""
 
 import math
 import statistics
@@ -15,16 +15,16 @@ from typing_extensions import override
 from scalebook.training.search.study.trials import GIVEN
 
 STARTUP = 10
-"""So many trials are drawn at random before the first one is drawn from the Gaussian process; Optuna's default."""
+"""Trials that are drawn at random before the Gaussian process is used; Optuna's default."""
 
 
 class GaussianProcess(BaseSampler):
-    """Optuna's `GPSampler`, which is shown a copy of the study in memory, with values for what has none.
+    """Optuna's `GPSampler` over a copy of the study in memory, with values for trials that have none.
 
     `GPSampler` learns only from trials that are complete, so it would propose a point that diverges, or its neighbour,
     again and again. In the copy such a point has the worst finite value of each objective, as has a missed target. A
     pruned trial has its last value, but none better than the median, since it was ended for being behind. A trial that
-    runs or waits is there as one that runs, so that the next point keeps a distance from it. What failed is left out.
+    runs or waits counts as running, so that the next point keeps a distance from it. What failed is left out.
     """
 
     def __init__(self, seed: int) -> None:

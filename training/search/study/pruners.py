@@ -1,9 +1,9 @@
 """Ending trials early, judged at equal samples. Pure: curves in, verdicts out.
 
-Runs with different batch sizes and strategies validate at different moments. So the budget of a run is cut into
-`PARTS` equal parts, the rungs; a trial's value at a rung is interpolated between the validations around it, and trials
-are compared at rungs only. Optuna's pruners compare what was reported last instead: whoever validates rarely is then
-judged by a later, better value, and the others by comparison with it. Where all trials validate at every rung the
+Runs with different batch sizes and strategies validate at different moments. So the budget of a run is cut into `PARTS`
+equal parts, the rungs; a trial's value at a rung is interpolated between the validations around it, and trials are
+compared at rungs only. Optuna's pruners compare what was reported last instead: a trial that validates rarely is then
+judged by a later, better value, and the others are compared with that. Where all trials validate at every rung the
 verdicts here are those of Optuna's MedianPruner, SuccessiveHalvingPruner, HyperbandPruner and WilcoxonPruner.
 """
 
@@ -25,9 +25,9 @@ ETA: Final = 3
 """Of `asha` and `hyperband`: one in three goes on from each of the rungs 1, 3 and 9 (of 27)."""
 HALVINGS: Final = tuple(ETA**power for power in range(4) if ETA**power < PARTS)
 STARTUP: Final = 5
-"""So many finished trials with a value at a rung `median` wants before it ends one there."""
+"""Finished trials with a value at a rung that `median` needs before it ends one there."""
 CONFIDENCE: Final = 0.1
-"""`wilcoxon` ends a trial when its difference from the best one would be chance with less than this probability."""
+"""`wilcoxon` ends a trial if its difference from the best one has a p-value below this."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def halving(curve: Curve, rung: int, others: Sequence[Curve], rungs: Rungs, lowe
 
 
 def bracket(study: str, number: int) -> int:
-    """Hyperband's bracket of a trial (Li et al. 2018): which of `HALVINGS` is its first; those of the last have none.
+    """Hyperband's bracket of a trial (Li et al. 2018): the index of its first rung in `HALVINGS`; the last has none.
 
     Shares as in the paper: the earlier a bracket begins to halve, the more trials it has.
     """
@@ -138,7 +138,8 @@ class Judge:
         self._before: dict[int, int] = {}
 
     def take_up(self, records: Sequence[TrialRecord]) -> None:
-        """Running trials of a driver before this one: they stood at the rungs they passed, but for the last."""
+        """Take over the running trials of an earlier driver: the rungs that they passed, but for the last, are
+        judged."""
         self._before = {
             record.number: record.curve[-1][0] for record in records if record.state == "running" and record.curve
         }

@@ -34,7 +34,7 @@ class _Reading:
 _readings: dict[tuple[str, str], _Reading] = {}
 _changing = threading.Lock()
 READINGS = 16
-"""So many studies are kept open for reading; the one opened first goes first."""
+"""Studies that are kept open for reading; the one opened first is closed first."""
 
 
 def read(storage: str, name: str, spec: SearchSpec) -> list[TrialRecord]:
@@ -66,7 +66,7 @@ def _mark(storage: str) -> tuple[int, int] | None:
 
 
 def forget() -> None:
-    """Drop what is known, and close what is open: the next reads begin anew."""
+    """Close all studies; the next reads open them again."""
     with _changing:
         for storage, name in list(_readings):
             _drop(storage, name)
