@@ -16,7 +16,7 @@ CAUSES: Final[Mapping[Resource, str]] = {
     "software": "the software that sends and receives",
     "server link": "the servers' link",
     "worker link": "the workers' own links",
-    "stragglers": "waiting for those whose gradient takes longer",
+    "stragglers": "waiting for slower workers",
     "cores": "the machine that they share: its cores, caches and memory",
 }
 MOST_CHANGES: Final = 4
@@ -29,7 +29,7 @@ MILLION: Final = 1e6
 
 
 def system_words(profile: Profile) -> str:
-    """What is planned for, in a line."""
+    """The system of a plan, in a line."""
     cores = "" if profile.cores is None else f"; {profile.cores} cores for all workers"
     if profile.slowdown:
         most = max(profile.slowdown)
@@ -73,7 +73,7 @@ def heading(curve: Curve) -> str:
 
 
 def table(curve: Curve, price: float | None = None) -> list[str]:
-    """A line for each number of workers, below `HEADER`. `price`: of a worker's hour, for a column more."""
+    """A line for each number of workers, below `HEADER`. `price`, per worker and hour, adds a column."""
     rows = [HEADER, *(_row(curve, point) for point in curve.points)]
     if price is None:
         return rows
@@ -82,7 +82,7 @@ def table(curve: Curve, price: float | None = None) -> list[str]:
 
 
 def million_price(point: Point, price: float) -> float:
-    """What a million samples cost, in the unit of `price`, that of a worker's hour."""
+    """The cost of a million samples, in the unit of `price`, which is per worker and hour."""
     return point.workers * price * MILLION / point.samples_per_s / 3600
 
 
@@ -98,8 +98,8 @@ def _row(curve: Curve, point: Point) -> str:
 
 
 def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0) -> list[str]:
-    """What was asked for, how far workers help, what the limit is, what would help, and how far all of it may be off.
-    `elastic`, `config_workers`: as in `Question`."""
+    """Sentences: the rates of the config's own workers, how far workers help, the limit, what would help, and how far
+    all of it may be off. `elastic`, `config_workers`: as in `Question`."""
     if not curve.points:
         return ["This rule allows none of these numbers of workers."]
     lines = [*_of_range(curve, elastic, config_workers), _reach(curve)]
@@ -119,7 +119,7 @@ def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list
         return [] if own is None else [f"The config's {_rates(own)}."]
     least, most = (by_workers[workers] for workers in elastic)
     declared = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
-    return [f"{declared} {_rates(most)} when all are there; {_rates(least)} with as few as it begins with."]
+    return [f"{declared} {_rates(most)} with all of them; {_rates(least)} with the fewest."]
 
 
 def _rates(point: Point) -> str:
@@ -128,7 +128,7 @@ def _rates(point: Point) -> str:
 
 
 def expectation(reliability: Reliability) -> str:
-    """The farther end of the range of updates/s, as a share of what is predicted, and of which plans that is."""
+    """By how many percent updates/s may be off, and from which plans that is known."""
     low, high = reliability.updates_per_s.likely(1.0)
     percent = math.ceil(round(100 * max(1 - low, high - 1), 6))
     if reliability.borrowed:
@@ -145,7 +145,7 @@ def expectation(reliability: Reliability) -> str:
 
 
 def accuracy(answer: Answer) -> list[str]:
-    """How far plans of each kind that is in the answer have been off, and which commands show it."""
+    """How far plans of the kinds in the answer were off, and which commands show it."""
     kinds = {curve.reliability.kind: curve.reliability for curve in answer.curves}
     return [*map(_accuracy, kinds.values()), TWO_PREDICTIONS] if kinds else []
 
@@ -163,7 +163,7 @@ def _accuracy(reliability: Reliability) -> str:
 
 
 TWO_PREDICTIONS: Final = (
-    "How far workers help, and each factor, rest on two predictions, and have the range of both. Hardware that a "
+    "How far workers help, and each factor, rest on two predictions, and have the ranges of both. Hardware that a "
     "profile describes wrongly is not in these ranges."
 )
 
@@ -202,7 +202,7 @@ def _why(curve: Curve) -> list[str]:
     if not curve.causes:
         if curve.knee is None:
             return []
-        return ["No single resource, and no two of them, would give more: the rule itself lets workers wait."]
+        return ["No single resource, nor any two of them, is the limit: the rule itself makes workers wait."]
     first, *others = curve.causes
     train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
     within = f"{_two(first.low)} to {_two(first.high)}"
@@ -240,7 +240,7 @@ BEST: Final = 3
 
 def compared(answer: Answer) -> list[str]:
     """The best strategies for the number of workers that was asked for, each with its limit, the config's own among
-    them; and where one process is faster than all. Empty where fewer than two can be compared."""
+    them; and a sentence if one process is faster than all. Empty if fewer than two can be compared."""
     by_curve = [(curve, point) for curve in answer.curves for point in curve.points if point.workers == answer.at]
     if len(by_curve) < 2 or answer.at < 2:
         return []
@@ -267,7 +267,7 @@ def _compared(curve: Curve, point: Point, answer: Answer) -> str:
 
 
 def printed(answer: Answer, profile: Profile, price: float | None = None) -> Sequence[str]:
-    """All of it, as lines. `price`: of a worker's hour, where a person has said it."""
+    """The whole answer as lines. `price`: per worker and hour, if a person has named it."""
     warning = busy_words(profile)
     lines = [
         *([warning] if warning else []),

@@ -1,4 +1,4 @@
-"""From a question to its answer: every combination played, the knee, what causes it, and what would move it."""
+"""From a question to its answer: every combination simulated, its knee, the causes, and what would move it."""
 
 import math
 import time
@@ -22,23 +22,23 @@ from scalebook.training.planner.question import MOST_SHARDS, Question, label
 from scalebook.training.planner.reliability import reliability_of
 
 HALF: Final = 0.5
-"""Of what the first worker brings: one that is added beyond the knee brings less."""
+"""Share of the first worker's gain; beyond the knee an added worker brings less."""
 TELLING: Final = 1.05
-"""Times the samples a second, from which a resource or a change is worth a word."""
+"""The speed-up from which a resource or a change is worth a word."""
 BACKUPS: Final = 20
-"""One spare replica in so many workers: 5 %, of the order that Chen et al. 2016 found best for 100 workers."""
+"""One backup worker for so many workers: 5 %, of the order that Chen et al. 2016 found best for 100 workers."""
 SAME: Final = 0.95
-"""Of the largest shard's share, from which fewer shards are as good."""
+"""Factor of the largest shard's share from which fewer shards are as good."""
 LOCAL_STEPS: Final = 16
-"""Of a worker between two pushes, among what would move a bottleneck."""
+"""A worker's steps between two pushes, among the changes that would move a bottleneck."""
 Tell = Callable[[int, int, str], None]
-"""Told how many plays are done, of about how many, and what is played next."""
+"""Called with how many simulations are done, of about how many, and what is simulated next."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is played, but for the number of workers. `written`: what a config says beside rule, shards, local steps and
-    overlap; `coded`: whether the profile's bytes are fewer than the parameters' already."""
+    """What is simulated, except for the number of workers. `written`: the config's settings beside rule, shards, local
+    steps and overlap; `coded`: whether the profile's bytes are already fewer than the parameters'."""
 
     profile: Profile
     rule: Rule | AllReduce
@@ -52,7 +52,7 @@ class Setting:
 
     @classmethod
     def of(cls, profile: Profile, question: Question, rule: Rule | AllReduce, shards: int, network: str) -> "Setting":
-        """One of a question's combinations, with all else as the config has it."""
+        """One of a question's combinations, all else as in the config."""
         written = question.written
         if isinstance(rule, AllReduce):
             shards = 1
@@ -64,7 +64,7 @@ class Setting:
 
     @property
     def settings(self) -> Settings:
-        """As the engine has them."""
+        """The settings of the engine."""
         assert isinstance(self.rule, Rule), "a parameter server's"
         host: HostName = "overlap" if self.overlap else "process" if self.written.overlap else self.written.host
         return replace(self.written, rule=self.rule, shards=self.shards, local=self.local, host=host)
@@ -82,7 +82,7 @@ class Setting:
         return self.profile.cores if self.network == OWN else None
 
     def clock(self, workers: int) -> ClockSettings:
-        """Of this machine also what workers take from each other; beyond a network each has a machine of its own."""
+        """The declared times. On this machine workers slow each other down; over a network each has its own."""
         profile = self.profile
         if self.network == OWN:
             profile = profile.shared_by(workers)
@@ -93,7 +93,7 @@ class Setting:
         return replace(clock, server_process=apart)
 
     def allows(self, workers: int) -> bool:
-        """Whether the rule makes sense for so many, and with what else is written."""
+        """Whether the rule makes sense for so many workers, and with the other settings."""
         if isinstance(self.rule, AllReduce):
             return True
         try:
@@ -103,8 +103,8 @@ class Setting:
         return True
 
     def memory(self, workers: int) -> float:
-        """Bytes of a worker's weights, gradients and optimizer state; a server's worker has state only where it makes
-        steps of its own."""
+        """Bytes of a worker's weights, gradients and optimizer state; under a server a worker has state only if it
+        makes local steps."""
         profile = self.profile
         weights = profile.weights or profile.pull_bytes
         if isinstance(self.rule, AllReduce):
@@ -112,7 +112,7 @@ class Setting:
         return 2 * weights + (profile.state if self.local.steps else 0.0)
 
     def most(self, clock: ClockSettings) -> float:
-        """Samples a second that servers and their link allow, as `closed.most_gradients`; no limit without a server."""
+        """Samples a second that servers and their link allow (`closed.most_gradients`); no limit without a server."""
         if isinstance(self.rule, AllReduce):
             return math.inf
         profile = self.profile
@@ -120,7 +120,7 @@ class Setting:
         return profile.batch_size * most_gradients(self.local, clock, *travels)
 
     def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
-        """In steady state. `without`: another clock and other cores than its own."""
+        """The point in steady state. `without`: another clock and other cores instead of its own."""
         if isinstance(self.rule, AllReduce):
             return self.rule.play(self.profile, workers, self.joined, self.network == OWN)
         clock, cores = without or (self.clock(workers), self.cores)
@@ -139,7 +139,7 @@ class Setting:
 
 
 def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole, words: None) -> Answer:
-    """Play all that is asked. ConfigError for what cannot be asked."""
+    """Simulate all that is asked. ConfigError for what cannot be asked."""
     question.check()
     began = time.monotonic()
     settings = [
@@ -164,7 +164,7 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
 
 
 AFTERWARDS: Final = 12
-"""Plays of a combination after those that were asked for, about: without a resource, or with a change."""
+"""About how many simulations follow those that were asked for: without a resource, or with a change."""
 
 
 class _Telling:
@@ -205,7 +205,7 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
 
 
 def find_knee(one_per_s: float, points: Sequence[Point], within: Range) -> Knee | None:
-    """None where each added worker brings at least half as much as the first, up to the last of `points`."""
+    """The knee; None if each added worker brings at least half as much as the first, up to the last of `points`."""
     workers, reached = 0, 0.0
     for point in points:
         slope = reached / workers if workers else one_per_s
@@ -223,7 +223,7 @@ def find_knee(one_per_s: float, points: Sequence[Point], within: Range) -> Knee 
 def find_causes(
     setting: Setting, workers: int, reached: float, ideal: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Cause]:
-    """What gives more samples a second when it is without limit, most first; two at once where no single one does."""
+    """The resources without whose limit samples a second rise, most first; pairs of them if no single one does."""
     limits, within = _limits(setting), setting.reliability.updates_per_s
     for together in (1, 2):
         causes = []
@@ -302,7 +302,7 @@ def _reduced_without(setting: Setting, rule: AllReduce, workers: int, resources:
 def find_changes(
     setting: Setting, workers: int, reached: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Change]:
-    """What a person could change that gives more samples a second, most first."""
+    """What a person could change for more samples a second, most first."""
     changes, within = [], setting.reliability.updates_per_s
     for words, changed in _changes(setting, workers):
         if changed.allows(workers):
@@ -326,12 +326,12 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     if profile.server_machines != "each" and not profile.sparse:
         shards = _fewest(profile, 2, max(4, setting.shards))
         each = replace(profile, server_machines="each", server_cores=None)
-        words = f"{shards} shards, each on a machine with a link of its own"
+        words = f"{shards} shards, each on a node with a link of its own"
         changes.append((words, replace(setting, profile=each, shards=shards)))
     if profile.server_machines != "workers" and not profile.sparse and workers > 1 and setting.joined.link != Link():
         shards = _fewest(profile, 2, max(4, setting.shards, min(workers, MOST_SHARDS)))
         spread = replace(profile, server_machines="workers")
-        words = f"{shards} shards on the workers' own machines (server_machines: workers)"
+        words = f"{shards} shards on the workers' own nodes (server_machines: workers)"
         changes.append((words, replace(setting, profile=spread, shards=shards)))
     if not profile.sparse:
         changes += _lighter_changes(setting)

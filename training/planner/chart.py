@@ -1,4 +1,4 @@
-"""What the planner finds against workers, as pictures: samples a second, and the time to a target."""
+"""The planner's charts against the number of workers: samples a second, and the time to a target."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def throughput_figure(curves: Sequence[Curve]) -> "Figure":
-    """The dotted line is as many times one worker as there are workers; a dot is a knee."""
+    """Samples a second. The dotted line is one worker's times the number of workers; a dot is a knee."""
     figure, (axes,) = drawing.figure()
     single_per_s = curves[0].one_per_s
     counts = sorted({point.workers for curve in curves for point in curve.points})
@@ -40,7 +40,7 @@ def throughput_figure(curves: Sequence[Curve]) -> "Figure":
 
 
 def target_figure(answer: TargetAnswer) -> "Figure | None":
-    """Three panels: updates needed, seconds of an update, and their product; None where nothing was reached."""
+    """Three panels: updates needed, seconds of an update, and their product; None if the target was never reached."""
     reached = [
         (point.workers, point.updates, point.seconds)
         for point in answer.points
@@ -70,7 +70,7 @@ def _against_workers(axes: "Axes", counts: Sequence[int], values: Sequence[float
 
 
 def check_figure(path: Path) -> None:
-    """ConfigError for what cannot be written."""
+    """ConfigError for a path that cannot be written."""
     if path.suffix not in (".svg", ".png"):
         raise ConfigError("--figure", f"is {path}", "Let it end in .svg or .png.")
     if not path.absolute().parent.is_dir():

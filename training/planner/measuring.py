@@ -30,29 +30,29 @@ CALLBACK: Final = "scalebook.training.planner.step_times.StepTimes"
 TEST: Final = names.TEST_PLAN
 SECONDS: Final = 6.0
 MOST: Final = 1000
-"""Steps of worker 0, alone and again beside others."""
+"""Most steps of worker 0, alone and again beside others."""
 MOST_BESIDE: Final = 16
-"""Workers that are measured at once, where the machine has cores for more."""
+"""Most workers that are measured at once, if the machine has cores for more."""
 QUIET_S: Final = 0.5
 LEAST_BUSY: Final = 0.3
 """Cores: what a desktop at rest uses changes little."""
 WAIT_S: Final = 20.0
-"""For a quieter machine, before a measurement is repeated."""
+"""Longest wait for a quieter machine before a measurement is repeated."""
 OTHERS: Final = "other processes used {:.1f} cores of this machine"
 EVEN: Final = 0.005
 """Coefficient of variation below which all gradients take the same."""
 
 
 class NotMeasured(RuntimeError):
-    """The run that was to be measured has failed, or was stopped; the message says why, and where its log is."""
+    """The measured run failed, or was stopped; the message says why, and where its log is."""
 
 
 def measure(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> Profile:
-    """Train for a few seconds with as many workers of a parameter server as the machine has cores for, of whom one
-    computes alone first; what became of it is recorded as any run. `Profile.busy` says how many cores others used;
-    where they used any, it is measured once more, and the quieter measurement counts.
+    """Train for a few seconds with as many workers of a parameter server as the machine has cores; worker 0 computes
+    alone first. The run is recorded as any other. `Profile.busy` says how many cores other processes used; if any, it
+    is measured once more, and the quieter measurement counts.
 
-    NotMeasured where there is nothing to read. Ctrl-C ends the run and is raised again.
+    NotMeasured if the run recorded nothing. Ctrl-C ends the run and is raised again.
     """
     plan = configured(config, description)
     first = _measured(workspace, config, plan, description, out)
@@ -90,7 +90,7 @@ def _measured(
 
 
 def wait_for_quiet() -> None:
-    """Until others use no cores; WAIT_S at most."""
+    """Wait until other processes use no cores; WAIT_S at most."""
     until = monotonic() + WAIT_S
     while used_by_others() and monotonic() < until:
         pass
@@ -107,8 +107,8 @@ def used_by_others() -> float:
 
 
 def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with so many real workers of a parameter server on this machine, cut to a few steps. `arguments`: of
-    the server, as `PlannedConfig.measuring`."""
+    """The config with `workers` real workers of a parameter server on this machine, cut to a few steps. `arguments`: of
+    AsyncPS, as `Configured.measuring`."""
     run_config = cut(
         config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}}
     )
@@ -118,8 +118,8 @@ def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str,
 
 
 def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate: int = 1) -> Profile:
-    """Workers are processes of this machine, which hand over what they push in its memory. `accumulate`: batches that
-    make one gradient, whose times add up."""
+    """The profile of workers that are processes of this machine and hand over pushes in its memory. `accumulate`:
+    batches that make one gradient, whose times add up."""
     gradient: Seconds = measures.gradient_s * accumulate
     if (cv := measures.cv / math.sqrt(accumulate)) > EVEN:
         gradient = Distribution("gamma", measures.gradient_s * accumulate, cv)
@@ -150,8 +150,7 @@ def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate
 
 
 def software_of(measures: StepMeasures) -> Software | None:
-    """Of a frame's seconds, half for each end; bytes are copied by both at the same time. None where none was
-    measured."""
+    """Half of a frame's seconds for each end; both copy its bytes at the same time. None if none was measured."""
     if len(measures.message_s) != 2:
         return None
     (few, short_s), (many, long_s) = measures.message_s
@@ -160,15 +159,15 @@ def software_of(measures: StepMeasures) -> Software | None:
 
 
 def ready_of(measures: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, float], ...]:
-    """As a profile has it: shares of a gradient's time. Of batches that make one gradient the last one counts."""
+    """`Profile.ready`: shares of a gradient's time. Of batches that make one gradient the last one counts."""
     whole = measures.gradient_s * accumulate
     shares = [max(0.0, 1 - before / whole) if whole else 1.0 for before, _ in measures.ready]
     return tuple((min(1.0, share), nbytes) for share, (_, nbytes) in zip(shares, measures.ready, strict=True))
 
 
 def reduce_link(measures: StepMeasures) -> Link | None:
-    """The link that makes a ring of these workers take what two all-reduces took; None where none were measured. Of the
-    longer one's time at least a tenth is that of its bytes, where noise says otherwise."""
+    """The link by which a ring of these workers takes what two all-reduces took; None if none were measured. At least a
+    tenth of the longer one's time counts as that of its bytes, even if noise says otherwise."""
     if len(measures.reduce_s) != 2 or measures.at_once < 2:
         return None
     (few, short_s), (many, long_s) = measures.reduce_s

@@ -1,4 +1,4 @@
-"""The process of one question of the browser's: `python -m scalebook.training.planner.planner_process FOLDER`."""
+"""The process for one question of the browser: `python -m scalebook.training.planner.planner_process FOLDER`."""
 
 import io
 import signal
@@ -22,13 +22,13 @@ from scalebook.training.planner.time_to_target import TargetAnswer
 
 DEADLINE_S: Final = 900
 TRAINING_S: Final = 6 * 3600
-"""For virtual runs to a target, where one was named."""
+"""Time limit of simulated runs to a target."""
 EVERY_S: Final = 0.2
-"""Between two words on how far it is."""
+"""Seconds between two reports of progress."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 answered, 2 a mistake in what was asked, 1 a failure (both are said in the folder), 130 stopped."""
+    """Exit code: 0 answered, 2 a mistake in the question, 1 a failure (both are written to the folder), 130 stopped."""
     plan = QuestionFolder.at(Path(argv[0]))
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(DEADLINE_S)

@@ -24,7 +24,7 @@ _TEXT: Final = re.compile(r"\s*([0-9.eE+-]+)\s*([A-Za-zµ/]+)\s*")
 
 
 def quantity(written: object, unit: Unit, key: str) -> float:
-    """In seconds, bytes or bytes a second; ConfigError, naming key and remedy, for anything else."""
+    """The value in seconds, bytes or bytes a second; ConfigError, naming key and remedy, for anything else."""
     remedy = f"Write it as {EXAMPLES[unit]}."
     if isinstance(written, int | float) and not isinstance(written, bool):
         value = float(written)

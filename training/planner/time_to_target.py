@@ -8,7 +8,7 @@ from scalebook.training.planner.answer import Reliability
 
 @dataclass(frozen=True)
 class TargetPoint:
-    """So many workers. `updates`: to the target, the mean of the seeds; None where one of them missed it."""
+    """One number of workers. `updates`: to the target, the mean of the seeds; None if one of them missed it."""
 
     workers: int
     updates: float | None
@@ -16,13 +16,13 @@ class TargetPoint:
 
     @property
     def seconds(self) -> float | None:
-        """To the target."""
+        """Seconds to the target."""
         return None if self.updates is None else self.updates / self.updates_per_s
 
 
 @dataclass(frozen=True)
 class TargetAnswer:
-    """Of one rule, all else as in the config. `runs`: the MLflow runs that were made for it."""
+    """The times under one rule, all else as in the config. `runs`: the MLflow runs that were made for it."""
 
     metric: str
     target: float
@@ -34,7 +34,7 @@ class TargetAnswer:
 
 
 def target_lines(answer: TargetAnswer, reliability: Reliability) -> list[str]:
-    """A table of both factors, and what follows."""
+    """A table of both factors, and what follows from them."""
     lines = [
         f"To {answer.metric} {answer.target:g} under {answer.rule}, at the config's own learning rate:",
         "workers   updates needed   updates/s   time      of one worker's",
@@ -51,7 +51,7 @@ def target_lines(answer: TargetAnswer, reliability: Reliability) -> list[str]:
 
 
 def target_words(answer: TargetAnswer, reliability: Reliability) -> str:
-    """Which number of workers gets there first, and what the two factors do."""
+    """The number of workers that reaches the target first, and what the two factors do."""
     reached = [point for point in answer.points if point.seconds is not None]
     if not reached:
         return "No number of workers reached it. Train longer, or lower the target."

@@ -68,7 +68,7 @@ def _saturation(done: Sequence[TryResult]) -> str:
         return ""
     best = max(measured.values())
     enough = min(size for size, rate in measured.items() if rate >= SATURATED * best)
-    return f"\nFrom {enough:,} for each worker on it is as fast as it gets: {best:,.0f} samples/s (within 10 %)."
+    return f"\nFrom {enough:,} per worker on, throughput is at its highest: {best:,.0f} samples/s (within 10 %)."
 
 
 OPTIONS: Final = ("--most", "--multiple-of", "--updates", "--memory-mb")
@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def memory_mb(load: Workload, asked_mb: int | None) -> int | None:
-    """What each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
+    """Memory that each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
     from scalebook.training.jobs.devices import this_machine
 
     if load.accelerator in ("gpu", "cuda") or (load.accelerator == "auto" and this_machine().gpus):

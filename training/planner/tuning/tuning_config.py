@@ -60,7 +60,7 @@ def requested(
 
 
 def cut(config: Mapping[str, Any], updates: int, callback: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` for so many updates with `callback` besides, and without what only whole runs need.
+    """`config` for `updates` updates, with `callback` added, and without what only whole runs need.
 
     No validation, no checkpoint, no schedule or scaling of the rate, epochs as many as it takes.
     """
@@ -87,7 +87,7 @@ def number(options: Mapping[str, str | None], name: str, default: float | None, 
 
 
 def whole_number(options: Mapping[str, str | None], name: str, default: int | None, least: int = 1) -> int | None:
-    """The same for whole numbers."""
+    """The value of an option as a whole number, at least `least`; ConfigError otherwise."""
     value = number(options, name, default, least)
     if value is None:
         return None
