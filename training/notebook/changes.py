@@ -21,7 +21,7 @@ LONGEST_NAME = 40
 
 
 def changes(before: str, after: str) -> list[str]:
-    """`experiment tiny: optimizer changed`, `note "Why?" added`; the whole where a text is no notebook."""
+    """`experiment tiny: optimizer changed`, `note "Why?" added`; `the text changed` if one of them is no notebook."""
     try:
         old, new = parse(before), parse(after)
     except ConfigError:

@@ -17,7 +17,7 @@ LONGEST_NAME: Final = 100
 
 
 def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator[Problem]:
-    """Sides that are not there or stand there twice, a search that has no such part, seeds that are too few."""
+    """Sides that are missing or named twice, a search that has no such part, seeds that are too few."""
     for key, side in keyed(cell):
         if isinstance(side, str):
             yield from _experiment(nb, key, side)
@@ -38,7 +38,7 @@ def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> I
 
 
 def keyed(cell: ClaimCell) -> list[tuple[str, Part]]:
-    """Each experiment and part with the key that it stands at."""
+    """Each experiment and part of a claim with its key."""
     return [pair for plain, key in zip(cell.plain, _keys(cell), strict=True) for pair in _keyed(plain, key)]
 
 
@@ -73,7 +73,7 @@ def _twice(cell: ClaimCell) -> Iterator[Problem]:
 
 
 def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """A part of the claim's search, by the names that its dimensions have in the study. ConfigError where none is."""
+    """A part of the claim's search, by the study's names of its dimensions. ConfigError without such a search."""
     search = nb.search(cell.search or "")
     if search is None:
         raise ConfigError("search", f"there is no search {cell.search} in this notebook", "Name a search cell.")
@@ -82,7 +82,7 @@ def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], descriptio
 
 
 def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, description: Description) -> Iterator[Problem]:
-    """Where all models are known, and none of them records `metric`: an error where two batches have shown it."""
+    """A problem if all models are known, and none of them records `metric`: an error if two batches have shown it."""
     configs = list(configs)
     if (instead := logged_metrics.unlogged(configs, metric, description)) is not None:
         remedy = logged_metrics.unlogged_remedy(metric, instead)

@@ -22,7 +22,7 @@ ONE_PROCESS = "SingleDeviceStrategy"  # what Lightning makes of strategy: auto
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows in the order asked for. `curves` are those of the runs in the rows' `run_ids`."""
+    """A comparison. Rows are in the requested order; `curves` are those of the runs in the rows' `run_ids`."""
 
     name: str
     metric: str
@@ -33,7 +33,7 @@ class Comparison:
     differences: list[tuple[str, dict[str, Any]]]
     """(dotted key, experiment -> value) for every key that is not the same everywhere; None: it has no such key."""
     direction: Direction
-    """What is better of the metric, and who says so."""
+    """The better direction of the metric, and who says so."""
 
     @property
     def lower_is_better(self) -> bool:
@@ -89,11 +89,11 @@ def compare_runs(
     grouped: bool = False,
     goal: Goal | None = None,
 ) -> Comparison:
-    """Any runs side by side, a row each, called by their titles; KeyError for an id that the store has not.
+    """Any runs side by side, a row each, labelled by their titles; KeyError for an id that the store does not have.
 
-    `grouped`: those of one experiment that differ in nothing but their seed are one row, called by its cell. `configs`
-    by run id, as `meanings` gives them; without them the differences are those of the parameters in MLflow.
-    `goal`: what a person says is better of the metric.
+    `grouped`: those of one experiment that differ in nothing but their seed are one row, labelled by its cell.
+    `configs` by run id, as `meanings` gives them; without them the differences are those of the parameters in MLflow.
+    `goal`: its better direction, as a person says.
     """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
     curves = {run.id: reader.curve(run.id, metric) for run in runs}
@@ -120,7 +120,7 @@ def compare_runs(
 
 
 def meaning(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """What a config says, by dotted key: its defaults left out, whichever of them are written, and classes by name."""
+    """The settings of a config by dotted key: defaults left out, even if written, and classes by name."""
     by_key: dict[str, Any] = {}
     for key, value in flatten(base_content(config, description)).items():
         if key.endswith(".class_path"):
@@ -132,7 +132,7 @@ def meaning(config: Mapping[str, Any], description: Description) -> dict[str, An
 
 
 def meanings(configs: Mapping[str, Mapping[str, Any]], description: Description) -> dict[str, dict[str, Any]]:
-    """`meaning` of each by name; where one says nothing of a key that another sets, the default that it has there.
+    """`meaning` of each by name; a key that only another config sets has its default here.
 
     Keys are those of MLflow's parameters and of searches, `model.lr` for `model.init_args.lr`."""
     own = {name: meaning(config, description) for name, config in configs.items()}

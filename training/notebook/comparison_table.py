@@ -39,7 +39,7 @@ def table(comparison: Comparison) -> str:
 
 
 def filled(comparison: Comparison) -> list[Column]:
-    """The columns that say something of any row."""
+    """The columns with a value in any row."""
     columns = _columns(comparison)
     return [column for column in columns if column.rank == 0 or any(_filled(column, row) for row in comparison.rows)]
 
@@ -116,7 +116,7 @@ def heading(comparison: Comparison) -> str:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What the figures do not say: runs that are missing or missed the target, and how much a single seed is worth."""
+    """What the figures do not show: runs that are missing or missed the target, and how much a single seed is worth."""
     remarks_ = []
     for row in comparison.rows:
         if row.outcome != "finished":

@@ -107,8 +107,8 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, position: int | None = No
 
 
 def say_better(nb: Notebook, cell: ComparisonCell | ClaimCell, metric: str, goal: Goal) -> Notebook:
-    """The cell with `{metric: goal}` for this metric: what a person says is better of it. `cell` names the metrics that
-    it is judged by, also where nobody has written them; a claim of ratios says it in each of them."""
+    """The cell with `{metric: goal}` for this metric: its better direction, as a person says. `cell` names the metrics
+    that it is judged by, also where nobody has written them; a claim of ratios says it in each of them."""
     index = _index(nb, _kind(cell), cell.name)
     assert index is not None, f"no cell {cell.name}"
     written = _told(nb.cells[index])
@@ -230,7 +230,7 @@ def _renamed(nb: Notebook, kind: Kind, name: str, to: str) -> Notebook:
 
 
 def unique_name(nb: Notebook, wanted: str) -> str:
-    """`wanted`, made fit for a name; with the first number behind it that no cell has, where it is taken."""
+    """`wanted` as a valid name; if it is taken, with the first free number behind it."""
     base = re.sub(r"[^\w.+-]+", "-", wanted.strip()).strip("-") or "experiment"
     taken = {cell.name for cell in nb.cells if not isinstance(cell, Note)}
     if base not in taken:

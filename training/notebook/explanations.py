@@ -1,7 +1,7 @@
 """Why one experiment is faster or better than another, as far as recorded figures tell: one sentence for each.
 
-A figure is told where it differs notably from the smallest among the experiments compared, and by more than the
-intervals of their seeds. Nothing is told of a figure that was not recorded.
+A figure is named if it differs notably from the smallest among the experiments compared, and by more than the intervals
+of their seeds. A figure that was not recorded is not named.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ OTHERS: Final = (
 
 
 def sentences(rows: Sequence[ExperimentRow]) -> list[tuple[str, str]]:
-    """(experiment, sentence) of each row of which there is something to tell; none where nothing is to be compared."""
+    """(experiment, sentence) of each row that has one; none if there is nothing to compare."""
     compared = [row for row in rows if row.run_ids]
     if len(compared) < 2:
         return []

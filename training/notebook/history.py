@@ -1,4 +1,4 @@
-"""The states that a notebook has been in: the last `MOST`, kept beside it in the hidden folder, for an undo.
+"""The earlier states of a notebook: the last `MOST`, kept beside it in the hidden folder, for an undo.
 
 `.scalebook/history/NAME.md/000012.md` is the twelfth; `000013.back-000010.md` is a return to the tenth. The next undo
 goes on from there, and takes its place. Only `store` writes here, under its lock; a state that is there never changes.
@@ -22,13 +22,13 @@ NAME: Final = re.compile(r"([0-9]{6,})(?:\.back-([0-9]{6,}))?\.md")
 
 @dataclass(frozen=True)
 class PastState:
-    """One of them. `changed_s` is when it was written, in seconds since the epoch."""
+    """An earlier state. `changed_s` is when it was written, in seconds since the epoch."""
 
     number: int
     path: Path
     changed_s: float
     back: int | None = None
-    """The state that it was a return to."""
+    """The number of the state that it returned to."""
 
     def content(self) -> bytes:
         return whole(self.path)
@@ -40,12 +40,12 @@ def folder(notebook: Path) -> Path:
 
 
 def taken(notebook: Path) -> bool:
-    """Whether a notebook is called so, or was: the states of a deleted one are kept under its name."""
+    """Whether a notebook has or had this name: the states of a deleted one are kept under it."""
     return notebook.exists() or notebook.is_symlink() or folder(notebook).exists()
 
 
 def states(notebook: Path) -> list[PastState]:
-    """What is kept of it, the newest first. Others may write and trim meanwhile."""
+    """The kept states of a notebook, the newest first. Others may write and trim meanwhile."""
     states_ = []
     if _is_out(notebook):
         return []

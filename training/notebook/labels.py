@@ -1,4 +1,4 @@
-"""What runs are called where several stand together: those that read alike say in what they differ."""
+"""Labels of runs that stand together: those that read alike say in what they differ."""
 
 import time
 from collections import Counter
@@ -9,7 +9,7 @@ from scalebook.training.tracking.run_reader import RunRecord
 
 
 def labels(records: Sequence[RunRecord], title: Callable[[RunRecord], str]) -> dict[str, str]:
-    """By id, a label of each run: its title and, as far as others have the same, its rate, when it began, its id."""
+    """A label of each run, by id: its title and, if others have the same, its rate, when it began, its id."""
     by_id = {record.id: title(record) for record in records}
     for more in (_rate, _began, lambda record: record.id[:6]):
         by_id = _told_apart(by_id, {record.id: more(record) for record in records})

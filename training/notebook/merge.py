@@ -1,6 +1,6 @@
 """Two edits of one notebook made side by side, put together where they touch different cells, or paragraphs of a note.
 
-Whatever both have touched is left to a person: nothing of either is ever dropped.
+What both have changed is left to a person: nothing of either is ever dropped.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ class _Hunk:
 
 
 def merged(base: Notebook, mine: Notebook, theirs: Notebook) -> Notebook | None:
-    """`base` with the edits of both; None where they touch the same, or would be read as something else together.
+    """`base` with the edits of both; None if both change the same, or the result would be read as something else.
 
     Where both add at the same place, theirs comes first.
     """

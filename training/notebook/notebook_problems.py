@@ -43,9 +43,9 @@ class CellProblem:
 def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices] = ()) -> list[CellProblem]:
     """All problems, in the order of the file; warnings (settings without effect) are among them.
 
-    Where `machines` are told, also what their GPUs cannot give.
+    With `machines`, also what their GPUs cannot give.
 
-    Of each cell the first `MOST_SAID`: a cell with more has something wrong that they all come from.
+    The first `MOST_SAID` of each cell: more mistakes have one common cause.
     """
     problems = list(_front(nb))
     seen: set[str] = set()
@@ -87,7 +87,7 @@ def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) ->
     for problem in first[:MOST_SAID]:
         yield CellProblem(cell.name, problem, start + 1 + line_of(root, above + problem.key))
     if len(first) > MOST_SAID:
-        more = Problem("cell", f"has more than {MOST_SAID} mistakes", "The others are told when these are mended.")
+        more = Problem("cell", f"has more than {MOST_SAID} mistakes", "Fix these first to see the others.")
         yield CellProblem(cell.name, more, start)
 
 

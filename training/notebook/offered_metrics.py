@@ -12,8 +12,8 @@ from scalebook.training.tracking.run_reader import RunRecord
 
 def offered(configs: Iterable[Mapping[str, Any]], runs: Iterable[RunRecord], description: Description) -> list[str]:
     """The monitored metric first, then what the runs have logged while validating, the main one first, then what two
-    batches have (`logged_metrics`), then what the source of the models names, then the loss of training. Nothing that
-    is monitored stands before what runs have logged if none of them has it."""
+    batches have (`logged_metrics`), then what the source of the models names, then the loss of training. A monitored
+    metric that no run has logged does not come before what runs have logged."""
     listed = list(configs)
     recorded = {name for run in runs for name in run.metrics}
     logged = names.validation_metrics(recorded)

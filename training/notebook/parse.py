@@ -15,7 +15,7 @@ MOST_YAML: Final = 500_000
 """Characters in all cells together."""
 
 MOST_VALUES: Final = 50_000
-"""In all cells together, 1.3 s to read; not counted but told from what stands between values."""
+"""Most values in all cells together, 1.3 s to read; not counted, but estimated from what stands between values."""
 
 SPLIT: Final = "Split it into several notebooks."
 

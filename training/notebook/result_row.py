@@ -17,7 +17,7 @@ AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
 @dataclass(frozen=True)
 class ExperimentRow:
-    """One experiment (or, on the Compare page, one run). What nobody measured is None.
+    """One experiment (or, on the Compare page, one run). None where nothing was measured.
 
     `outcome` is "finished" when every seed has finished; else what stands in the way of that. The figures are over the
     runs in `run_ids`: the finished ones, or those that run where none has finished.
@@ -68,7 +68,7 @@ def row(
     outcome: Outcome,
     lower: bool,
 ) -> ExperimentRow:
-    """The row of `runs`, whose curves of the compared metric, of which `lower` is better, are in `curves` by run id."""
+    """The row of `runs`. `curves`, by run id, are those of the compared metric; `lower`: a lower value is better."""
     mine = [curves[run.id] for run in runs]
     tags = runs[0].tags if runs else {}
     return ExperimentRow(
@@ -102,7 +102,7 @@ def row(
 
 
 def told(rows: Sequence[ExperimentRow]) -> list[Axis]:
-    """The axes of which a table has something to tell: bytes where any moved, and workers are several."""
+    """The axes that a table shows: bytes only if any moved."""
     amounts = [row.to_target.get("bytes") for row in rows]
     moved = any(amount is not None and (amount.estimate is None or amount.estimate.mean > 0) for amount in amounts)
     return [axis for axis in AXES if axis != "bytes" or moved]

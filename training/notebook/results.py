@@ -48,7 +48,7 @@ def results(
 ) -> list[SeedResult]:
     """One result for each of the cell's seeds (or of `seeds`). `notebook_name` is the file's name, `first-steps.md`.
 
-    In a `notebook` a cell that was renamed keeps its results: those of the same config under a name that no cell has.
+    With `notebook`, a renamed cell keeps its results: those of the same config under a name that no cell has.
     """
     hash_now = config_hash(cell.config, description)
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
@@ -64,7 +64,7 @@ def results(
 
 
 def changed_since(run: RunRecord, hash_now: str, code: CodeNow) -> str:
-    """What of its experiment is another one than the run had, in words; "" where nothing is."""
+    """What has changed in the experiment since the run, in words; "" if nothing."""
     if not _is_of(run, hash_now):
         return "the config"
     return listed(code.changed(run.tags.get(names.TAG_MODULES, "")))

@@ -1,8 +1,8 @@
-"""What a claim said when its first run began. Each run records it in its tags, so nobody else has to keep it.
+"""The terms of a claim when its first run began. Each run records them in its tags, so nothing else has to keep them.
 
-A run of a notebook's cell has the tag TAG_CLAIMS, the names of the claims that spoke of its cell then, and for each of
-them one with all that it said. Runs are found by the config that they ran, so cells and claims may move, be renamed, or
-come back with an older copy of the notebook.
+A run of a notebook's cell has the tag TAG_CLAIMS, the names of the claims that named its cell then, and for each of
+them one tag with all its terms. Runs are found by the config that they ran, so cells and claims may move, be renamed,
+or come back with an older copy of the notebook.
 """
 
 import json
@@ -22,12 +22,12 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import OLDEST_FIRST, RunReader, RunRecord
 
 FIRST_RUNS: Final = 50
-"""Of each cell, the oldest, in which the claim is looked for."""
+"""How many of a cell's runs, the oldest first, are searched for the claim."""
 
 
 @dataclass(frozen=True)
 class KnownCell:
-    """A cell that a claim speaks of: the hash of what it runs, and with how many seeds."""
+    """A cell that a claim names: the hash of what it runs, and with how many seeds."""
 
     hash: str
     seeds: int
@@ -42,30 +42,31 @@ class Entry:
     """Its YAML."""
     cells: dict[str, KnownCell]
     began: float
-    """When the run did, unix s."""
+    """When the run began, Unix time, s."""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """What runs say of a claim. `cell` is the claim as it stood when the first run began that knew it, at `began`."""
+    """A claim's lock, by its runs. `cell` is the claim as the first run that recorded it began, at `began`."""
 
     cell: ClaimCell | None = None
     began: float = 0.0
     changes: tuple[str, ...] = ()
-    """What says something else now, as `at_most was 1.25`."""
+    """The terms that have changed, as `at_most was 1.25`."""
     late: tuple[str, ...] = ()
     """Cells that had begun before the claim was written."""
     unknown: tuple[str, ...] = ()
-    """Cells whose first run says nothing of claims."""
+    """Cells whose first run records no claims."""
     deleted: tuple[str, ...] = ()
-    """Cells of which runs were deleted that had begun before those that are there."""
+    """Cells of which runs were deleted that began before those that are left."""
     more_seeds: tuple[str, ...] = ()
     """Cells that have more seeds now, as `base: 3, now 8`."""
 
 
 @dataclass(frozen=True)
 class Locks:
-    """Of a notebook: by claim, None where no run of it has begun; and claims that were locked and are there no more."""
+    """A notebook's locks: by claim, None if no run of it has begun; and the names of locked claims that were
+    removed."""
 
     by_claim: Mapping[str, Lock | None]
     gone: tuple[str, ...] = ()
@@ -73,7 +74,7 @@ class Locks:
 
 @dataclass
 class RecordedClaims:
-    """What the runs of one cell say of claims."""
+    """What the runs of one cell record of claims."""
 
     first: float | None = None
     silent: bool = False
@@ -82,7 +83,7 @@ class RecordedClaims:
 
 
 def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
-    """Of a run of this cell, an experiment or a search: what the notebook claims of it as the run is submitted."""
+    """Tags of a run of this cell, an experiment or a search: what the notebook claims of it as the run is submitted."""
     claims = [claim for claim in nb.claims() if cell in names_of(claim)]
     run_tags = {names.TAG_CLAIMS: ", ".join(claim.name for claim in claims)[: names.LONGEST_TAG]}
     for place, claim in enumerate(claims):
@@ -98,7 +99,7 @@ def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
 
 
 def read(lookup: Callable[[str], RecordedClaims], nb: Notebook, description: Description) -> Locks:
-    """What runs say of the claims of a notebook. `lookup`: `recorded` of the config or search with this hash."""
+    """The locks of a notebook's claims. `lookup`: `recorded` for the hash of a config or search."""
     cells = known_cells(nb, description)
     recorded = {name: lookup(one.hash) for name, one in cells.items()}
     present = {claim.name for claim in nb.claims()}
@@ -113,7 +114,7 @@ def read(lookup: Callable[[str], RecordedClaims], nb: Notebook, description: Des
 
 
 def known_cells(nb: Notebook, description: Description) -> dict[str, KnownCell]:
-    """By name: the experiments and searches that the claims of a notebook speak of."""
+    """The experiments and searches that the claims of a notebook name, by name."""
     return {
         name: cell
         for claim in nb.claims()
@@ -123,7 +124,7 @@ def known_cells(nb: Notebook, description: Description) -> dict[str, KnownCell]:
 
 
 def names_of(claim: ClaimCell) -> list[str]:
-    """The experiments and searches that it speaks of."""
+    """The experiments and searches that a claim names."""
     experiments = [side for side in claim.sides if isinstance(side, str)]
     return list(dict.fromkeys([*experiments, *claim.searches]))
 
@@ -239,7 +240,7 @@ def _known(nb: Notebook, name: str, description: Description) -> KnownCell | Non
 
 
 def recorded(reader: RunReader, notebook: str, hashed: str) -> RecordedClaims:
-    """What the runs of a store say; `notebook` is the file's name."""
+    """What the runs of a store record of claims; `notebook` is the file's name."""
     runs = reader.runs(notebook=notebook, config_hash=hashed, limit=FIRST_RUNS, order_by=OLDEST_FIRST)
     own_runs = [run for run in runs if names.TAG_PARENT not in run.tags]
     deleted_runs = reader.deleted(notebook, hashed, FIRST_RUNS)

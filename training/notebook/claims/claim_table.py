@@ -46,7 +46,7 @@ def numeric(judgement: Judgement) -> list[int]:
 
 
 def guesses(judgement: Judgement) -> list[str]:
-    """That nobody says what is better of its metrics, and what to write; a page has a button for it."""
+    """Which metrics have a guessed better direction, and what to write; a page has a button for it."""
     read = {plain.metric for plain in judgement.cell.plain if needs_curve(plain)}
     return [
         f"{better.plain.capitalize()} of {metric}: a guess, nothing says so. {better.remedy(metric)}"
@@ -56,7 +56,7 @@ def guesses(judgement: Judgement) -> list[str]:
 
 
 def remarks(judgement: Judgement) -> list[str]:
-    """What the figures do not say: its lock and its power, why a row is not resolved, runs that missed the target, how
+    """What the figures do not show: its lock and its power, why a row is not resolved, runs that missed the target, how
     points were chosen."""
     sentences = [*lock_words(judgement), *outlook(judgement)]
     sentences += [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
@@ -104,13 +104,13 @@ def _directions(judgement: Judgement) -> list[str]:
 
 
 def verdicts(judgement: Judgement) -> list[str]:
-    """The verdict, and that by the terms that were locked, where it says something else now."""
+    """The verdict, and the verdict by the locked terms if these have changed."""
     locked = judgement.locked
     return [judgement.verdict, *([] if locked is None else [f"as locked: {locked.verdict}"])]
 
 
 def lock_words(judgement: Judgement) -> list[str]:
-    """What its runs say of it: when it was locked, what has changed since, whether it was written after them."""
+    """When it was locked, what has changed since, and whether it was written after its runs."""
     lock, locked = judgement.lock, judgement.locked
     if lock is None:
         return []
@@ -167,11 +167,11 @@ def text(judgement: Judgement) -> str:
 
 def _family(judgement: Judgement) -> str:
     if judgement.verdict == judgement.alone:
-        gone = f", {judgement.gone} of them taken out after their first run" if judgement.gone else ""
+        gone = f", {judgement.gone} of them removed after their first run" if judgement.gone else ""
         return f"Verdicts are corrected for the {judgement.beside} claims of this notebook (Holm){gone}."
     return (
-        f"By itself it would be {judgement.alone}; beside the other claims of this notebook, {judgement.beside} in "
-        "all, it is not clear enough (Holm)."
+        f"Alone it would be {judgement.alone}; corrected for all {judgement.beside} claims of this notebook, it is "
+        "not clear enough (Holm)."
     )
 
 

@@ -1,4 +1,4 @@
-"""What stands for each side of a claim: runs of an experiment, or of the best point of a part of a search, by seed."""
+"""The evidence for each side of a claim: runs of an experiment, or of the best point of a part of a search, by seed."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRe
 
 @dataclass(frozen=True)
 class Evidence:
-    """One side. `amounts` by seed; `lacking` says why they are not all that was asked for, "" where they are."""
+    """The evidence for one side. `amounts` by seed; `lacking` says why some are missing, "" if none is."""
 
     label: str
     amounts: Mapping[int, Amount] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class Evidence:
     run_ids: Sequence[str] = ()
     lacking: str = ""
     point: str = ""
-    """Of a part of a search, the point that stands for it, in words."""
+    """The point that stands for a part of a search, in words."""
     chosen: str = ""
-    """Out of what that was chosen."""
+    """Among which points it was chosen, in words."""
     none_reached: bool = False
     """None of the points reached the target."""
     at_edge: str = ""
@@ -53,17 +53,17 @@ class Evidence:
     is_own: bool = False
     """A run's metric is not computed from all workers' data together."""
     seeds: int = 0
-    """With how many it is to be run."""
+    """Number of seeds that are planned."""
     points: int = 1
-    """Out of how many it is to be chosen."""
+    """Number of points among which it is to be chosen."""
     earlier: Sequence[Amount] = ()
-    """Of finished runs of an earlier config, where there is none of the config as it stands."""
+    """Amounts of finished runs of an earlier config, if there are none of the config as it stands."""
 
 
 @dataclass(frozen=True)
 class RecordedSearch:
-    """A search that ran: its identity and body as recorded, and how its trials are read. `modules`: the record of a
-    person's own modules that it began with."""
+    """A search that ran: its identity and body as recorded, and how its trials are read. `modules`: the record of the
+    user's own modules that it began with."""
 
     identity: str
     body: Mapping[str, Any]
@@ -89,7 +89,7 @@ class SearchedClaim:
 
 
 class EvidenceReader:
-    """Reads what claims speak of, for one look: each run and each curve once. `notebook` is the file's name."""
+    """Reads the evidence of claims, each run and each curve once. `notebook` is the file's name."""
 
     def __init__(
         self, workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, description: Description
@@ -99,14 +99,14 @@ class EvidenceReader:
         self._known_runs: dict[str, RunRecord | None] = {}
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self.direction = Direction(True, "guess")
-        """What is better of the metric of the claim whose sides were asked for last, and who says so."""
+        """The better direction of the metric of the claim that was read last, and who says so."""
 
     def locked_claims(self, hashed: str) -> RecordedClaims:
-        """What the runs of a config or search say of claims."""
+        """What the runs of a config or search record of claims."""
         return recorded(self.reader, self.notebook, hashed)
 
     def sides(self, cell: ClaimCell) -> list[Evidence]:
-        """Of all sides of a claim whose sides are no ratios, `against` first."""
+        """The evidence for all sides of a claim without ratios, `against` first."""
         ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
         runs, configs = self._all_of(cell, ran)
         self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], configs)
@@ -140,7 +140,7 @@ class EvidenceReader:
         return spec.seeds, max(1, named or min(spec.trials, math.prod(free)))
 
     def named(self, cell: ClaimCell) -> ClaimCell:
-        """With the metric that it is judged by, where it names none, or one of its ratios names none."""
+        """The claim with the metric that it is judged by filled in where it, or one of its ratios, names none."""
         if cell.ratios:
             pairs = zip(cell.ratios, cell.plain, strict=True)
             sides: list[Side] = [replace(ratio, metric=self.named(plain).metric) for ratio, plain in pairs]

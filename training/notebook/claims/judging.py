@@ -29,8 +29,8 @@ Verdict = Literal["supported", "not supported", "not resolved"]
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """One side, of the claim `of`. `figure` is its own, `ratio` to what that claim is against; `claimed` is what the
-    verdict is about: one of the two, or how many times the ratio `against` the ratio is.
+    """One side of the claim `of`. `figure` is its own, `ratio` that to the side `against`; `claimed` is what the
+    verdict is about: one of the two, or this ratio over the ratio `against`.
 
     The rows of `against` have neither `claimed` nor a verdict.
     """
@@ -44,7 +44,7 @@ class ClaimRow:
     why: str = ""
     """Why it is not resolved, where the interval alone does not say."""
     chance: float = 1.0
-    """Of so clear a verdict if the truth lay at the bounds; 1 where there is none."""
+    """The chance of so clear a verdict if the truth lay at the bounds; 1 if there is none."""
 
     @property
     def censored(self) -> int:
@@ -59,25 +59,25 @@ class Judgement:
     cell: ClaimCell
     rows: Sequence[ClaimRow]
     alone: Verdict
-    """What its rows say by themselves."""
+    """The verdict of its rows by themselves."""
     verdict: Verdict
-    """Beside the other claims of its notebook."""
+    """The verdict beside the other claims of its notebook."""
     directions: Mapping[str, Direction]
-    """What is better, and who says so, by metric."""
+    """The better direction, and who says so, by metric."""
     beside: int = 1
-    """How many claims the notebook makes, this one among them, and has made since its first run began."""
+    """How many claims the notebook has, this one included, and those removed since its first run began."""
     gone: int = 0
-    """Those of them that are there no more."""
+    """Those of them that were removed."""
     power: Power | None = None
     """While runs are lacking: how likely they are to support it."""
     resolved_by: int | None = None
-    """Where all runs are there and do not resolve it: seeds that would, if its figures are as measured. 0: by no number
-    up to the most that are tried."""
+    """If all runs are there and do not resolve it: seeds that would, if its figures are as measured. 0: more than the
+    most that are tried."""
 
     lock: Lock | None = None
-    """What its runs say of it; None while none has begun."""
+    """Its lock, by its runs; None while none has begun."""
     locked: "Judgement | None" = None
-    """As it stood when its first run began, where it says something else now."""
+    """The judgement by the terms when its first run began, if these have changed."""
 
     @property
     def statement(self) -> str:
@@ -147,7 +147,8 @@ def _together(evidence: EvidenceReader, written: Sequence[ClaimCell], gone: int)
 
 
 def verdict(interval: Confidence, at_least: float | None, at_most: float | None) -> tuple[Verdict, float]:
-    """Of one interval and its bounds, at 95 %; with the chance of so clear a one (two-sided) if the truth lay at them.
+    """The verdict on one interval and its bounds at 95 %, and the two-sided chance of one so clear if the truth lay at
+    them.
 
     A bound that is just met is not resolved: `at_most: 1` means sooner, and what takes as long is not sooner.
     """
@@ -276,7 +277,7 @@ def _row(
             return replace(row, claimed=None, why=name + evidence.lacking)
         if len(evidence.amounts) < FEWEST:
             seeds = f"{len(evidence.amounts)} seed{'s' if len(evidence.amounts) != 1 else ''}"
-            return replace(row, claimed=None, why=f"{name}{seeds}, and {FEWEST} are the fewest")
+            return replace(row, claimed=None, why=f"{name}{seeds}; at least {FEWEST} are needed")
     if claimed is None:
         return replace(row, why="a ratio needs values above 0")
     for name, evidence in named:

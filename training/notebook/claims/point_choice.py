@@ -1,4 +1,4 @@
-"""Which point stands for a part of a search, by what the seeds that choose have shown."""
+"""Chooses the point that stands for a part of a search, by what the choosing seeds have shown."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from scalebook.training.search.study.trials import TrialRecord
 
 @dataclass(frozen=True)
 class SeedOutcome:
-    """What a point showed with one seed. `best` value of the metric, the smaller the better; 0 where none is read."""
+    """What a point showed with one seed. `best` value of the metric, smaller is better; 0 if none is read."""
 
     amount: Amount
     best: float = 0.0
@@ -22,11 +22,11 @@ def best_of(
 ) -> TrialRecord:
     """The best of the trials that are in `results`, by number, each with the same seeds; one at least.
 
-    It reached the target with the most seeds, and then has the best mean figure over those (`lower`: the smaller). A
-    run that missed has none: what it took says when it was ended, not how good it was. Amounts are as coarse as
-    validations, and none is left where no seed got there; then decides the mean of the best values, then who is nearest
-    to the middle of what was tried, so that the better ones on both sides of it are known, and then who was tried
-    first.
+    The best one reached the target with the most seeds; then it has the best mean figure over those (`lower`: the
+    smaller). A run that missed has no figure: its amount says when it was ended, not how good it was. Amounts are as
+    coarse as validations, and there is none if no seed reached the target; then the mean of the best values decides,
+    then the distance to the middle of what was tried, so that the points on both sides of the best one are known, and
+    then which was tried first.
     """
 
     def mark(trial: TrialRecord) -> tuple[int, float, float, float, int]:
@@ -42,7 +42,7 @@ def best_of(
 def by_others(
     trials: Sequence[TrialRecord], results: Mapping[int, Sequence[SeedOutcome]], lower: bool, space: Sequence[Dimension]
 ) -> list[Amount]:
-    """Of each seed, in their order, what it took at the point that the other seeds choose, by `best_of`."""
+    """For each seed, in their order, the amount at the point that the other seeds choose, by `best_of`."""
     seeds = len(next(iter(results.values())))
     amounts = []
     for place in range(seeds):

@@ -4,7 +4,7 @@
     (a plain Markdown table)
     <!-- end of results: runs 1a2b3c4d, table 5e6f7a8b -->   digests of the ids of its runs and of the text above
 
-So a code host shows the table, and whoever has the runs can say whether it is of them.
+So a code host shows the table, and anyone who has the runs can check that it is of them.
 """
 
 import hashlib
@@ -47,14 +47,14 @@ class Region:
 
 @dataclass(frozen=True)
 class Table:
-    """What stands there by the runs as they are; `runs` is "" where there are none."""
+    """The table by the current runs; `runs` is "" if there are none."""
 
     text: str
     runs: str
 
 
 def regions(nb: Notebook) -> list[Region]:
-    """In the order of the notebook."""
+    """The regions of a notebook, in its order."""
     marked = []
     for place, cell in enumerate(nb.cells):
         if isinstance(cell, Note) and "<!-- results:" in cell.source:
@@ -63,7 +63,7 @@ def regions(nb: Notebook) -> list[Region]:
 
 
 def tables(evidence: EvidenceReader, judged: Mapping[str, Judgement] | None = None) -> dict[str, Table]:
-    """Of the claims and comparisons whose results the notebook has a place for, by name."""
+    """The tables of the claims and comparisons for which the notebook has a region, by name."""
     wanted = {region.name for region in regions(evidence.nb)}
     if not wanted:
         return {}
@@ -78,7 +78,7 @@ def tables(evidence: EvidenceReader, judged: Mapping[str, Judgement] | None = No
 
 
 def fill(nb: Notebook, by_name: Mapping[str, Table]) -> Notebook:
-    """With the tables in their places; where there are no runs, what stands there stays."""
+    """The notebook with the tables in their places; where there are no runs, the old text stays."""
     for region in reversed(regions(nb)):
         table = by_name.get(region.name)
         if table is None or not table.runs or region.end is None:
@@ -96,13 +96,13 @@ def fill(nb: Notebook, by_name: Mapping[str, Table]) -> Notebook:
 
 @dataclass(frozen=True)
 class ResultsProblem(CellProblem):
-    """Of the results in a note, the cell at this place."""
+    """A problem of results in a note, the cell at this index."""
 
     cell: int = 0
 
 
 def problems(nb: Notebook, by_name: Mapping[str, Table]) -> list[ResultsProblem]:
-    """Tables that are not of these runs, or were typed. Of one without runs here only the latter can be said."""
+    """Tables that are not of these runs, or were typed. Without runs only the latter can be told."""
     starts = nb.lines()
     mistakes = []
     for region in regions(nb):

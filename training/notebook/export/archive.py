@@ -33,21 +33,21 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 
 FORM: Final = 1
-"""Of the files in it."""
+"""Version of the archive's files."""
 MARK: Final = b"exported by Scalebook on demand; scalebook notebook verify FILE reads it"
 NOTEBOOK: Final = "notebook.md"
 MANIFEST: Final = "manifest.json"
 DESCRIPTION: Final = "description.json"
 SEARCHES: Final = "searches.json"
 LOCKS: Final = "locks.json"
-"""What runs say of claims, the first of each cell among them: hash of the config or search -> `locks.Recorded`."""
+"""The claims that runs have recorded: hash of the config or search -> `locks.Recorded`."""
 LOCK: Final = "constraints.txt"
 RUNS: Final = "runs/"
 
 MOST_FILES: Final = 10_000
 MOST_FILE_BYTES: Final = 2**25
 MOST_BYTES: Final = 2**27
-"""Unpacked, of one file and of all."""
+"""Most unpacked bytes, of one file and of all."""
 
 TAGS: Final = frozenset(
     {
@@ -58,7 +58,7 @@ TAGS: Final = frozenset(
         names.TAG_DIRECTIONS, names.TAG_OWN, names.TAG_PARENT, names.TAG_TRIAL, names.TAG_POINT, names.TAG_TRIAL_STATE,
     }
 )  # fmt: skip
-"""Those of a run that are kept: no hosts, users, paths."""
+"""Tags of a run that are archived: no hosts, users, paths."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ArchivedRun:
 
 @dataclass(frozen=True)
 class ArchivedTrial:
-    """As `TrialRecord`, what claims read of it."""
+    """The part of a `TrialRecord` that claims read."""
 
     number: int
     state: State
@@ -104,7 +104,7 @@ class ArchivedSearch:
 
 @dataclass(frozen=True)
 class ArchivedVerdict:
-    """What was said of a claim."""
+    """The verdict on a claim."""
 
     verdict: str
     alone: str
@@ -112,7 +112,7 @@ class ArchivedVerdict:
     table: list[list[str]]
     remarks: list[str]
     locked: str = ""
-    """The verdict by the terms that its first run has locked, where it says something else now."""
+    """The verdict by the locked terms, if these have changed."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,14 @@ class Manifest:
     name: str
     python: str
     machines: list[str]
-    """On which its runs ran, in words."""
+    """The machines on which its runs ran, in words."""
     packages: dict[str, str]
     verdicts: dict[str, ArchivedVerdict]
     files: dict[str, str]
 
 
 def verdicts(evidence: EvidenceReader) -> dict[str, ArchivedVerdict]:
-    """On all claims of the notebook, as they are judged now."""
+    """The verdicts on all claims of the notebook, as they are judged now."""
     return {
         name: ArchivedVerdict(
             judged.verdict,

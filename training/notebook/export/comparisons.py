@@ -22,7 +22,7 @@ LONGEST_VALUE: Final = 200
 def comparison_blocks(
     reader: RunReader, notebook: str, nb: Notebook, cell: ComparisonCell, description: Description
 ) -> list[Block]:
-    """`notebook` is the file's name."""
+    """The blocks of a comparison. `notebook` is the file's name."""
     shortened = replace(cell, runs=[*dict.fromkeys(cell.runs)][:MOST_ROWS])
     comparison = compare(reader, notebook, nb, shortened, description)
     columns = filled(comparison)

@@ -37,12 +37,12 @@ from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRe
 MOST_SEEDS: Final = 50
 AXIS: Final[Axis] = "updates"
 ORDER: Final = ("running", "stopping", "waiting", "failed", "stopped", "finished")
-"""Of an experiment's runs, the one that needs attention first says how it stands."""
+"""States in the order of urgency: the first one among an experiment's runs is its own."""
 
 
 @dataclass(frozen=True)
 class ExperimentPart:
-    """Its blocks, and the runs that they tell of."""
+    """An experiment's blocks, and the runs that they show."""
 
     blocks: list[Block]
     runs: list[RunRecord]
@@ -81,13 +81,13 @@ def experiment_part(
 
 
 def state(workspace: Workspace, run: RunRecord) -> str:
-    """As its job's folder says, which knows whether it lives; as the store says where the folder is not here."""
+    """The state of a run by its job's folder, which knows whether it lives; by the store if the folder is not here."""
     job = JobFolder(workspace.jobs / run.id)
     return job.state() if (job.path / "job.json").exists() else run.outcome
 
 
 def config_of(source: str) -> SourceText:
-    """What stands in a cell's fence, as it was written; in Markdown it is that cell again."""
+    """The content of a cell's fence, as it was written; in Markdown it is that cell again."""
     fence = fences(source)[0]
     text = cut(fence.body)
     return SourceText("Config", text, f"yaml {fence.kind}={fence.name}" if text == fence.body else "yaml")

@@ -1,4 +1,4 @@
-"""What people wrote, as HTML that nobody need trust: no HTML of theirs, no scripts, nothing fetched from anywhere."""
+"""Renders what people wrote as safe HTML: no HTML of theirs, no scripts, nothing fetched from anywhere."""
 
 import re
 import threading
@@ -16,7 +16,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 LONGEST: Final = 1_000
-"""Characters; what is longer stands as it is written."""
+"""Characters of the longest formula that is drawn; a longer one is shown as it is written."""
 EM: Final = 100.0
 """Units of a drawing in the height of a letter's box."""
 FENCE: Final = re.compile(r"\${2,}")
@@ -129,18 +129,18 @@ PICTURE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/
 MARKUP: Final = re.compile(r"[*_\[`|<&!>~]")
 MOST_MARKUP: Final = 30_000
 MOST_DOLLARS: Final = 2_000
-"""Of one note: a formula takes some 3 ms."""
+"""Most dollars of one note: a formula takes some 3 ms."""
 MOST_BRACKETS: Final = 5_000
-"""Of one note, in characters: the parser takes a time that grows with the square of the brackets, 0.03 s for these."""
+"""Most brackets of one note: the parser takes a time that grows with their square, 0.03 s for these."""
 DEEPEST: Final = 40
 LINKED: Final = "linked"
 
 
 def rendered(source: str) -> str:
-    """The Markdown (CommonMark, tables, strikethrough, formulas) as HTML. Raw HTML stands there as text.
+    """The Markdown (CommonMark, tables, strikethrough, formulas) as HTML. Raw HTML is shown as text.
 
     A picture within the text (`data:`) is drawn; any other is a link, since it is not part of the file. Links lead to
-    http, https and mailto only. A note that is all markup, beyond the limits above, stands as it is written.
+    http, https and mailto only. A note with more markup than the limits above is shown as it is written.
     """
     markup = sum(1 for _ in MARKUP.finditer(source))
     if source.count("[") > MOST_BRACKETS or source.count("$") > MOST_DOLLARS or markup > MOST_MARKUP:

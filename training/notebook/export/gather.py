@@ -1,4 +1,4 @@
-"""From a notebook and what its workspace knows of it to a `Document`."""
+"""Gathers a notebook and its results in the workspace into a `Document`."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
 
 
 def claim_blocks(judgement: Judgement) -> list[Block]:
-    """Its head has the verdict as its state."""
+    """The blocks of a claim, whose head has the verdict as its state."""
     rows = claim_table.cells(judgement)
     return [
         CellHead("claim", judgement.cell.name, claim_table.verdicts(judgement)),
@@ -101,7 +101,7 @@ def published(document: Document, folders: Mapping[str, str]) -> Document:
 
 
 def clean(part: Any, folders: Mapping[str, str]) -> Any:
-    """The same without private paths, as `published` has it; of a text, or of what holds texts."""
+    """A text, or an object that holds texts, without private paths, as `published` has it."""
     if isinstance(part, str):
         for folder, word in folders.items():
             if folder != "/":
@@ -136,7 +136,7 @@ def _recorded(runs: Sequence[RunRecord]) -> list[Block]:
     pairs.append(("commit", _said(run.tags.get(names.TAG_COMMIT, "")[:12] for run in runs)))
     facts = [(key, value) for key, value in pairs if value]
     count = f"As recorded with {len(runs)} run{'' if len(runs) == 1 else 's'} of this document."
-    return [Facts(facts), Remark(count)] if facts else [Remark("Their runs say nothing of it.")]
+    return [Facts(facts), Remark(count)] if facts else [Remark("The runs have recorded no environment.")]
 
 
 def _versions(text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`scalebook notebook verify FILE`: what an archive says of its claims, judged anew from its curves.
+"""`scalebook notebook verify FILE`: judges the claims of an archive anew from its curves.
 
 The file may come from a stranger. Nothing in it is executed, imported or written to disk; all of it is read in memory,
 within the limits of `archive.py`, and in bounded time.
@@ -54,15 +54,15 @@ from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRe
 
 DEADLINE_S: Final = 120.0
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
-"""Of a file in it: no folder up, none hidden, none absolute."""
+"""Name of a file in it: no folder up, none hidden, none absolute."""
 MOST_DIRECTORY: Final = 4 * 2**20
-"""Bytes of the list of files at its end."""
+"""Most bytes of the list of files at its end."""
 _END: Final = struct.Struct("<4s4H2LH")
 REMEDY: Final = "Get the archive again from whoever made it."
 
 
 def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
-    """The archived verdicts, and in what they differ from those of today's code, in words; none: they are the same.
+    """The archived verdicts, and how those of today's code differ, in words; none if they are the same.
 
     ConfigError where the file is no archive, goes beyond a limit, or takes more than `DEADLINE_S`.
     """
@@ -130,7 +130,7 @@ def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
         if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
             raise BrokenRecord(path, f"{name} is no plain file")
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BrokenRecord(path, f"{name} is packed in another way than ours")
+            raise BrokenRecord(path, f"{name} is encrypted, or packed by another method than ours")
         if entry.file_size > MOST_FILE_BYTES:
             raise BrokenRecord(path, f"{name} has {entry.file_size:,} bytes, and {MOST_FILE_BYTES:,} are the most")
     if (total := sum(entry.file_size for entry in entries)) > MOST_BYTES or len(entries) > MOST_FILES:
@@ -168,7 +168,7 @@ def _judged(path: Path, files: dict[str, bytes], manifest: Manifest) -> dict[str
 
 
 class ArchivedReader(RunReader):
-    """Answers as a store would that has these runs alone."""
+    """Answers as a store that has these runs alone."""
 
     def __init__(self, runs: Sequence[ArchivedRun]) -> None:
         super().__init__("")
@@ -214,7 +214,7 @@ class ArchivedEvidenceReader(EvidenceReader):
     locks: dict[str, RecordedClaims]
 
     def locked_claims(self, hashed: str) -> RecordedClaims:
-        """Of an archive of an earlier version, which has no locks, that its runs say nothing."""
+        """The archived locks; in an archive of an earlier version, which has none, runs record nothing."""
         begun = [run.started for run in self.reader.runs(notebook=self.notebook, config_hash=hashed)]
         return self.locks.get(hashed) or RecordedClaims(min(begun, default=None), silent=bool(begun))
 
@@ -253,7 +253,7 @@ def _within(seconds: float, path: Path) -> Iterator[None]:
     """ConfigError in the main thread after so long, whatever it does."""
 
     def over(number: int, frame: FrameType | None) -> NoReturn:
-        raise BrokenRecord(path, f"to read it takes more than {seconds:g} s")
+        raise BrokenRecord(path, f"reading it takes more than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds)
