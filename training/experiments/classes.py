@@ -15,10 +15,10 @@ GROUP_OF_KEY: Final[dict[str, Group]] = {
 }
 """Top keys of a config whose value names a class, with the group to find it in."""
 ALIASES: Final = {"async_ps": "AsyncPS", "DDP": "ddp", "lightning.pytorch.strategies.DDPStrategy": "ddp"}
-"""Further names of strategies of ours: Lightning's, and that of the class which ours is in the place of."""
+"""Other names of our strategies: Lightning's, and that of the class which ours replaces."""
 MOST_STRANGERS: Final = 20
 LONGEST_NAME: Final = 100
-"""Characters; what is compared with a longer one is far from it anyway."""
+"""Characters of the longest name that is compared; a longer one is far from any."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class NamedClass:
     name: str | None
     args: Mapping[str, Any] | None
     extra: tuple[str, ...] = ()
-    """Keys beside class_path and init_args, which mean nothing (dict_kwargs is known to the parser)."""
+    """Keys beside class_path and init_args without a meaning (dict_kwargs is known to the parser)."""
 
     def info(self, group: Group, description: Description) -> ClassInfo | None:
         if self.name is None:
@@ -85,7 +85,7 @@ class ChosenClass:
 
     @property
     def word(self) -> str:
-        """Its bare name, or its class's where it has none."""
+        """Its bare name, or its class's if it has none."""
         return self.info.config_value or self.info.name
 
     def settings(self) -> dict[str, Any]:
@@ -93,17 +93,17 @@ class ChosenClass:
         return {**{field.name: field.default for field in self.info.fields}, **self.args}
 
     def counts(self) -> dict[str, int]:
-        """The arguments that are whole numbers, or true (1) or false; others may be anything while somebody types."""
+        """The arguments that are whole numbers, or booleans, as 1 or 0; others may be anything while somebody types."""
         return {name: int(value) for name, value in self.settings().items() if isinstance(value, int)}
 
     def non_defaults(self) -> dict[str, Any]:
-        """The arguments that are not what the class takes by itself."""
+        """The arguments that differ from the class's defaults."""
         defaults = {field.name: field.default for field in self.info.fields if not field.required}
         return {name: value for name, value in self.args.items() if not _same(value, defaults.get(name, _NOTHING))}
 
 
 def chosen(value: Any, field: Field) -> ChosenClass | None:
-    """What `value` names; None where it names none of the field's classes, or gives arguments that are no mapping."""
+    """The class that `value` names; None if it is none of the field's, or its arguments are no mapping."""
     reference = named(value)
     info = None if reference.name is None else field.option(reference.name)
     if info is None or reference.args is None or (reference.name == info.config_value and isinstance(value, Mapping)):
@@ -112,7 +112,7 @@ def chosen(value: Any, field: Field) -> ChosenClass | None:
 
 
 def short(value: Any, field: Field) -> Any:
-    """The shortest way to say `value`: the bare name where all is at its default. What names no class stays."""
+    """The shortest spelling of `value`: the bare name if all is at its default. What names no class stays."""
     choice = chosen(value, field)
     if choice is None or (isinstance(value, Mapping) and set(value) - {"class_path", "init_args"}):
         return value

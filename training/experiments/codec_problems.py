@@ -24,7 +24,7 @@ def codec_of(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Code
 
 
 def codec_as(chosen: ChosenClass) -> Codec | None:
-    """With its settings; None as above."""
+    """The codec with its settings; None as for `codec_of`."""
     kind = CODECS.get(chosen.word)
     if kind is None:
         return None
@@ -35,7 +35,7 @@ def codec_as(chosen: ChosenClass) -> Codec | None:
 
 
 def codecs_of(config: Mapping[str, Any], description: Description) -> dict[str, Codec]:
-    """By the strategy's argument: those of a config in which something may travel otherwise than as it is."""
+    """The codecs of a config, by the strategy's argument that names them."""
     strategy = named(mapping(config.get("trainer")).get("strategy"))
     info = strategy.info("strategies", description)
     names = [field.name for field in info.fields if field.name in DIRECTIONS] if info else []

@@ -1,8 +1,8 @@
 """The command line of `scalebook fit`: config files and `--key value`, merged as LightningCLI merges them.
 
-Done without torch, so that a mistake is said at once. Later ones win; a value is YAML; `--key+ value` appends to a
-list. Below a key that names a class `init_args` may be left out: `--model.features 32`,
-`--trainer.strategy.rule.bound 3`.
+Done without torch, so that a mistake is reported at once. Later ones win; a value is YAML; `--key+ value` appends to a
+list. Below a key that names a class `init_args` may be left out: `--model.features 32`, `--trainer.strategy.rule.bound
+3`.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""What a config names by a path from the workspace's folder: small files go to another machine with a job, the rest
+"""Data that a config names by a path from the workspace's folder: small files go to another node with a job, the rest
 has to be there."""
 
 from collections.abc import Iterator, Mapping
@@ -10,21 +10,21 @@ from scalebook.training.experiments.classes import mapping, named
 from scalebook.training.experiments.description import Description
 
 LARGEST: Final = 64 * 2**20
-"""Bytes of a file that travels."""
+"""Most bytes of a file that travels with a job."""
 LONGEST: Final = 1024
 """Letters of a path."""
 _OWN: Final = ("model", "data")
-"""Keys below which a folder is taken for one of data: others name where a run writes."""
+"""Keys below which a folder counts as data: others name where a run writes."""
 
 
 class StayingPath(NamedTuple):
-    """Something that does not travel."""
+    """A file or folder that does not travel with a job."""
 
     key: str
     said: str
     """The path as the config has it."""
     path: str
-    """Where it lies here, without links; another machine that has it has it there, too."""
+    """Its path here, without links; another node that has it has it there, too."""
     what: str
     """A folder, or a file of some size."""
 
@@ -36,7 +36,7 @@ def data_of(root: Path, said: Any) -> list[Path]:
 
 
 def staying(root: Path, config: Mapping[str, Any]) -> list[StayingPath]:
-    """Larger files and folders that its model and data name so."""
+    """Larger files, and folders, that a config's model and data name by a path from the folder."""
     stays = []
     for key, text in _texts("", {key: config.get(key) for key in _OWN}):
         if not _is_plain(text) or key.endswith("class_path"):
@@ -50,7 +50,7 @@ def staying(root: Path, config: Mapping[str, Any]) -> list[StayingPath]:
 
 
 def data_path_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """Warnings of a folder whose jobs may run on other machines."""
+    """Warnings about data that does not travel, in a folder whose jobs may run on other nodes."""
     if not (description.clustered and description.folder):
         return []
     stays = staying(Path(description.folder), mapping(config))
@@ -90,7 +90,7 @@ IMAGES: Final = {"Digits": 1797}
 
 
 def most_samples(config: Mapping[str, Any], description: Description) -> int | None:
-    """Not fewer than a complete config trains on, of a data set that ships; None where its size is not known."""
+    """Most samples on which a complete config trains, for a data set that ships; None if unknown."""
     reference = named(config.get("data"))
     info = reference.info("data", description)
     if info is None or info.source != "scalebook":
@@ -99,7 +99,7 @@ def most_samples(config: Mapping[str, Any], description: Description) -> int | N
 
 
 def training_samples(config: Mapping[str, Any], description: Description) -> int | None:
-    """About as many as a complete config trains on; None where the data set does not say."""
+    """About how many samples a complete config trains on; None if the data set does not say."""
     reference = named(config.get("data"))
     info, args = reference.info("data", description), mapping(reference.args)
     held_out = args.get("val_fraction")

@@ -99,7 +99,7 @@ class ClassInfo:
     codec: CodecFacts | None = None
     """For its codecs."""
     local: LocalFacts | None = None
-    """For what says when its workers communicate."""
+    """For the settings of when its workers communicate."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class NotOffered:
     """As the rest of a sentence: `is abstract`."""
     remedy: str
     by_mistake: bool = True
-    """Whether somebody will miss it: not a base class, which is there to be derived from."""
+    """Whether its absence is probably a mistake: not for a base class, which is there to be derived from."""
 
     def __str__(self) -> str:
         return f"{self.class_path} {self.why}. {self.remedy}"

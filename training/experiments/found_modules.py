@@ -39,7 +39,7 @@ class FoundModule:
 
 
 def found(workspace: Workspace) -> list[FoundModule]:
-    """Those of the folder, by path; a file that cannot be read as Python is among them where it speaks of Lightning.
+    """The modules of the folder, by path; a file that cannot be read as Python is among them if it speaks of Lightning.
 
     Nothing is imported, and a link out of the folder is not followed.
     """

@@ -1,4 +1,4 @@
-"""What a config says, whichever way it says it: a hash of it, and its content in one form."""
+"""What a config means, however it is written: a hash of it, and its content in one form."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ from scalebook.training.experiments.paths import with_optimizer
 from scalebook.training.experiments.renamed import first_paths, first_spelling
 
 OWN: Final = frozenset({"path", "dir", "root", "file", "folder", "threads"})
-"""Last words of keys that each machine has for itself."""
+"""Last words of keys whose values each node has for itself."""
 COMPARED: Final = frozenset({"seed_everything", "trainer.devices", "trainer.num_nodes"})
-"""What machines tell each other by itself, with the values."""
+"""Keys that nodes compare by themselves, with their values."""
 SHORT: Final = 8
 
 
 def alike_digests(config: Mapping[str, Any]) -> dict[str, str]:
-    """Of every value that is given, by its path without `init_args`; without paths of files, which may differ."""
+    """A digest of every given value, by its path without `init_args`; without paths of files, which may differ."""
     leaves = {key: value for key, value in _leaves("", config) if value is not None and key not in COMPARED}
     return {
         key: hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:SHORT]

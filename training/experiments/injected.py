@@ -42,7 +42,7 @@ class _Named(NamedTuple):
 
 
 def injected(hint: Any, modules: Mapping[str, type]) -> Injected | None:
-    """None for an argument of another kind. `modules` are those that a config may name."""
+    """What an argument takes from outside; None for one of another kind. `modules` are those that a config may name."""
     alternatives = [*_alternatives(hint)]
     nullable = NoneType in alternatives
     alternatives = [alternative for alternative in alternatives if alternative is not NoneType]

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 VALIDATION: Final = "val"
-"""How a name begins that is a validation's, wherever it is logged."""
+"""Beginning of a validation metric's name, wherever it is logged."""
 
 
 def logged(kind: type) -> list[str]:
-    """In the order of the source, losses first; none where it cannot be read."""
+    """The metrics that a model logs, in the order of its source, losses first; none if it cannot be read."""
     methods = _methods(kind)
     of_validation = [body for name, body in methods.items() if _validates(name)]
     stages = [text for body in of_validation for text in _passed_on(body)]

@@ -1,7 +1,7 @@
-"""The metrics that a config's model logs: told by a process that trains and validates two batches, and kept.
+"""The metrics that a config's model logs, found by a process that trains and validates two batches, and cached.
 
-Kept like the model's parameters: by the arguments of model and data and the content of the person's modules. Who has
-asked once knows it in every form, check and start: a name that nothing logs is then refused before anything runs.
+Cached like the model's parameters, by the arguments of model and data and the content of the user's modules. Once
+found, every form, check and start knows them: a name that nothing logs is then refused before anything runs.
 """
 
 import json
@@ -43,21 +43,21 @@ class LoggedMetrics:
 
 
 def known(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
-    """What is kept of the config's model; None where nobody has asked yet."""
+    """The cached metrics of the config's model; None before `find_out`."""
     path = kept_at("logged", config, description)
     return None if path is None else records.peek(path, LoggedMetrics)
 
 
 def complete_for(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
-    """`known`, where that is all that a run of the config would log: there was no problem, and no callback of somebody
-    else's, which may log too."""
+    """`known`, if a run of the config logs nothing else: without a problem, and without callbacks of other packages,
+    which may log too."""
     metrics = known(config, description)
     return None if metrics is None or metrics.problem or _has_foreign_callbacks(config) else metrics
 
 
 def find_out(config: Mapping[str, Any], description: Description) -> None:
-    """Train and validate BATCHES batches in a process of its own, on a CPU, and keep what was logged, or why it cannot
-    be told. Nothing of it is recorded as a run."""
+    """Train and validate BATCHES batches in a process of its own, on a CPU, and cache what was logged, or why that is
+    unknown. Nothing of it is recorded as a run."""
     path = kept_at("logged", config, description)
     if path is None:
         return
@@ -94,7 +94,7 @@ def _needed(config: Mapping[str, Any], description: Description) -> dict[str, An
 
 
 def monitor_problems(config: Mapping[str, Any], description: Description) -> Iterator[Problem]:
-    """Names that nothing logs, and that MLflow does not take, where it is known what is logged."""
+    """Problems of names that nothing logs, and of names that MLflow does not take, if the logged metrics are known."""
     monitored = directions.monitored(config)
     scheduler = mapping(mapping(config.get("lr_scheduler")).get("init_args")).get("monitor")
     metrics = complete_for(config, description)
@@ -112,13 +112,13 @@ def monitor_problems(config: Mapping[str, Any], description: Description) -> Ite
 
 
 def seen(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
-    """All that two batches of these have logged, where somebody has asked."""
+    """All metrics that two batches of these configs have logged, as far as known."""
     answers = (known(config, description) for config in configs)
     return list(dict.fromkeys(name for answer in answers if answer for name in answer.every))
 
 
 def unlogged(configs: Sequence[Mapping[str, Any]], metric: str, description: Description) -> list[str] | None:
-    """What the configs log, where that is known of all and `metric` is neither among it nor in the source of one of the
+    """What the configs log, if that is known of all and `metric` is neither among it nor in the source of one of the
     models; else None."""
     answers = [complete_for(config, description) for config in configs]
     logged = seen(configs, description)

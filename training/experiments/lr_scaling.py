@@ -1,4 +1,4 @@
-"""The config's `lr_scaling`: what the batch makes of the learning rate that is asked for."""
+"""The config's `lr_scaling`: how the batch size scales the learning rate."""
 
 import math
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ FIELDS: Final = (
 
 
 def rate_scaling(config: Mapping[str, Any]) -> RateScaling | None:
-    """What the config says, with defaults; None where it says nothing, or what cannot be read (validation tells)."""
+    """The config's scaling, with defaults; None if there is none, or it is invalid (validation reports that)."""
     settings = config.get(KEY)
     if not isinstance(settings, Mapping):
         return None

@@ -1,4 +1,4 @@
-"""The parameters of a config's model, by shape: told by a process that makes the model, and kept by its arguments."""
+"""The parameters of a config's model, found by a process that makes the model, and cached by its arguments."""
 
 import hashlib
 import json
@@ -34,30 +34,31 @@ class ModelParameter:
 
 @dataclass(frozen=True)
 class ModelParameters:
-    """Of one model with certain arguments; `problem`: why it could not be made without data and trainer, or ""."""
+    """A model's parameters, with certain arguments; `problem`: why it could not be made without data and trainer, or
+    ""."""
 
     parameters: list[ModelParameter]
     problem: str = ""
 
     @property
     def shapes(self) -> list[Shape]:
-        """Of those that have a gradient."""
+        """The shapes of the parameters that have a gradient."""
         return [tuple(parameter.shape) for parameter in self.parameters if parameter.trained]
 
     @property
     def width(self) -> int:
-        """Bytes of a value: of the widest type."""
+        """Bytes of a value of the widest type."""
         return max((WIDTHS.get(parameter.dtype, 4) for parameter in self.parameters), default=4)
 
 
 def known(config: Mapping[str, Any], description: Description) -> ModelParameters | None:
-    """What is kept of the config's model; None where nobody has asked yet."""
+    """The cached parameters of the config's model; None before `find_out`."""
     path = kept_at("parameters", config, description)
     return None if path is None else records.peek(path, ModelParameters)
 
 
 def find_out(config: Mapping[str, Any], description: Description) -> None:
-    """Make the model in a process of its own, some 6 s, and keep what it tells, or why it cannot."""
+    """Make the model in a process of its own, some 6 s, and cache its parameters, or why it cannot be made."""
     path = kept_at("parameters", config, description)
     if path is None:
         return
@@ -80,8 +81,8 @@ def find_out(config: Mapping[str, Any], description: Description) -> None:
 
 
 def kept_at(what: str, config: Mapping[str, Any], description: Description) -> Path | None:
-    """Where something is kept that model and data decide, with their arguments and the modules that they come from;
-    None while they are none."""
+    """The cache file of something that model and data decide, with their arguments and the modules that they come from;
+    None while they are invalid."""
     classes = _asked(config, description)
     if classes is None or not description.folder:
         return None

@@ -1,4 +1,4 @@
-"""`trainer.num_nodes` of a config: its machines, this process among them, and what the queue makes of it."""
+"""`trainer.num_nodes` of a config: its nodes, the rank of this process among them, and what the queue makes of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,14 +26,14 @@ def place_of(config: Mapping[str, Any], environment: Mapping[str, str], descript
 
 
 def nodes_of(trainer: Mapping[str, Any]) -> int:
-    """Machines that the Trainer is to run on; 1 for what is no number of them."""
+    """Nodes that the Trainer is to run on; 1 for what is no number of them."""
     nodes = trainer.get("num_nodes")
     return nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1
 
 
 def over(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
-    """The same run of DDP on so many machines, with an equal part of its workers on each; as it is where `nodes` is 0,
-    or the config has them."""
+    """The same run of DDP on `nodes` nodes, with an equal part of its workers on each; unchanged if `nodes` is 0, or
+    the config has nodes."""
     trainer = mapping(config.get("trainer"))
     if nodes in (0, nodes_of(trainer)):
         return dict(config)
@@ -41,7 +41,7 @@ def over(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
 
 
 def on_gpus(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
-    """The same run of AsyncPS, whose workers share so many GPUs."""
+    """The same run of AsyncPS, whose workers share `gpus` GPUs."""
     trainer = mapping(config.get("trainer"))
     strategy = named(trainer.get("strategy"))
     args = {**mapping(strategy.args)}
@@ -52,7 +52,7 @@ def on_gpus(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
 
 
 def queue_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """What is wrong with a config on several machines where it is to be a job of a queue that has one."""
+    """Problems of a config on several nodes that is to be a job of a queue with one node."""
     trainer = mapping(config.get("trainer"))
     if nodes_of(trainer) == 1 or description.clustered:
         return []

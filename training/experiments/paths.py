@@ -24,7 +24,7 @@ class PathTarget:
 
     @property
     def holds_class(self) -> bool:
-        """Whether what stands there decides which fields there are below it."""
+        """Whether the value there is a class, which decides which fields there are below it."""
         return self.group is not None or (self.field is not None and self.field.type == "class")
 
 
@@ -82,7 +82,7 @@ def put(config: Mapping[str, Any], where: PathTarget, value: Any, description: D
 
 
 def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """`config` with the optimizer that it would get anyway, where it names none and the model has none of its own.
+    """`config` with the default optimizer, if it names none and the model has none of its own.
 
     What it holds is shared with `config`.
     """

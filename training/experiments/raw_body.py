@@ -1,4 +1,4 @@
-"""Values taken out of a mapping that a person wrote, with every mistake kept."""
+"""Takes values out of a mapping that a person wrote, and keeps every mistake."""
 
 import difflib
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from scalebook.training.base.errors import Problem
 from scalebook.training.experiments.fields import shown
 
 MOST: Final = 100_000
-"""Of trials, and whatever else is counted."""
+"""Most trials, or whatever else is counted."""
 LARGEST: Final = 1e300
 
 
@@ -68,13 +68,13 @@ class Body:
 
 
 def one_of(word: Any, words: tuple[str, ...]) -> str:
-    """What to write where `word` is none of a few words."""
+    """The remedy if `word` is none of a few words."""
     close = difflib.get_close_matches(str(word), words, 1)
     return f"Did you mean `{close[0]}`?" if close else f"Write one of {', '.join(words)}."
 
 
 def near(word: str, names: tuple[str, ...]) -> str:
-    """What to write where `word` is none of the names that there are."""
+    """The remedy if `word` is none of the names that there are."""
     close = difflib.get_close_matches(word, names, 1)
     return f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(names)}."
 

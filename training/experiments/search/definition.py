@@ -38,8 +38,8 @@ def read_body(
 ) -> tuple[SearchSpec, list[Problem], ReadSpace]:
     """The search that `raw` describes, what is wrong with it, and its space as it was read.
 
-    Where something is wrong its default stands in the search. `default_metric` is minimised, or maximised, where no
-    objective is told.
+    Where something is wrong its default stands in the search. `default_metric` is minimised, or maximised, if no
+    objective is named.
     """
     body = Body(raw)
     keys, more = few_strangers(raw, KEYS)

@@ -1,6 +1,6 @@
 """From a point of a search to the config that its trial runs.
 
-What the four handles mean in a config (batch size, learning rate, strategy, workers) is said here and nowhere else.
+What the four handles mean in a config (batch size, learning rate, strategy, workers) is defined only here.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ def resolve(
     `scaling: strong`: the point's batch size is what all workers together compute at a time, under DDP the samples of
     one update, under a parameter server batch per worker x workers, whatever its rule makes of their gradients; the
     config gets the share of each. `weak`: it is each worker's. Without a batch size in the point the base's is kept in
-    that sense. One process has one worker, whatever the point says. `base`: the workload of the search's config, for
-    who resolves many points of it.
+    that sense. One process has one worker, whatever the point says. `base`: the workload of the search's config, which
+    saves time if many points of it are resolved.
 
     ConfigError, its key the dimension, where there can be no such trial.
     """
@@ -77,7 +77,7 @@ def resolve(
 
 
 def canonical(spec: SearchSpec, point: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for all points that run the same: one process has one worker, so `workers` is then the lowest."""
+    """The same for all points that run alike: one process has one worker, so `workers` is then the lowest."""
     done = dict(point)
     if "workers" in done and is_single(done.get("strategy")):
         done["workers"] = spec.dimension("workers").ends()[0]
@@ -215,7 +215,7 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
 def put_workers(config: Mapping[str, Any], workers: int, description: Description) -> dict[str, Any]:
     """`config` with so many workers, all on the devices that it has: one process becomes DDP where they are several.
 
-    ConfigError where its machines cannot have as many each.
+    ConfigError if its nodes cannot have as many each.
     """
     trainer = dict(mapping(config.get("trainer")))
     now = workload(config, description)

@@ -87,7 +87,7 @@ SAME_FIELD: Final = {
     "strategy": ("trainer.strategy",),
     "workers": ("trainer.devices", "trainer.strategy.workers"),
 }
-"""Paths that are what a handle stands for; those of a learning rate depend on the config."""
+"""The paths that a handle stands for; those of a learning rate depend on the config."""
 
 
 def clashes(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:

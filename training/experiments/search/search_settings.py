@@ -13,7 +13,7 @@ from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
 from scalebook.training.tracking import directions, names
 
 MOST_POINTS: Final = 100_000
-"""Of a grid."""
+"""Most points of a grid."""
 
 FEW_SEEDS: Final = 5
 """Wilcoxon's signed-rank test of 3 pairs cannot fall below p = 0.125, so pruning begins with the fourth seed."""

@@ -22,7 +22,7 @@ MORE_KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "log_uniform": ("points",),
     "int": ("log", "step", "points"),
 }
-"""What a dimension may say beside its kind; a learning rate also `RATE_KEYS`."""
+"""Keys of a dimension beside its kind; a learning rate also has `RATE_KEYS`."""
 LARGEST_WHOLE: Final = 2**53
 """Above it neighbours are one float, and samplers count in floats."""
 MOST_DIMENSIONS: Final = 200
