@@ -44,8 +44,8 @@ DIGITS: Final = 12
 def config_hash(config: Mapping[str, Any], description: Description) -> str:
     """12 hex digits of the config as written; the same for any order of keys and any `seed_everything`.
 
-    `1` and `1.0` are the same number here, as they are to whoever edits the cell. So are the ways to name the class of
-    a field: `rule: bounded` and its class with the defaults written out; and `lr_scaling` with its defaults or without.
+    `1` and `1.0` are the same number here, as they are to a person. So are the ways to name the class of a field:
+    `rule: bounded` and its class with the defaults written out; and `lr_scaling` with its defaults or without.
     """
     content = with_extras({key: value for key, value in config.items() if key != "seed_everything"})
     for key, group in GROUP_OF_KEY.items():

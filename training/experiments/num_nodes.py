@@ -11,7 +11,7 @@ from scalebook.training.experiments.fields import shown
 
 
 def place_of(config: Mapping[str, Any], environment: Mapping[str, str], description: Description) -> NodeRank | None:
-    """As `place`, of a config that is complete and without errors."""
+    """As `node_rank`, of a config that is complete and without errors."""
     trainer = mapping(config.get("trainer"))
     strategy = named(trainer.get("strategy"))
     info = strategy.info("strategies", description)

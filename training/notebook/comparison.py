@@ -93,7 +93,7 @@ def compare_runs(
 
     `grouped`: those of one experiment that differ in nothing but their seed are one row, labelled by its cell.
     `configs` by run id, as `meanings` gives them; without them the differences are those of the parameters in MLflow.
-    `goal`: its better direction, as a person says.
+    `goal`: the metric's better direction, as a person says.
     """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
     curves = {run.id: reader.curve(run.id, metric) for run in runs}

@@ -112,7 +112,8 @@ class Setting:
         return 2 * weights + (profile.state if self.local.steps else 0.0)
 
     def most(self, clock: ClockSettings) -> float:
-        """Samples a second that servers and their link allow (`closed.most_gradients`); no limit without a server."""
+        """Samples a second that servers and their link allow (`closed_forms.most_gradients`); no limit without a
+        server."""
         if isinstance(self.rule, AllReduce):
             return math.inf
         profile = self.profile

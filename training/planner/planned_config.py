@@ -31,7 +31,7 @@ MEASURED: Final = (
 """Arguments that are kept while the parts are measured, so that their time and bytes are in the profile."""
 INDIFFERENT: Final = ("warmup_updates", "limits", "tls")
 """Arguments that do not change the steady state of workers that never die: a beginning, deaths, a limit to waits, and
-what only several nodes have (`refuse_machines` lets no other such argument be planned)."""
+what only several nodes need."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """A search's folder, `.scalebook/studies/<id>/`: what was asked, how it goes, how it ended.
 
-Who writes what: whoever starts the search `search.json` and `search.yaml` (again to extend it), the empty file `stop`,
-and files in `given/`, one for each point added by hand; the driver `driver.json`, `progress.json` and `result.json`.
-JSON is replaced atomically, a folder appears whole, and the state is derived from the files and the process table.
+Who writes what: the process that starts the search writes `search.json` and `search.yaml` (again to extend it), the
+empty file `stop`, and files in `given/`, one for each point added by hand; the driver `driver.json`, `progress.json`
+and `result.json`. JSON is replaced atomically, a folder appears whole, and the state is derived from the files and the
+process table.
 """
 
 from collections.abc import Mapping

@@ -316,7 +316,7 @@ def _read(
 
 
 def _plain(value: Any) -> Any:
-    """16 and 16.0 are one number, as they are to whoever edits the search."""
+    """16 and 16.0 are one number, as they are to a person."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -87,7 +87,7 @@ def power(design: Design, truth: float, measured: bool) -> Power:
 
 
 def resolving(design: Design) -> int | None:
-    """Fewest seeds that support it or not in ENOUGH of all cases; None: more than MOST_SEEDS."""
+    """Fewest seeds with which a claim is supported or refuted in ENOUGH of all cases; None: more than MOST_SEEDS."""
     return _fewest(design, sum)
 
 

@@ -40,7 +40,7 @@ MANIFEST: Final = "manifest.json"
 DESCRIPTION: Final = "description.json"
 SEARCHES: Final = "searches.json"
 LOCKS: Final = "locks.json"
-"""The claims that runs have recorded: hash of the config or search -> `locks.Recorded`."""
+"""The claims that runs have recorded: hash of the config or search -> `RecordedClaims`."""
 LOCK: Final = "constraints.txt"
 RUNS: Final = "runs/"
 

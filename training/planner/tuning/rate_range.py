@@ -35,7 +35,7 @@ class RateRange(Callback):
     Ends early when the loss explodes: its moving average is above where it began by as much as it had fallen, or it is
     NaN. Worker 0 leaves `rates.json` and `rates.png` in the run's folder and artifacts, and the suggestion as metrics.
 
-    The rate of an update is a function of the number of updates before it, whoever made them: with a parameter server,
+    The rate of an update is a function of the number of updates before it, by any worker: with a parameter server,
     before the version from which the gradient was computed. Groups of parameters keep the ratio of their rates. A
     schedule of the model is ignored. DDP averages the loss over the workers; with a parameter server it is worker 0's
     own.

@@ -1,6 +1,6 @@
 """How points are drawn: dimensions as Optuna's distributions, and its samplers, seeded by trial, no point twice.
 
-Imports Optuna (0.4 s): whoever need not draw imports this within functions.
+Imports Optuna (0.4 s): import this within functions where nothing need be drawn.
 """
 
 import hashlib
