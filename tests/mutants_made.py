@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     Mutant(
         "search", "training/search/study/pruners.py",
-        "max(1, len(known) // ETA) - 1", "max(1, len(known) // ETA)",
+        "max(1, len(values) // ETA) - 1", "max(1, len(values) // ETA)",
         "halving keeps one trial too many", (f"{SEARCH}/study/test_pruners.py",),
     ),
     Mutant(

@@ -113,7 +113,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "planning", f"{PLANNING}/quantities.py",
-        "for one in reversed(scale) if value", "for one in scale if value",
+        "for entry in reversed(scale) if value", "for entry in scale if value",
         "seconds are shown in microseconds", UNITS,
     ),
     Mutant(
@@ -123,7 +123,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "planning", f"{PLANNING}/time_to_target.py",
-        "best = min(there, key=", "best = max(there, key=",
+        "best = min(reached, key=", "best = max(reached, key=",
         "the slowest is recommended", TARGET,
     ),
     Mutant(
@@ -233,17 +233,18 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "claims", f"{CLAIMS}/point_choice.py",
-        "* (1 if lower else -1) if there", "if there",
+        "* (1 if lower else -1) if reached", "if reached",
         "of what should be large the smallest is chosen", (f"{CLAIMED}/test_point_choice.py",),
     ),
     Mutant(
         "claims", f"{CLAIMS}/point_choice.py",
-        "return len(seeds) - len(there), figure,", "return 0, figure,",
+        "return len(seeds) - len(reached), figure,", "return 0, figure,",
         "whoever misses a seed may have been fast", (f"{CLAIMED}/test_point_choice.py",),
     ),
     Mutant(
         "claims", f"{CLAIMS}/power.py",
-        "statistics.variance(side) * (len(side) - 1) for side in known", "statistics.variance(side) for side in known",
+        "statistics.variance(side) * (len(side) - 1) for side in several",
+        "statistics.variance(side) for side in several",
         "a spread is pooled without weights",
         (f"{CLAIMED}/test_power.py::test_the_spread_is_pooled_over_sides_with_two_runs_or_more",),
     ),

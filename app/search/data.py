@@ -298,4 +298,4 @@ def with_best(
         f"{objective.name} {trial_data.reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)
     )
     remark = f"Begun from trial {record.number} of {search.name}: {reached} at {trial_data.words(record, spec)}"
-    return edit.put_experiment(notebook, name, config, repeats, at=at, remark=remark), name
+    return edit.put_experiment(notebook, name, config, repeats, position=at, remark=remark), name

@@ -326,7 +326,7 @@ def put(notebook: Notebook, name: str, body: Body) -> Notebook:
         named = not isinstance(cell, Note) and cell.name == body.get("experiment")
         if named or (at == index and isinstance(cell, SearchCell)):
             at = index + 1
-    return edit.put_search(notebook, name, body, at=at)
+    return edit.put_search(notebook, name, body, position=at)
 
 
 def cell_text(notebook: Notebook, name: str, body: Body) -> str:

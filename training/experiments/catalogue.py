@@ -32,8 +32,8 @@ def describe(workspace: Workspace) -> Description:
 
     Raises ConfigError where the user's modules make that process fail as a whole or run past its deadline.
     """
-    kept = _kept(workspace)
-    if (description := records.peek(kept, Description)) is not None:
+    path = _kept(workspace)
+    if (description := records.peek(path, Description)) is not None:
         return _of(workspace, description)
     command = python("-m", "scalebook", "describe", "--workspace", str(workspace.root.resolve()))
     try:
@@ -49,12 +49,12 @@ def describe(workspace: Workspace) -> Description:
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip() or "no message").splitlines()[-1]
         raise ConfigError("describe", f"failed: {last}", "Run `scalebook describe` to see the full message.") from error
-    description = records.parse(kept, done.stdout.encode(), Description)
+    description = records.parse(path, done.stdout.encode(), Description)
     workspace.create()
     for old in workspace.cache.glob("describe-*.json"):
         old.unlink(missing_ok=True)
     with suppress(OSError):  # no room to keep it: the next one takes 6 s again
-        records.save(kept, description)
+        records.save(path, description)
     return _of(workspace, description)
 
 

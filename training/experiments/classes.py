@@ -15,10 +15,10 @@ GROUP_OF_KEY: Final[dict[str, Group]] = {
 }
 """Top keys of a config whose value names a class, with the group to find it in."""
 ALIASES: Final = {"async_ps": "AsyncPS", "DDP": "ddp", "lightning.pytorch.strategies.DDPStrategy": "ddp"}
-"""Further names of strategies of ours: Lightning's, and that of the class which ours is in the place of."""
+"""Other names of our strategies: Lightning's, and that of the class which ours replaces."""
 MOST_STRANGERS: Final = 20
 LONGEST_NAME: Final = 100
-"""Characters; what is compared with a longer one is far from it anyway."""
+"""Characters of the longest name that is compared; a longer one is far from any."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class NamedClass:
     name: str | None
     args: Mapping[str, Any] | None
     extra: tuple[str, ...] = ()
-    """Keys beside class_path and init_args, which mean nothing (dict_kwargs is known to the parser)."""
+    """Keys beside class_path and init_args without a meaning (dict_kwargs is known to the parser)."""
 
     def info(self, group: Group, description: Description) -> ClassInfo | None:
         if self.name is None:
@@ -44,8 +44,8 @@ def read_class(value: Any) -> NamedClass:
         return NamedClass(None, None)
     args = value.get("init_args")
     extra = tuple(str(key) for key in value if key not in ("class_path", "init_args", "dict_kwargs"))
-    given = {} if args is None else args if isinstance(args, Mapping) else None
-    return NamedClass(value["class_path"], given, extra)
+    arguments = {} if args is None else args if isinstance(args, Mapping) else None
+    return NamedClass(value["class_path"], arguments, extra)
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -53,9 +53,9 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def few_strangers(raw: Mapping[Any, Any], known: Collection[Any]) -> tuple[dict[Any, Any], int]:
+def few_strangers(raw: Mapping[Any, Any], names: Collection[Any]) -> tuple[dict[Any, Any], int]:
     """`raw` with its first `MOST_STRANGERS` unknown keys, and how many more there were. Each costs 1 ms to answer."""
-    strangers = [key for key in raw if key not in known]
+    strangers = [key for key in raw if key not in names]
     left_out = set(strangers[MOST_STRANGERS:])
     return {key: value for key, value in raw.items() if key not in left_out}, len(left_out)
 
@@ -65,15 +65,15 @@ def within(path: str, packages: Sequence[str]) -> bool:
     return any(path.startswith(f"{package}.") for package in packages)
 
 
-def suggestion(wrong: str, known: Iterable[str]) -> str:
+def suggestion(wrong: str, words: Iterable[str]) -> str:
     """`Did you mean ...?` for the closest known word, or all the known words where none is close."""
-    known = list(known)
+    words = list(words)
     short = wrong.rsplit(".", 1)[-1]
     for candidate in (wrong[-LONGEST_NAME:], short[:LONGEST_NAME]):
-        lower = {word.lower(): word for word in known}
+        lower = {word.lower(): word for word in words}
         if close := difflib.get_close_matches(candidate.lower(), lower, n=1, cutoff=0.6):
             return f"Did you mean `{lower[close[0]]}`?"
-    return f"Known: {', '.join(sorted(known))}." if known else ""
+    return f"Known: {', '.join(sorted(words))}." if words else ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ChosenClass:
 
     @property
     def word(self) -> str:
-        """Its bare name, or its class's where it has none."""
+        """Its bare name, or its class's if it has none."""
         return self.info.config_value or self.info.name
 
     def settings(self) -> dict[str, Any]:
@@ -93,17 +93,17 @@ class ChosenClass:
         return {**{field.name: field.default for field in self.info.fields}, **self.args}
 
     def counts(self) -> dict[str, int]:
-        """The arguments that are whole numbers, or true (1) or false; others may be anything while somebody types."""
+        """The arguments that are whole numbers, or booleans, as 1 or 0; others may be anything while somebody types."""
         return {name: int(value) for name, value in self.settings().items() if isinstance(value, int)}
 
     def non_defaults(self) -> dict[str, Any]:
-        """The arguments that are not what the class takes by itself."""
+        """The arguments that differ from the class's defaults."""
         defaults = {field.name: field.default for field in self.info.fields if not field.required}
         return {name: value for name, value in self.args.items() if not _same(value, defaults.get(name, _NOTHING))}
 
 
 def choose_class(value: Any, field: Field) -> ChosenClass | None:
-    """What `value` names; None where it names none of the field's classes, or gives arguments that are no mapping."""
+    """The class that `value` names; None if it is none of the field's, or its arguments are no mapping."""
     reference = read_class(value)
     info = None if reference.name is None else field.option(reference.name)
     if info is None or reference.args is None or (reference.name == info.config_value and isinstance(value, Mapping)):
@@ -112,7 +112,7 @@ def choose_class(value: Any, field: Field) -> ChosenClass | None:
 
 
 def shortest_form(value: Any, field: Field) -> Any:
-    """The shortest way to say `value`: the bare name where all is at its default. What names no class stays."""
+    """The shortest spelling of `value`: the bare name if all is at its default. What names no class stays."""
     choice = choose_class(value, field)
     if choice is None or (isinstance(value, Mapping) and set(value) - {"class_path", "init_args"}):
         return value

@@ -24,7 +24,7 @@ def codec_of(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Code
 
 
 def codec_as(chosen: ChosenClass) -> Codec | None:
-    """With its settings; None as above."""
+    """The codec with its settings; None as for `codec_of`."""
     kind = CODECS.get(chosen.word)
     if kind is None:
         return None
@@ -35,12 +35,12 @@ def codec_as(chosen: ChosenClass) -> Codec | None:
 
 
 def codecs_of(config: Mapping[str, Any], description: Description) -> dict[str, Codec]:
-    """By the strategy's argument: those of a config in which something may travel otherwise than as it is."""
+    """The codecs of a config, by the strategy's argument that names them."""
     strategy = read_class(mapping(config.get("trainer")).get("strategy"))
     info = strategy.info("strategies", description)
     names = [field.name for field in info.fields if field.name in DIRECTIONS] if info else []
-    found = {name: codec_of(name, mapping(strategy.args), info) for name in names}
-    return {name: codec for name, codec in found.items() if codec is not None}
+    codecs = {name: codec_of(name, mapping(strategy.args), info) for name in names}
+    return {name: codec for name, codec in codecs.items() if codec is not None}
 
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
@@ -55,20 +55,20 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
 
 def _of_model(name: str, codec: Codec, config: Mapping[str, Any], description: Description) -> list[Problem]:
     """What the engine refuses when it starts, said before."""
-    key, found = f"{ARGUMENTS}.{name}", cached_parameters(config, description)
-    if found is None or not found.parameters:
+    key, model = f"{ARGUMENTS}.{name}", cached_parameters(config, description)
+    if model is None or not model.parameters:
         return []
-    whole = [one for one in found.parameters if not one.dtype.startswith(("float", "bfloat"))]
+    whole = [parameter for parameter in model.parameters if not parameter.dtype.startswith(("float", "bfloat"))]
     if whole and name != "codec":
         why = f"is {codec.name}, and {whole[0].name} is of {whole[0].dtype}, which no codec carries"
         return [Problem(key, why, "Write fp32, or make it a buffer of the model.")]
-    if any(one.sparse for one in found.parameters) and name != "codec":
+    if any(parameter.sparse for parameter in model.parameters) and name != "codec":
         return []  # said by `sparse_tables`
     try:
-        codec.check(found.shapes, key)
+        codec.check(model.shapes, key)
     except ValueError as error:
-        said = Problem.said_by(error)
-        return [replace(said, message=f"of {said.message}")]
+        problem = Problem.said_by(error)
+        return [replace(problem, message=f"of {problem.message}")]
     return []
 
 

@@ -1,8 +1,8 @@
 """The command line of `scalebook fit`: config files and `--key value`, merged as LightningCLI merges them.
 
-Done without torch, so that a mistake is said at once. Later ones win; a value is YAML; `--key+ value` appends to a
-list. Below a key that names a class `init_args` may be left out: `--model.features 32`,
-`--trainer.strategy.rule.bound 3`.
+Done without torch, so that a mistake is reported at once. Later ones win; a value is YAML; `--key+ value` appends to a
+list. Below a key that names a class `init_args` may be left out: `--model.features 32`, `--trainer.strategy.rule.bound
+3`.
 """
 
 import copy
@@ -96,11 +96,11 @@ def _merge_class(path: str, before: Any, value: Any, description: Description) -
     info = new.info(group, description)
     fields = {field.name: field for field in info.fields} if info else {}
     same = new.name == old.name or (info is not None and info == old.info(group, description))
-    kept = {name: arg for name, arg in old.args.items() if same or name in fields}
-    if not kept and isinstance(value, str):
+    fitting = {name: arg for name, arg in old.args.items() if same or name in fields}
+    if not fitting and isinstance(value, str):
         return value
-    arguments = {name: _merge_argument(kept.get(name), arg, fields.get(name)) for name, arg in new.args.items()}
-    return {"class_path": new.name, "init_args": {**copy.deepcopy(kept), **arguments}}
+    arguments = {name: _merge_argument(fitting.get(name), arg, fields.get(name)) for name, arg in new.args.items()}
+    return {"class_path": new.name, "init_args": {**copy.deepcopy(fitting), **arguments}}
 
 
 def _merge_argument(before: Any, value: Any, field: Field | None) -> Any:

@@ -1,4 +1,4 @@
-"""The config that runs: what the cell says, with all that it leaves open written out."""
+"""The config that runs: the cell's, with all defaults written out."""
 
 import copy
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ TRAINER_DEFAULTS: Final[dict[str, Any]] = {
 }
 BUDGETS: Final = ("max_epochs", "max_steps", "max_time")
 NULL_IS_SAID: Final = ("check_val_every_n_epoch",)
-"""Keys of the trainer whose null is not what Lightning does without them."""
+"""Keys of the trainer that mean something else when they are null than when they are left out."""
 
 
 def seeds_from(config: Mapping[str, Any], count: int) -> list[int]:
@@ -45,7 +45,7 @@ def complete(config: Mapping[str, Any], description: Description) -> dict[str, A
 
 
 def to_read(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """`complete` for who does not change it: its values are the config's own."""
+    """`complete` for reading only: its values are the config's own."""
     done = dict(config)
     seed = done.get("seed_everything")
     done["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
@@ -67,7 +67,7 @@ def to_read(config: Mapping[str, Any], description: Description) -> dict[str, An
 
 
 def with_extras(config: dict[str, Any]) -> dict[str, Any]:
-    """`lr_scaling` with its defaults written out; nothing of an extra key that says nothing."""
+    """The config with the defaults of `lr_scaling` written out, and without extra keys that are at their default."""
     scaling = rate_scaling(config)
     if scaling is not None:
         config[LR_SCALING] = scaling.written()

@@ -91,7 +91,7 @@ NAMES: Final = ("filename", "name", "version", "sub_dir", "prefix")
 
 
 def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> None:
-    """When a job begins: ConfigError for what its folder, which is not trusted, may not ask for.
+    """ConfigError, when a job begins, for what its folder, which is not trusted, may not ask for.
 
     `typed`: a person has named the config on the command line, and with it its classes; paths are those of their shell.
     """
@@ -101,7 +101,7 @@ def confine(config: Mapping[str, Any], folder: Path, *, typed: bool = False) -> 
 
 
 def class_problems(config: Mapping[str, Any]) -> list[Problem]:
-    """Classes that run other code than that of Scalebook, or may; and data that would be downloaded."""
+    """Problems of classes that run, or may run, other code than Scalebook's; and of data that would be downloaded."""
     fetched = [
         Problem(
             key,
@@ -123,7 +123,8 @@ def class_problems(config: Mapping[str, Any]) -> list[Problem]:
 
 
 def path_problems(config: Mapping[str, Any], folder: Path, start: Path | None = None) -> list[Problem]:
-    """Places outside of `folder` that the trainer's parts would write to; paths begin in `start`, else in `folder`."""
+    """Problems of paths outside of `folder` where the trainer's parts would write; they begin in `start`, else
+    `folder`."""
     root = folder.resolve()
     problems = []
     for key, name, value in _texts(mapping(config.get("trainer")), "trainer"):

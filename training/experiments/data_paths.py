@@ -1,4 +1,4 @@
-"""What a config names by a path from the workspace's folder: small files go to another machine with a job, the rest
+"""Data that a config names by a path from the workspace's folder: small files go to another node with a job, the rest
 has to be there."""
 
 from collections.abc import Iterator, Mapping
@@ -10,51 +10,51 @@ from scalebook.training.experiments.classes import mapping, read_class
 from scalebook.training.experiments.description import Description
 
 LARGEST: Final = 64 * 2**20
-"""Bytes of a file that travels."""
+"""Most bytes of a file that travels with a job."""
 LONGEST: Final = 1024
 """Letters of a path."""
 _OWN: Final = ("model", "data")
-"""Keys below which a folder is taken for one of data: others name where a run writes."""
+"""Keys below which a folder counts as data: others name where a run writes."""
 
 
 class StayingPath(NamedTuple):
-    """Something that does not travel."""
+    """A file or folder that does not travel with a job."""
 
     key: str
     said: str
     """The path as the config has it."""
     path: str
-    """Where it lies here, without links; another machine that has it has it there, too."""
+    """Its path here, without links; another node that has it has it there, too."""
     what: str
     """A folder, or a file of some size."""
 
 
 def data_of(root: Path, said: Any) -> list[Path]:
     """Files of the workspace that a config names by a path from its folder, each of up to LARGEST bytes."""
-    found = (root / text for _, text in _texts("", said) if _is_plain(text))
-    return sorted({path for path in found if path.is_file() and _within(root, path) and _size(path) <= LARGEST})
+    candidates = (root / text for _, text in _texts("", said) if _is_plain(text))
+    return sorted({path for path in candidates if path.is_file() and _within(root, path) and _size(path) <= LARGEST})
 
 
 def staying(root: Path, config: Mapping[str, Any]) -> list[StayingPath]:
-    """Larger files and folders that its model and data name so."""
-    found = []
+    """Larger files, and folders, that a config's model and data name by a path from the folder."""
+    stays = []
     for key, text in _texts("", {key: config.get(key) for key in _OWN}):
         if not _is_plain(text) or key.endswith("class_path"):
             continue
         path = (root / text).resolve()
         if path.is_dir():
-            found.append(StayingPath(key, text, str(path), "a folder"))
+            stays.append(StayingPath(key, text, str(path), "a folder"))
         elif path.is_file() and (size := _size(path)) > LARGEST:
-            found.append(StayingPath(key, text, str(path), f"a file of {size / 2**20:.0f} MiB"))
-    return found
+            stays.append(StayingPath(key, text, str(path), f"a file of {size / 2**20:.0f} MiB"))
+    return stays
 
 
 def data_path_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """Warnings of a folder whose jobs may run on other machines."""
+    """Warnings about data that does not travel, in a folder whose jobs may run on other nodes."""
     if not (description.clustered and description.folder):
         return []
-    told = staying(Path(description.folder), mapping(config))
-    return [Problem(one.key, *_words(one), "warning") for one in told]
+    stays = staying(Path(description.folder), mapping(config))
+    return [Problem(stay.key, *_words(stay), "warning") for stay in stays]
 
 
 def _words(stay: StayingPath) -> tuple[str, str]:
@@ -66,8 +66,8 @@ def _texts(key: str, said: Any) -> Iterator[tuple[str, str]]:
     if isinstance(said, str):
         yield key, said
     elif isinstance(said, Mapping | list):
-        for name, one in said.items() if isinstance(said, Mapping) else enumerate(said):
-            yield from _texts(f"{key}.{name}" if key else str(name), one)
+        for name, item in said.items() if isinstance(said, Mapping) else enumerate(said):
+            yield from _texts(f"{key}.{name}" if key else str(name), item)
 
 
 def _is_plain(text: str) -> bool:
@@ -90,7 +90,7 @@ IMAGES: Final = {"Digits": 1797}
 
 
 def most_samples(config: Mapping[str, Any], description: Description) -> int | None:
-    """Not fewer than a complete config trains on, of a data set that ships; None where its size is not known."""
+    """Most samples on which a complete config trains, for a data set that ships; None if unknown."""
     reference = read_class(config.get("data"))
     info = reference.info("data", description)
     if info is None or info.source != "scalebook":
@@ -99,16 +99,16 @@ def most_samples(config: Mapping[str, Any], description: Description) -> int | N
 
 
 def training_samples(config: Mapping[str, Any], description: Description) -> int | None:
-    """About as many as a complete config trains on; None where the data set does not say."""
+    """About how many samples a complete config trains on; None if the data set does not say."""
     reference = read_class(config.get("data"))
     info, args = reference.info("data", description), mapping(reference.args)
     held_out = args.get("val_fraction")
-    known = IMAGES.get(info.name) if info is not None and info.source == "scalebook" else None
-    if known is not None and isinstance(held_out, int | float):
-        known = int(known * (1 - held_out))
-    return _least(known, args.get("limit"))
+    samples = IMAGES.get(info.name) if info is not None and info.source == "scalebook" else None
+    if samples is not None and isinstance(held_out, int | float):
+        samples = int(samples * (1 - held_out))
+    return _least(samples, args.get("limit"))
 
 
-def _least(known: int | None, limit: Any) -> int | None:
-    told = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
-    return min((number for number in (known, told) if number is not None), default=None)
+def _least(samples: int | None, limit: Any) -> int | None:
+    cap = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
+    return min((number for number in (samples, cap) if number is not None), default=None)

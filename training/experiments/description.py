@@ -99,7 +99,7 @@ class ClassInfo:
     codec: CodecFacts | None = None
     """For its codecs."""
     local: LocalFacts | None = None
-    """For what says when its workers communicate."""
+    """For the settings of when its workers communicate."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class NotOffered:
     """As the rest of a sentence: `is abstract`."""
     remedy: str
     by_mistake: bool = True
-    """Whether somebody will miss it: not a base class, which is there to be derived from."""
+    """Whether its absence is probably a mistake: not for a base class, which is there to be derived from."""
 
     def __str__(self) -> str:
         return f"{self.class_path} {self.why}. {self.remedy}"
@@ -159,7 +159,9 @@ class Description:
 
     def refusal(self, name: str) -> NotOffered | None:
         """Why the class called `name`, by full path or short name, is in no list; None where nothing is known of it."""
-        return next((one for one in self.refused if name in (one.class_path, one.class_path.rpartition(".")[2])), None)
+        return next(
+            (entry for entry in self.refused if name in (entry.class_path, entry.class_path.rpartition(".")[2])), None
+        )
 
     def find(self, group: Group, name: str) -> ClassInfo | None:
         """The class called `name` (full path, short name or config value) in `group`."""
@@ -183,9 +185,9 @@ def _all_fields(infos: Iterable[ClassInfo]) -> Iterator[Field]:
 
 def _index(entries: Iterable[ClassInfo]) -> dict[str, ClassInfo]:
     """Each by all its names; of several with the same name the first."""
-    found: dict[str, ClassInfo] = {}
+    by_name: dict[str, ClassInfo] = {}
     for entry in entries:
         for name in (entry.class_path, entry.name, entry.config_value):
             if name is not None:
-                found.setdefault(name, entry)
-    return found
+                by_name.setdefault(name, entry)
+    return by_name

@@ -27,8 +27,8 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
     if field.type == "enum":
         if any(value == choice and type(value) is type(choice) for choice in field.choices):
             return None
-        known = [str(choice) for choice in field.choices]
-        return Problem(key, f"{quoted_value(value)} is none of {', '.join(known)}", suggestion(str(value), known))
+        names = [str(choice) for choice in field.choices]
+        return Problem(key, f"{quoted_value(value)} is none of {', '.join(names)}", suggestion(str(value), names))
     if field.type == "class" or field.group is not None:
         return next(iter(_check_classes(key, value, field)), None)
     if not _has_type(value, field):
@@ -44,16 +44,16 @@ def check_args(
     key: str, args: Mapping[str, Any], fields: list[Field], *, partial: bool = False, of: str = ""
 ) -> list[Problem]:
     """What is wrong with the arguments below `key`, of the class `of`; `partial` allows required ones to be missing."""
-    known = {field.name: field for field in fields}
-    args, more = few_strangers(args, known)
+    by_name = {field.name: field for field in fields}
+    args, more = few_strangers(args, by_name)
     problems = [Problem(key, f"has {more} more unknown arguments", "Remove them.")] if more else []
     for name, value in args.items():
-        if name not in known:
-            remedy = removed_argument(of, str(name), args) or suggestion(str(name), known)
+        if name not in by_name:
+            remedy = removed_argument(of, str(name), args) or suggestion(str(name), by_name)
             problems.append(Problem(f"{key}.{name}", "is not an argument", remedy))
-        elif (known[name].type == "class" or known[name].group is not None) and value is not None:
-            problems += _check_classes(f"{key}.{name}", value, known[name])
-        elif problem := check_value(f"{key}.{name}", value, known[name]):
+        elif (by_name[name].type == "class" or by_name[name].group is not None) and value is not None:
+            problems += _check_classes(f"{key}.{name}", value, by_name[name])
+        elif problem := check_value(f"{key}.{name}", value, by_name[name]):
             problems.append(problem)
     if not partial:
         missing = [field for field in fields if field.required and field.name not in args]
@@ -73,8 +73,8 @@ def _check_classes(key: str, value: Any, field: Field) -> list[Problem]:
 def _check_held(key: str, value: Any, field: Field) -> list[Problem]:
     if isinstance(value, Mapping) and "class_path" in value:
         return _check_class(key, value, field)
-    held = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
-    return [problem for name, one in held for problem in _check_held(f"{key}.{name}", one, field)]
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return [problem for name, item in items for problem in _check_held(f"{key}.{name}", item, field)]
 
 
 def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
@@ -99,9 +99,9 @@ def _unknown(name: str, field: Field, is_path: bool) -> tuple[str, str]:
     """What is wrong with the name of a class, and what to write."""
     if field.group is not None and (refused := field.refusal(name)) is not None:
         return f"names {quoted_value(name)}, which {refused.why}", refused.remedy
-    known = [option.name for option in field.classes] if is_path else _words(field)
-    remedy = suggestion(name, known)
-    if len(known) > MOST_WORDS and not remedy.startswith("Did"):
+    names = [option.name for option in field.classes] if is_path else _words(field)
+    remedy = suggestion(name, names)
+    if len(names) > MOST_WORDS and not remedy.startswith("Did"):
         remedy = f"Write {expected(field)}."
     if field.group is not None and "." not in name and not remedy.startswith("Did"):
         remedy = f"{remedy} Write a class of another library as its full path."

@@ -39,7 +39,7 @@ class FoundModule:
 
 
 def found(workspace: Workspace) -> list[FoundModule]:
-    """Those of the folder, by path; a file that cannot be read as Python is among them where it speaks of Lightning.
+    """The modules of the folder, by path; a file that cannot be read as Python is among them if it speaks of Lightning.
 
     Nothing is imported, and a link out of the folder is not followed.
     """
@@ -56,7 +56,7 @@ def found(workspace: Workspace) -> list[FoundModule]:
             if "lightning" in text.lower():
                 line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
                 problems[path] = f"cannot be read as Python{line}. Fix the file."
-    kinds = _kinds([bases for known in classes.values() for bases in known.items()])
+    kinds = _kinds([bases for file_classes in classes.values() for bases in file_classes.items()])
     modules = []
     for path in sorted({*classes, *problems}):
         of_kind = {
@@ -87,12 +87,12 @@ def _files(root: Path) -> Iterator[Path]:
     """Python files within the folder, not too many; hidden folders, environments and links out of it are left out."""
     count = 0
     for folder, folders, files in os.walk(root):
-        here = Path(folder)
-        depth = len(here.relative_to(root).parts)
-        kept = [name for name in sorted(folders) if _is_ours(here / name)] if depth < DEEPEST else []
-        folders[:] = kept
+        parent = Path(folder)
+        depth = len(parent.relative_to(root).parts)
+        subfolders = [name for name in sorted(folders) if _is_ours(parent / name)] if depth < DEEPEST else []
+        folders[:] = subfolders
         for name in sorted(files):
-            path = here / name
+            path = parent / name
             if name.endswith(".py") and not leads_out(path, root) and path.is_file() and path.stat().st_size <= LARGEST:
                 count += 1
                 if count > MOST_FILES:

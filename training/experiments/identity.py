@@ -1,4 +1,4 @@
-"""What a config says, whichever way it says it: a hash of it, and its content in one form."""
+"""What a config means, however it is written: a hash of it, and its content in one form."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ from scalebook.training.experiments.paths import with_optimizer
 from scalebook.training.experiments.renamed import first_paths, first_spelling
 
 OWN: Final = frozenset({"path", "dir", "root", "file", "folder", "threads"})
-"""Last words of keys that each machine has for itself."""
+"""Last words of keys whose values each node has for itself."""
 COMPARED: Final = frozenset({"seed_everything", "trainer.devices", "trainer.num_nodes"})
-"""What machines tell each other by itself, with the values."""
+"""Keys that nodes compare by themselves, with their values."""
 SHORT: Final = 8
 
 
 def alike_digests(config: Mapping[str, Any]) -> dict[str, str]:
-    """Of every value that is given, by its path without `init_args`; without paths of files, which may differ."""
+    """A digest of every given value, by its path without `init_args`; without paths of files, which may differ."""
     leaves = {key: value for key, value in _leaves("", config) if value is not None and key not in COMPARED}
     return {
         key: hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:SHORT]
@@ -29,8 +29,8 @@ def alike_digests(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
-        value = {str(number): one for number, one in enumerate(value)}
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        value = {str(number): item for number, item in enumerate(value)}
     if not isinstance(value, Mapping):
         yield key, value
         return
@@ -44,8 +44,8 @@ DIGITS: Final = 12
 def config_hash(config: Mapping[str, Any], description: Description) -> str:
     """12 hex digits of the config as written; the same for any order of keys and any `seed_everything`.
 
-    `1` and `1.0` are the same number here, as they are to whoever edits the cell. So are the ways to name the class of
-    a field: `rule: bounded` and its class with the defaults written out; and `lr_scaling` with its defaults or without.
+    `1` and `1.0` are the same number here, as they are to a person. So are the ways to name the class of a field:
+    `rule: bounded` and its class with the defaults written out; and `lr_scaling` with its defaults or without.
     """
     content = with_extras({key: value for key, value in config.items() if key != "seed_everything"})
     for key, group in GROUP_OF_KEY.items():
@@ -66,7 +66,8 @@ def _shortened(value: Any, group: Group, description: Description) -> Any:
     if not fields or not reference.args:
         return value
     args = {
-        name: shortest_form(given, fields[name]) if name in fields else given for name, given in reference.args.items()
+        name: shortest_form(argument, fields[name]) if name in fields else argument
+        for name, argument in reference.args.items()
     }
     return {**value, "init_args": args}
 
@@ -96,17 +97,18 @@ def base_content(config: Mapping[str, Any], description: Description) -> dict[st
     seed = content.get("seed_everything")
     content["seed_everything"] = DEFAULT_SEED if seed is None or isinstance(seed, bool) else seed
     content["threads"] = DEFAULT_THREADS if content.get("threads") is None else content["threads"]
-    kept = {key: value for key, value in content.items() if value is not None}
-    return {str(key): item for key, item in first_paths(first_spelling({**kept, "trainer": trainer})).items()}
+    present = {key: value for key, value in content.items() if value is not None}
+    return {str(key): item for key, item in first_paths(first_spelling({**present, "trainer": trainer})).items()}
 
 
 def _said(value: Any, info: ClassInfo | None) -> Any:
     reference = read_class(value)
     if info is None or reference.args is None:
         return value
-    known = {field.name: field for field in info.fields if field.type == "class"}
+    class_fields = {field.name: field for field in info.fields if field.type == "class"}
     args = {
-        name: shortest_form(given, known[name]) if name in known else given for name, given in reference.args.items()
+        name: shortest_form(argument, class_fields[name]) if name in class_fields else argument
+        for name, argument in reference.args.items()
     }
     more = {key: item for key, item in mapping(value).items() if key not in ("class_path", "init_args")}
     return {"class_path": info.class_path, "init_args": ChosenClass(info, args).non_defaults(), **more}

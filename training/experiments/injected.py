@@ -42,11 +42,11 @@ class _Named(NamedTuple):
 
 
 def injected(hint: Any, modules: Mapping[str, type]) -> Injected | None:
-    """None for an argument of another kind. `modules` are those that a config may name."""
+    """What an argument takes from outside; None for one of another kind. `modules` are those that a config may name."""
     alternatives = [*_alternatives(hint)]
     nullable = NoneType in alternatives
-    alternatives = [one for one in alternatives if one is not NoneType]
-    parts = {part for one in alternatives for part in _parts(one, modules)}
+    alternatives = [alternative for alternative in alternatives if alternative is not NoneType]
+    parts = {part for alternative in alternatives for part in _parts(alternative, modules)}
     if not parts:
         return None
     part = parts.pop() if len(parts) == 1 else _Named(None)
@@ -72,11 +72,11 @@ def _alternatives(hint: Any) -> Iterator[Any]:
 
 def _parts(hint: Any, modules: Mapping[str, type]) -> Iterator[_Named]:
     """What is named anywhere in an annotation: `dict[str, torch.nn.Module]`."""
-    for one in _alternatives(hint):
-        if (named := _named(one, modules)) is not None:
+    for alternative in _alternatives(hint):
+        if (named := _named(alternative, modules)) is not None:
             yield named
-        elif get_origin(one) is not type:
-            for arg in get_args(one):
+        elif get_origin(alternative) is not type:
+            for arg in get_args(alternative):
                 yield from _parts(arg, modules)
 
 
@@ -84,7 +84,7 @@ def _named(hint: Any, modules: Mapping[str, type]) -> _Named | None:
     """What a class, or a call that returns one, stands for; None for an annotation of another kind."""
     if hint is Callable or get_origin(hint) is Callable:
         passed, returned = get_args(hint) or ((), Any)
-        classes = [one for one in _alternatives(returned) if one is not NoneType]
+        classes = [alternative for alternative in _alternatives(returned) if alternative is not NoneType]
         given = 1 if passed is Ellipsis else len(passed)  # of `Callable[..., Module]` jsonargparse takes it to be one
         return _of(classes, modules, given) or _Named(None)
     return _of([hint], modules, given=0)

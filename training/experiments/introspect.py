@@ -80,19 +80,19 @@ def fields_of(
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(kind, skip=set(skip))
     typed = {action.dest: action for action in parser._actions if hasattr(action, TYPE)}
-    found = {name: injected(getattr(action, TYPE), modules) for name, action in typed.items()}
-    for name, into in found.items():
+    injections = {name: injected(getattr(action, TYPE), modules) for name, action in typed.items()}
+    for name, into in injections.items():
         if into is not None:  # a schema of it would be one of all classes of all libraries
             setattr(typed[name], TYPE, object)
     schema = _schema(parser, typed)
     required = set(schema.get("required", []))
-    context = ClassFacts(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind), found)
+    context = ClassFacts(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind), injections)
     properties = {name: property_ for name, property_ in schema["properties"].items() if name != "$schema"}
     for name, property_ in properties.items():
         _plain_default(property_, getattr(typed.get(name), "default", None))
         group = _of_dataclass(property_)
-        if group and all("default" in one for one in group.values()):
-            property_.setdefault("default", {key: one["default"] for key, one in group.items()})
+        if group and all("default" in part for part in group.values()):
+            property_.setdefault("default", {key: part["default"] for key, part in group.items()})
     return [_field(name, property_, context) for name, property_ in properties.items()]
 
 
@@ -231,7 +231,7 @@ def _classes(options: Sequence[dict[str, Any]], context: ClassFacts) -> list[Cla
         return []
     entries = context.definitions.get(references[0].rpartition("/")[2], {}).get("anyOf", [])
     named = [entry["properties"]["class_path"] for entry in entries if "class_path" in entry.get("properties", {})]
-    paths = [one["const"] for one in named if "const" in one]  # of a protocol nobody is named
+    paths = [path_schema["const"] for path_schema in named if "const" in path_schema]  # of a protocol nobody is named
     kinds = {path: kind for path in paths if not is_abstract(kind := _load(path))}
     base = _abstract_base(list(kinds.values()))
     if base is None or base in context.inside:

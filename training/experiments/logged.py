@@ -11,21 +11,21 @@ from collections.abc import Iterator
 from typing import Final
 
 VALIDATION: Final = "val"
-"""How a name begins that is a validation's, wherever it is logged."""
+"""Beginning of a validation metric's name, wherever it is logged."""
 
 
 def logged(kind: type) -> list[str]:
-    """In the order of the source, losses first; none where it cannot be read."""
+    """The metrics that a model logs, in the order of its source, losses first; none if it cannot be read."""
     methods = _methods(kind)
     of_validation = [body for name, body in methods.items() if _validates(name)]
     stages = [text for body in of_validation for text in _passed_on(body)]
-    found = [
+    names = [
         name
         for method, body in methods.items()
         for name in _names(body, stages)
         if _validates(method) or name.startswith(VALIDATION)
     ]
-    return sorted(dict.fromkeys(found), key=lambda name: not name.endswith("loss"))
+    return sorted(dict.fromkeys(names), key=lambda name: not name.endswith("loss"))
 
 
 def _validates(method: str) -> bool:
@@ -53,8 +53,8 @@ def _names(body: ast.AST, stages: list[str]) -> Iterator[str]:
     for call in _calls(body, "log", "log_dict"):
         key = next((word.value for word in call.keywords if word.arg in ("name", "dictionary")), None)
         written = call.args[0] if call.args else key
-        for one in written.keys if isinstance(written, ast.Dict) else (written,):
-            yield from _texts(one, stages)
+        for node in written.keys if isinstance(written, ast.Dict) else (written,):
+            yield from _texts(node, stages)
 
 
 def _texts(node: ast.AST | None, stages: list[str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""The metrics that a config's model logs: told by a process that trains and validates two batches, and kept.
+"""The metrics that a config's model logs, found by a process that trains and validates two batches, and cached.
 
-Kept like the model's parameters: by the arguments of model and data and the content of the person's modules. Who has
-asked once knows it in every form, check and start: a name that nothing logs is then refused before anything runs.
+Cached like the model's parameters, by the arguments of model and data and the content of the user's modules. Once
+found, every form, check and start knows them: a name that nothing logs is then refused before anything runs.
 """
 
 import json
@@ -43,21 +43,21 @@ class LoggedMetrics:
 
 
 def cached_metrics(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
-    """What is kept of the config's model; None where nobody has asked yet."""
+    """The cached metrics of the config's model; None before `find_out`."""
     path = kept_at("logged", config, description)
     return None if path is None else records.peek(path, LoggedMetrics)
 
 
 def complete_for(config: Mapping[str, Any], description: Description) -> LoggedMetrics | None:
-    """`cached_metrics`, where that is all that a run of the config would log: there was no problem, and no callback of
-    somebody else's, which may log too."""
-    found = cached_metrics(config, description)
-    return None if found is None or found.problem or _has_foreign_callbacks(config) else found
+    """`cached_metrics`, if a run of the config logs nothing else: without a problem, and without callbacks of other packages,
+    which may log too."""
+    metrics = cached_metrics(config, description)
+    return None if metrics is None or metrics.problem or _has_foreign_callbacks(config) else metrics
 
 
 def find_out(config: Mapping[str, Any], description: Description) -> None:
-    """Train and validate BATCHES batches in a process of its own, on a CPU, and keep what was logged, or why it cannot
-    be told. Nothing of it is recorded as a run."""
+    """Train and validate BATCHES batches in a process of its own, on a CPU, and cache what was logged, or why that is
+    unknown. Nothing of it is recorded as a run."""
     path = kept_at("logged", config, description)
     if path is None:
         return
@@ -69,58 +69,60 @@ def find_out(config: Mapping[str, Any], description: Description) -> None:
             command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment(),
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        told = records.parse(path, done.stdout.encode(), LoggedMetrics)
+        metrics = records.parse(path, done.stdout.encode(), LoggedMetrics)
     except (TypeError, ValueError) as error:  # a date in it, or a null character
-        told = LoggedMetrics(problem=f"the config cannot be handed over: {error}")
+        metrics = LoggedMetrics(problem=f"the config cannot be handed over: {error}")
     except BrokenRecord as error:  # the model's own code has printed something past Python
-        told = LoggedMetrics(problem=error.problem.message)
+        metrics = LoggedMetrics(problem=error.problem.message)
     except subprocess.TimeoutExpired:
-        told = LoggedMetrics(problem=f"{BATCHES} batches took more than {DEADLINE_S:g} s")
+        metrics = LoggedMetrics(problem=f"{BATCHES} batches took more than {DEADLINE_S:g} s")
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        told = LoggedMetrics(problem=said.strip().splitlines()[-1] if said.strip() else "its process died")
+        output = getattr(error, "stderr", "") or str(error)
+        metrics = LoggedMetrics(problem=output.strip().splitlines()[-1] if output.strip() else "its process died")
     place.create()
-    records.save(path, told)
+    records.save(path, metrics)
 
 
 def _needed(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
     """Of the config what decides which metrics there are: neither strategy and devices nor callbacks and loggers."""
     done = complete(config, description)
-    kept: dict[str, Any] = {key: done[key] for key in ("model", "data", "optimizer", "seed_everything") if key in done}
+    needed: dict[str, Any] = {
+        key: done[key] for key in ("model", "data", "optimizer", "seed_everything") if key in done
+    }
     inference = mapping(done.get("trainer")).get("inference_mode")
-    return {**kept, "trainer": {} if inference is None else {"inference_mode": inference}}
+    return {**needed, "trainer": {} if inference is None else {"inference_mode": inference}}
 
 
 def monitor_problems(config: Mapping[str, Any], description: Description) -> Iterator[Problem]:
-    """Names that nothing logs, and that MLflow does not take, where it is known what is logged."""
+    """Problems of names that nothing logs, and of names that MLflow does not take, if the logged metrics are known."""
     monitored = directions.monitored(config)
     scheduler = mapping(mapping(config.get("lr_scheduler")).get("init_args")).get("monitor")
-    found = complete_for(config, description)
-    if found is None:
+    metrics = complete_for(config, description)
+    if metrics is None:
         return
-    for name in found.every:
+    for name in metrics.every:
         if not names.recordable(name):
             what = f"logs {name}, which cannot be recorded: {names.RECORDABLE_WORDS}"
             yield Problem("model", what, "Log it under another name.")
-    asked: list[tuple[str, Any]] = [("trainer.callbacks", one) for one in monitored]
-    for key, name in [*asked, ("lr_scheduler.init_args.monitor", scheduler)]:
-        if isinstance(name, str) and name not in found.every:
+    checked: list[tuple[str, Any]] = [("trainer.callbacks", metric) for metric in monitored]
+    for key, name in [*checked, ("lr_scheduler.init_args.monitor", scheduler)]:
+        if isinstance(name, str) and name not in metrics.every:
             what = f"monitors {name}" if key == "trainer.callbacks" else f"is {name}"
-            yield Problem(key, f"{what}, which nothing logs", unlogged_remedy(name, found.every))
+            yield Problem(key, f"{what}, which nothing logs", unlogged_remedy(name, metrics.every))
 
 
 def names_seen(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
-    """All that two batches of these have logged, where somebody has asked."""
-    found = (cached_metrics(config, description) for config in configs)
-    return list(dict.fromkeys(name for one in found if one for name in one.every))
+    """All metrics that two batches of these configs have logged, as far as cached_metrics."""
+    answers = (cached_metrics(config, description) for config in configs)
+    return list(dict.fromkeys(name for answer in answers if answer for name in answer.every))
 
 
 def unlogged(configs: Sequence[Mapping[str, Any]], metric: str, description: Description) -> list[str] | None:
-    """What the configs log, where that is known of all and `metric` is neither among it nor in the source of one of the
+    """What the configs log, if that is known of all and `metric` is neither among it nor in the source of one of the
     models; else None."""
-    found = [complete_for(config, description) for config in configs]
+    answers = [complete_for(config, description) for config in configs]
     logged = names_seen(configs, description)
-    if not found or not all(found) or metric in (*logged, *_written(configs, description), names.TRAIN_LOSS):
+    if not answers or not all(answers) or metric in (*logged, *_written(configs, description), names.TRAIN_LOSS):
         return None
     return logged
 
@@ -140,5 +142,5 @@ def _written(configs: Iterable[Mapping[str, Any]], description: Description) -> 
 def _has_foreign_callbacks(config: Mapping[str, Any]) -> bool:
     callbacks = mapping(config.get("trainer")).get("callbacks") or []
     listed = callbacks if isinstance(callbacks, list) else [callbacks]
-    paths = [one.get("class_path", "") if isinstance(one, Mapping) else one for one in listed]
+    paths = [callback.get("class_path", "") if isinstance(callback, Mapping) else callback for callback in listed]
     return not all(isinstance(path, str) and ("." not in path or path.startswith(STOCK)) for path in paths)

@@ -1,4 +1,4 @@
-"""The config's `lr_scaling`: what the batch makes of the learning rate that is asked for."""
+"""The config's `lr_scaling`: how the batch size scales the learning rate."""
 
 import math
 from collections.abc import Mapping
@@ -61,12 +61,12 @@ FIELDS: Final = (
 
 
 def rate_scaling(config: Mapping[str, Any]) -> RateScaling | None:
-    """What the config says, with defaults; None where it says nothing, or what cannot be read (validation tells)."""
+    """The config's scaling, with defaults; None if there is none, or it is invalid (validation reports that)."""
     settings = config.get(KEY)
     if not isinstance(settings, Mapping):
         return None
     rule, per, warmup = (settings.get(field.name, field.default) for field in FIELDS)
-    known = rule in RULES and isinstance(per, int) and isinstance(warmup, int | float)
-    if not known or isinstance(per, bool) or isinstance(warmup, bool) or per < 1 or not 0 <= warmup < math.inf:
+    valid = rule in RULES and isinstance(per, int) and isinstance(warmup, int | float)
+    if not valid or isinstance(per, bool) or isinstance(warmup, bool) or per < 1 or not 0 <= warmup < math.inf:
         return None
     return RateScaling(rule, per, float(warmup))

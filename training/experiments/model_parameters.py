@@ -1,4 +1,4 @@
-"""The parameters of a config's model, by shape: told by a process that makes the model, and kept by its arguments."""
+"""The parameters of a config's model, found by a process that makes the model, and cached by its arguments."""
 
 import hashlib
 import json
@@ -34,30 +34,31 @@ class ModelParameter:
 
 @dataclass(frozen=True)
 class ModelParameters:
-    """Of one model with certain arguments; `problem`: why it could not be made without data and trainer, or ""."""
+    """A model's parameters, with certain arguments; `problem`: why it could not be made without data and trainer, or
+    ""."""
 
     parameters: list[ModelParameter]
     problem: str = ""
 
     @property
     def shapes(self) -> list[Shape]:
-        """Of those that have a gradient."""
-        return [tuple(one.shape) for one in self.parameters if one.trained]
+        """The shapes of the parameters that have a gradient."""
+        return [tuple(parameter.shape) for parameter in self.parameters if parameter.trained]
 
     @property
     def width(self) -> int:
-        """Bytes of a value: of the widest type."""
-        return max((WIDTHS.get(one.dtype, 4) for one in self.parameters), default=4)
+        """Bytes of a value of the widest type."""
+        return max((WIDTHS.get(parameter.dtype, 4) for parameter in self.parameters), default=4)
 
 
 def cached_parameters(config: Mapping[str, Any], description: Description) -> ModelParameters | None:
-    """What is kept of the config's model; None where nobody has asked yet."""
+    """The cached parameters of the config's model; None before `find_out`."""
     path = kept_at("parameters", config, description)
     return None if path is None else records.peek(path, ModelParameters)
 
 
 def find_out(config: Mapping[str, Any], description: Description) -> None:
-    """Make the model in a process of its own, some 6 s, and keep what it tells, or why it cannot."""
+    """Make the model in a process of its own, some 6 s, and cache its parameters, or why it cannot be made."""
     path = kept_at("parameters", config, description)
     if path is None:
         return
@@ -68,39 +69,42 @@ def find_out(config: Mapping[str, Any], description: Description) -> None:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=HOME, env=environment()
         )
-        told = records.parse(path, done.stdout.encode(), ModelParameters)
+        parameters = records.parse(path, done.stdout.encode(), ModelParameters)
     except BrokenRecord as error:  # the model's own code has printed something
-        told = ModelParameters([], error.problem.message)
+        parameters = ModelParameters([], error.problem.message)
     except subprocess.TimeoutExpired:
-        told = ModelParameters([], f"building it took more than {DEADLINE_S:g} s")
+        parameters = ModelParameters([], f"building it took more than {DEADLINE_S:g} s")
     except subprocess.CalledProcessError as error:
-        told = ModelParameters([], (error.stderr.strip() or "no message").splitlines()[-1])
+        parameters = ModelParameters([], (error.stderr.strip() or "no message").splitlines()[-1])
     place.create()
-    records.save(path, told)
+    records.save(path, parameters)
 
 
 def kept_at(what: str, config: Mapping[str, Any], description: Description) -> Path | None:
-    """Where something is kept that model and data decide, with their arguments and the modules that they come from;
-    None while they are none."""
-    asked = _asked(config, description)
-    if asked is None or not description.folder:
+    """The cache file of something that model and data decide, with their arguments and the modules that they come from;
+    None while they are invalid."""
+    classes = _asked(config, description)
+    if classes is None or not description.folder:
         return None
-    text = json.dumps([description.content, description.trusted, asked], sort_keys=True)
-    kept = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Workspace(Path(description.folder)).cache / f"{what}-{kept}.json"
+    text = json.dumps([description.content, description.trusted, classes], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Workspace(Path(description.folder)).cache / f"{what}-{digest}.json"
 
 
 def _asked(config: Mapping[str, Any], description: Description) -> dict[str, Any] | None:
     """Model and data, each with the arguments that are not at their default; None while the model is none."""
-    asked: dict[str, Any] = {}
+    classes: dict[str, Any] = {}
     for key in ("model", "data"):  # many models take the geometry of their layers from the data
         reference = read_class(config.get(key))
         info = reference.info(GROUP_OF_KEY[key], description)
         if info is not None and reference.args is not None:
-            asked[key] = {"class_path": info.class_path, "init_args": ChosenClass(info, reference.args).non_defaults()}
-            asked[key]["init_args"].pop("batch_size", None)
+            classes[key] = {
+                "class_path": info.class_path,
+                "init_args": ChosenClass(info, reference.args).non_defaults(),
+            }
+            classes[key]["init_args"].pop("batch_size", None)
     try:
-        json.dumps(asked)
+        json.dumps(classes)
     except (TypeError, ValueError):  # a date, or a key that is none: said by those who check each argument
         return None
-    return asked if "model" in asked else None
+    return classes if "model" in classes else None

@@ -1,4 +1,4 @@
-"""`trainer.num_nodes` of a config: its machines, this process among them, and what the queue makes of it."""
+"""`trainer.num_nodes` of a config: its nodes, the rank of this process among them, and what the queue makes of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,30 +11,30 @@ from scalebook.training.experiments.fields import quoted_value
 
 
 def place_of(config: Mapping[str, Any], environment: Mapping[str, str], description: Description) -> NodeRank | None:
-    """As `place`, of a config that is complete and without errors."""
+    """As `node_rank`, of a config that is complete and without errors."""
     trainer = mapping(config.get("trainer"))
     strategy = read_class(trainer.get("strategy"))
     info = strategy.info("strategies", description)
     own = mapping(strategy.args).get("workers") if info is not None and info.name == "AsyncPS" else None
     devices = own if isinstance(own, int) else trainer.get("devices")
     number = devices if isinstance(devices, int) and devices > 0 else None
-    found = node_rank(environment, nodes_of(trainer), number)
-    if found is not None and info is not None and info.config_value == "auto":
+    rank = node_rank(environment, nodes_of(trainer), number)
+    if rank is not None and info is not None and info.config_value == "auto":
         strategy = quoted_value(trainer.get("strategy"))
-        why = f"is {strategy}, which needs one process, but {found.by} started {found.count}"
+        why = f"is {strategy}, which needs one process, but {rank.by} started {rank.count}"
         raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start one process.")
-    return found
+    return rank
 
 
 def nodes_of(trainer: Mapping[str, Any]) -> int:
-    """Machines that the Trainer is to run on; 1 for what is no number of them."""
+    """Nodes that the Trainer is to run on; 1 for what is no number of them."""
     nodes = trainer.get("num_nodes")
     return nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1
 
 
 def over_nodes(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
-    """The same run of DDP on so many machines, with an equal part of its workers on each; as it is where `nodes` is 0,
-    or the config has them."""
+    """The same run of DDP on `nodes` nodes, with an equal part of its workers on each; unchanged if `nodes` is 0, or
+    the config has nodes."""
     trainer = mapping(config.get("trainer"))
     if nodes in (0, nodes_of(trainer)):
         return dict(config)
@@ -42,7 +42,7 @@ def over_nodes(config: Mapping[str, Any], nodes: int) -> dict[str, Any]:
 
 
 def on_gpus(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
-    """The same run of AsyncPS, whose workers share so many GPUs."""
+    """The same run of AsyncPS, whose workers share `gpus` GPUs."""
     trainer = mapping(config.get("trainer"))
     strategy = read_class(trainer.get("strategy"))
     args = {**mapping(strategy.args)}
@@ -53,7 +53,7 @@ def on_gpus(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
 
 
 def queue_problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """What is wrong with a config on several machines where it is to be a job of a queue that has one."""
+    """Problems of a config on several nodes that is to be a job of a queue with one node."""
     trainer = mapping(config.get("trainer"))
     if nodes_of(trainer) == 1 or description.clustered:
         return []

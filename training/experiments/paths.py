@@ -24,7 +24,7 @@ class PathTarget:
 
     @property
     def holds_class(self) -> bool:
-        """Whether what stands there decides which fields there are below it."""
+        """Whether the value there is a class, which decides which fields there are below it."""
         return self.group is not None or (self.field is not None and self.field.type == "class")
 
 
@@ -49,8 +49,8 @@ def place(path: str, config: Mapping[str, Any], description: Description) -> Pat
         return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
     if parts == ("threads",):
         return PathTarget(parts, THREADS)
-    known = {"trainer": description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
-    if len(parts) == 2 and (field := next((candidate for candidate in known if candidate.name == parts[1]), None)):
+    candidates = {"trainer": description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
+    if len(parts) == 2 and (field := next((candidate for candidate in candidates if candidate.name == parts[1]), None)):
         return PathTarget(parts, field)
     raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(config, description))))
 
@@ -82,7 +82,7 @@ def put(config: Mapping[str, Any], where: PathTarget, value: Any, description: D
 
 
 def with_optimizer(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """`config` with the optimizer that it would get anyway, where it names none and the model has none of its own.
+    """`config` with the default optimizer, if it names none and the model has none of its own.
 
     What it holds is shared with `config`.
     """
@@ -105,8 +105,8 @@ def _class_at(
 def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts: tuple[str, ...]) -> Field:
     field = next((field for field in info.fields if field.name == parts[0]), None)
     if field is None:
-        known = [f"{key}.{field.name}" for field in info.fields]
-        remedy = suggestion(f"{key}.{parts[0]}", known) if known else f"{info.name} has no fields."
+        paths = [f"{key}.{field.name}" for field in info.fields]
+        remedy = suggestion(f"{key}.{parts[0]}", paths) if paths else f"{info.name} has no fields."
         raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy)
     if len(parts) == 1:
         return field

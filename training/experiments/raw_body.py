@@ -1,4 +1,4 @@
-"""Values taken out of a mapping that a person wrote, with every mistake kept."""
+"""Takes values out of a mapping that a person wrote, and keeps every mistake."""
 
 import difflib
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from scalebook.training.base.errors import Problem
 from scalebook.training.experiments.fields import quoted_value
 
 MOST: Final = 100_000
-"""Of trials, and whatever else is counted."""
+"""Most trials, or whatever else is counted."""
 LARGEST: Final = 1e300
 
 
@@ -38,11 +38,11 @@ class Body:
         self.wrong(key, f"is {quoted_value(value)}", "Write a number above 0, or remove it.")
         return None
 
-    def word(self, key: str, known: tuple[str, ...], default: str) -> str:
+    def word(self, key: str, words: tuple[str, ...], default: str) -> str:
         value = self.raw.get(key)
         value = default if value is None else value
-        if value not in known:
-            self.wrong(key, f"is {quoted_value(value)}", one_of(value, known))
+        if value not in words:
+            self.wrong(key, f"is {quoted_value(value)}", one_of(value, words))
             return default
         return str(value)
 
@@ -67,16 +67,16 @@ class Body:
         return None
 
 
-def one_of(word: Any, known: tuple[str, ...]) -> str:
-    """What to write where `word` is none of a few words."""
-    close = difflib.get_close_matches(str(word), known, 1)
-    return f"Did you mean `{close[0]}`?" if close else f"Write one of {', '.join(known)}."
+def one_of(word: Any, words: tuple[str, ...]) -> str:
+    """The remedy if `word` is none of a few words."""
+    close = difflib.get_close_matches(str(word), words, 1)
+    return f"Did you mean `{close[0]}`?" if close else f"Write one of {', '.join(words)}."
 
 
-def near(word: str, known: tuple[str, ...]) -> str:
-    """What to write where `word` is none of the names that there are."""
-    close = difflib.get_close_matches(word, known, 1)
-    return f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(known)}."
+def near(word: str, names: tuple[str, ...]) -> str:
+    """The remedy if `word` is none of the names that there are."""
+    close = difflib.get_close_matches(word, names, 1)
+    return f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(names)}."
 
 
 def number(value: Any) -> bool:

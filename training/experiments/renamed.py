@@ -1,4 +1,4 @@
-"""What earlier versions wrote: read as what stands for it now, or refused; and as they wrote it, for hashes."""
+"""Spellings of earlier versions: read as today's, or refused; and restored for hashes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -127,7 +127,7 @@ SPELLING: Final = "is the spelling of version 0.1"
 
 
 def removed_argument(class_name: str, name: str, args: Mapping[str, Any]) -> str | None:
-    """What to write instead of an argument that an earlier version had; None of any other."""
+    """The remedy for an argument that an earlier version had; None for any other."""
     if class_name == "AsyncPS":
         return _removed(name, args)
     if class_name != "Async" or name not in ("push_every", "pull_every"):

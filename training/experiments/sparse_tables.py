@@ -1,7 +1,7 @@
-"""What a config may not ask for beside its model's sparse tables, and of an optimizer for nothing else.
+"""What a config may not ask for if its model has sparse tables, and which optimizers do not fit the model's parameters.
 
-Said once the model has been looked at (`model_parameters`), which a form does as soon as something `asks` for it; the
-run's own process looks before it starts anything.
+Checked once the model's parameters are known (`model_parameters`), which a form looks up as soon as something `asks`
+for it; the run's own process looks before it starts anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,18 +28,18 @@ TORCHS: Final = "torch.optim."
 
 
 def problems(config: Mapping[str, Any], description: Description) -> list[Problem]:
-    """Errors, where the model is known; else none."""
+    """The errors, if the model is known; else none."""
     is_server = _is_server(config, description)
     if not is_server and not asks(config, description):
         return []
-    found = cached_parameters(config, description)
-    if found is None:
+    model = cached_parameters(config, description)
+    if model is None:
         return []
     findings = []
-    if is_server and any(one.sparse for one in found.parameters):
+    if is_server and any(one.sparse for one in model.parameters):
         findings = [Problem(f"{ARGUMENTS}.{one.key}", *one[1:]) for one in _forbidden(config, description)]
     if (optimizer := _optimizer(config, description)) is not None:
-        why = unfit(found.parameters, *optimizer, is_server)
+        why = unfit(model.parameters, *optimizer, is_server)
         findings += [Problem("optimizer", *why)] if why else []
     return findings
 
@@ -47,23 +47,23 @@ def problems(config: Mapping[str, Any], description: Description) -> list[Proble
 def unfit(
     parameters: Sequence[ModelParameter], name: str, settings: Mapping[str, Any], is_server: bool
 ) -> Unfit | None:
-    """Why torch's optimizer of this name does not step on a model with these parameters, for all that is known."""
-    trained = [one for one in parameters if one.trained]
-    has_tables = any(one.sparse for one in trained)
-    why = unfit_for_dense(name, [one.name for one in trained if not one.sparse], has_tables)
+    """Why torch's optimizer of this name cannot train a model with these parameters, as far as is known."""
+    trained = [parameter for parameter in parameters if parameter.trained]
+    has_tables = any(parameter.sparse for parameter in trained)
+    why = unfit_for_dense(name, [parameter.name for parameter in trained if not parameter.sparse], has_tables)
     return why or (unfit_for_rows(name, settings) if has_tables and is_server else None)
 
 
 def asks(config: Mapping[str, Any], description: Description) -> bool:
-    """Whether what the model is like decides if this can be."""
+    """Whether the validity of the config depends on the model's parameters."""
     optimizer = _optimizer(config, description)
     is_sparse_alone = optimizer is not None and optimizer[0] == SPARSE_ALONE
     return is_sparse_alone or (_is_server(config, description) and bool(_forbidden(config, description)))
 
 
 def inspect_model(config: Mapping[str, Any], description: Description) -> bool:
-    """Look at the model where something asks for it, a codec does, and nobody has, which takes some 6 s; whether it
-    did."""
+    """Find out the model's parameters, some 6 s, if something asks for them, or a codec does, and they are unknown;
+    returns whether it did."""
     has_codec = any(codec.codes for codec in codecs_of(config, description).values())
     if not (has_codec or asks(config, description)) or cached_parameters(config, description) is not None:
         return False

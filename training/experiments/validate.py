@@ -74,8 +74,8 @@ def validate(
         if config.get(key) is not None:
             problems += check_class(key, config[key], group, description, partial=partial)
         elif key in ("model", "data") and not partial:
-            known = sorted(info.name for info in getattr(description, group))
-            problems.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(known)}."))
+            names = sorted(info.name for info in getattr(description, group))
+            problems.append(Problem(key, "is missing", f"Name a {WORDS[key]}: {', '.join(names)}."))
     problems += checkpoint_problems(config)
     problems += async_problems(config, description) + codec_problems.problems(config, description)
     problems += sparse_tables.problems(config, description) + rate_problems(config, description)
@@ -90,11 +90,11 @@ def validate(
 
 
 def _confined(
-    config: Mapping[str, Any], description: Description, known: list[Problem], typed: bool
+    config: Mapping[str, Any], description: Description, problems: list[Problem], typed: bool
 ) -> Iterator[Problem]:
     """What a folder that is not trusted may not ask for, beyond the problems that are known already."""
     if not typed:
-        keys = [problem.key for problem in known]
+        keys = [problem.key for problem in problems]
         for problem in class_problems(config):
             if not any(problem.key == key or problem.key.startswith(f"{key}.") for key in keys):
                 yield problem
@@ -156,11 +156,13 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
     if key in ("model", "data") and (refused := description.refusal(name)) is not None:
         return Problem(key, f"names {quoted_value(name)}, which {refused.why}", refused.remedy)
     entries = getattr(description, group)
-    known = [entry.config_value or entry.name for entry in entries]
-    remedy = suggestion(name, known)
+    names = [entry.config_value or entry.name for entry in entries]
+    remedy = suggestion(name, names)
     module = name.rpartition(".")[0]
     if key in ("model", "data") and module:
-        if import_problems := [one for one in description.problems if within(name, [one.partition(":")[0]])]:
+        if import_problems := [
+            problem for problem in description.problems if within(name, [problem.partition(":")[0]])
+        ]:
             remedy = f"Its module was not imported: {import_problems[0]}"
         elif within(f"{module}.", description.packages):
             own = [entry.name for entry in entries if entry.source == "user"]
@@ -323,10 +325,10 @@ def _of_workers(written: object, on_each: int, nodes: int, rule: RuleFacts, coun
     if written is None or (isinstance(written, int) and not isinstance(written, bool) and written > 0):
         return []
     try:
-        found = misfit(read_range(written), on_each, nodes, rule, counts)
+        refusal = misfit(read_range(written), on_each, nodes, rule, counts)
     except ValueError as error:
         return [Problem.said_by(error)]
-    return [_async_error(*found)] if found else []
+    return [_async_error(*refusal)] if refusal else []
 
 
 def _said_by(read: Callable[..., object], *written: object) -> list[Problem]:

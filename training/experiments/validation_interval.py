@@ -1,4 +1,4 @@
-"""How rarely a run may validate: what strategies refuse, too. Needs nothing but the standard library."""
+"""How rarely a run may validate, as strategies refuse it too. Needs nothing but the standard library."""
 
 from typing import Final
 
@@ -10,8 +10,8 @@ KEY: Final = f"trainer.{INTERVAL}"
 
 
 def too_rare(interval: int, batches: int, workers: int, about: str = "") -> ConfigError:
-    """For an interval of more batches than each worker has in an epoch, which Lightning refuses. `about`: "at most ",
-    where the batches are not known exactly."""
+    """The error for an interval of more batches than each worker has in an epoch, which Lightning refuses. `about`: "at
+    most ", if the batches are not known exactly."""
     whose = f"each of the {workers} workers has" if workers > 1 else "an epoch has"
     within = " in an epoch" if workers > 1 else ""
     plural = "batches" if batches != 1 else "batch"

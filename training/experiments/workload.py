@@ -12,10 +12,10 @@ from scalebook.training.experiments.num_nodes import nodes_of
 from scalebook.training.tracking import names
 
 STRATEGY_NAMES: Final = {"single": "one process", "ddp": "DDP", "AsyncPS": "parameter server"}
-"""What people read of a strategy, everywhere; in a config it is called by its class."""
+"""Names of strategies for people; a config names a strategy by its class."""
 SYNCHRONOUS: Final = ("single", "ddp")
 VIRTUAL: Final = "virtual"
-"""Of the parameter server's hosts, the one by which a process simulates all workers."""
+"""The parameter server's host with which one process simulates all workers."""
 
 
 def strategy_words(name: str, rule: str | None, workers: int | str | None = None, simulated: bool = False) -> str:
@@ -40,15 +40,15 @@ class Workload:
     travel, where not as they are: `gradients topk 0.01`."""
     workers: int
     nodes: int
-    """Machines, each with as many of the workers."""
+    """Nodes, each with as many of the workers."""
     least: int | None
-    """Workers with which it begins, where machines may join and leave while it trains; None where they may not."""
+    """Workers with which it begins, if nodes may join and leave while it trains; None if they may not."""
     processes: int
-    """That train on each machine: one for each of its workers, but a single one that simulates all."""
+    """Processes that train on each node: one for each of its workers, but a single one that simulates all."""
     devices: int
-    """GPUs that it takes on each machine, if it computes on them; no more than it has processes there."""
+    """GPUs that it takes on each node, if it computes on them; no more than it has processes there."""
     gpu_share: float
-    """Of the memory of its GPU."""
+    """Share of its GPU's memory."""
     threads: int
     batch_per_worker: int | None
     accumulate: int
@@ -74,11 +74,11 @@ class Workload:
 
     @property
     def least_nodes(self) -> int:
-        """Machines with which it begins, where others may join later; else 0."""
+        """Nodes with which it begins, if others may join later; else 0."""
         return 0 if self.least is None else -(-min(self.least, self.workers) // self.processes)
 
     def tags(self) -> dict[str, Any]:
-        """What a run's record says of it before the run starts; None where something does not apply."""
+        """The tags of a run before it starts; None where something does not apply."""
         return {
             names.TAG_STRATEGY: self.strategy,
             names.TAG_RULE: self.rule,
@@ -107,7 +107,7 @@ class Workload:
 
 
 def workload(config: Mapping[str, Any], description: Description) -> Workload:
-    """Read it from a config, complete or not, which need not be free of errors (a form asks while one types)."""
+    """The workload of a config, complete or not, which need not be free of errors (a form asks while one types)."""
     done = to_read(config, description)
     trainer = mapping(done["trainer"])
     strategy = read_class(trainer.get("strategy"))
@@ -168,7 +168,7 @@ def choice(name: str, args: Mapping[str, Any], info: ClassInfo | None) -> Chosen
 def _between_pushes(local: ChosenClass) -> int:
     """Gradients of a worker for each of its pushes: as many as it may be."""
     settings = local.settings()
-    return next((found for name in ("every", "most", "n_push") if (found := _count(settings.get(name)))), 1)
+    return next((count for name in ("every", "most", "n_push") if (count := _count(settings.get(name)))), 1)
 
 
 def _gradients(rule: ChosenClass | None, workers: int) -> tuple[int, int]:

@@ -1,6 +1,5 @@
-"""The YAML inside a cell: what an experiment and a comparison may say, and on which
-line a key stands. A search is read in `training/experiments/search`, a
-claim in `claim_body`."""
+"""The YAML of a cell: what an experiment and a comparison may say, and on which line a key stands.
+`training/experiments/search` reads searches, `claim_body` claims."""
 
 import copy
 import difflib
@@ -47,8 +46,8 @@ def line_of(node: Node | None, dotted: str) -> int:
         below = _step(node, rest)
         if below is None:
             return line
-        at, node, rest = below
-        line = int(at.start_mark.line)
+        key, node, rest = below
+        line = int(key.start_mark.line)
     return line
 
 
@@ -98,7 +97,7 @@ MOST_REPEATS: Final = 1000
 
 
 def read_body(source: str, kind: Kind, name: str, body: str) -> Told | BrokenCell:
-    """The cell, or a BrokenCell that says on which line what is wrong. What a search says is not looked into."""
+    """The cell, or a BrokenCell that says on which line what is wrong. The content of a search is not checked."""
     try:
         content = load_mapping(body)
         if kind == "search":

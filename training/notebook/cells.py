@@ -33,11 +33,11 @@ class ExperimentCell:
     repeats: int = 1
     config: dict[str, Any] = field(default_factory=dict)
     older: Sequence[Problem] = ()
-    """Of its config what this version spells otherwise; `config` has the new spelling."""
+    """What this version spells otherwise in its config; `config` has the new spelling."""
 
     @property
     def remark(self) -> str:
-        """What its YAML says in comments of their own above `config`: where it came from, or what it is for."""
+        """The comment lines above `config` in its YAML: where it came from, or what it is for."""
         comments: list[str] = []
         for line in LINE_END.split(self.source)[1:]:
             if line.startswith("config"):
@@ -54,7 +54,7 @@ class ExperimentCell:
 @dataclass(frozen=True)
 class ComparisonCell:
     """A fenced `yaml comparison=NAME` cell. `runs` are names of experiment cells; `metric` is an MLflow metric ("": the
-    main one of its runs), `goal` what the cell says is better of it, and `scale` that of its axis."""
+    main one of its runs), `goal` its better direction if the cell says it, and `scale` that of its axis."""
 
     source: str
     name: str
@@ -68,7 +68,7 @@ class ComparisonCell:
 
 @dataclass(frozen=True)
 class SearchCell:
-    """A fenced `yaml search=NAME` cell. `body` is what it says, in the keys of `experiments/search`, unchecked."""
+    """A fenced `yaml search=NAME` cell. `body` is its YAML, in the keys of `experiments/search`, unchecked."""
 
     source: str
     name: str
@@ -76,7 +76,7 @@ class SearchCell:
 
     @property
     def experiment(self) -> str | None:
-        """The experiment that it starts from; None where it holds a config of its own, or says neither."""
+        """The experiment that it starts from; None if it has a config of its own, or neither."""
         name = self.body.get("experiment")
         return name if isinstance(name, str) else None
 
@@ -89,7 +89,7 @@ Part = str | dict[str, Any]
 class Ratio:
     """A side that is a ratio by itself: `{of: {workers: 8}, against: {workers: 1}, search: rates, target: 0.25}`.
 
-    It may have a search, figure, metric and target of its own; those of its claim stand here where it has none.
+    It may have a search, figure, metric and target of its own; those of its claim are filled in if it has none.
     """
 
     of: Part
@@ -106,7 +106,7 @@ Side = Part | Ratio
 
 @dataclass(frozen=True)
 class ClaimCell:
-    """A fenced `yaml claim=NAME` cell: a figure of `runs`, as a multiple of that of `against` or as it is, has bounds.
+    """A fenced `yaml claim=NAME` cell: bounds of a figure of `runs`, as a multiple of that of `against` or as it is.
 
     `figure` is what it takes to bring `metric` to `target` (updates, samples, seconds), the best value of `metric`, or
     a rate. `search` is the search that sides of the second kind are parts of, each at the best of its points. Sides are
@@ -124,7 +124,7 @@ class ClaimCell:
     at_most: float | None = None
     search: str | None = None
     goal: Goal | None = None
-    """What the cell says is better of `metric`."""
+    """The better direction of `metric`, if the cell says it."""
 
     @property
     def ratios(self) -> list[Ratio]:
@@ -142,13 +142,13 @@ class ClaimCell:
 
     @property
     def sides(self) -> list[Part]:
-        """All experiments and parts that it speaks of, in the order of its table: `against` first."""
+        """All experiments and parts that it names, in the order of its table: `against` first."""
         both = [side for plain in self.plain for side in (plain.against, *plain.runs)]
         return [side for side in both if side is not None and not isinstance(side, Ratio)]
 
     @property
     def searches(self) -> list[str]:
-        """Those whose parts it speaks of."""
+        """The searches whose parts it names."""
         return list(dict.fromkeys(plain.search for plain in self.plain if plain.search is not None))
 
 

@@ -21,39 +21,39 @@ LONGEST_NAME = 40
 
 
 def changes(before: str, after: str) -> list[str]:
-    """`experiment tiny: optimizer changed`, `note "Why?" added`; the whole where a text is no notebook."""
+    """`experiment tiny: optimizer changed`, `note "Why?" added`; `the text changed` if one of them is no notebook."""
     try:
         old, new = parse(before), parse(after)
     except ConfigError:
         return ["the text changed"] if before != after else []
-    found = [*_named(old, new), *_notes(old, new)]
+    sentences = [*_named(old, new), *_notes(old, new)]
     if old.front != new.front:
-        found.insert(
+        sentences.insert(
             0, f"title is {one_line(new.title, LONGEST_NAME)}" if old.title != new.title else "front matter changed"
         )
-    if not found and before != after:
+    if not sentences and before != after:
         same = Counter(_text(cell) for cell in old.cells) == Counter(_text(cell) for cell in new.cells)
         moved = same and [_text(cell) for cell in old.cells] != [_text(cell) for cell in new.cells]
         return ["cells moved" if moved else "blank lines changed"]
-    return found
+    return sentences
 
 
 def _named(old: Notebook, new: Notebook) -> Iterator[str]:
     """Of the cells that have a name."""
     before, after = _by_name(old), _by_name(new)
-    gone = {name: cell for name, cell in before.items() if name not in after}
+    removed = {name: cell for name, cell in before.items() if name not in after}
     for name, cell in after.items():
         if name in before:
             if _text(before[name]) != _text(cell):
                 yield f"{_kind(cell)} {name}: {_parts(before[name], cell)} changed"
             continue
-        was = next((one for one, other in gone.items() if _body(other) == _body(cell)), None)
+        was = next((old_name for old_name, old_cell in removed.items() if _body(old_cell) == _body(cell)), None)
         if was is None:
             yield f"{_kind(cell)} {name} added"
         else:
-            del gone[was]
+            del removed[was]
             yield f"{_kind(cell)} {was} renamed {name}"
-    yield from (f"{_kind(cell)} {name} deleted" for name, cell in gone.items())
+    yield from (f"{_kind(cell)} {name} deleted" for name, cell in removed.items())
 
 
 def _by_name(notebook: Notebook) -> dict[str, Cell]:
@@ -86,18 +86,19 @@ def _values(cell: Cell) -> dict[str, Any]:
 
 def _notes(old: Notebook, new: Notebook) -> Iterator[str]:
     before, after = _note_texts(old), _note_texts(new)
-    gone = [text for text in before if text not in after]
-    came = [text for text in after if text not in before]
-    for text in came:
+    removed = [text for text in before if text not in after]
+    added = [text for text in after if text not in before]
+    for text in added:
         like = next(
-            (other for other in gone if _name(other) == _name(text)), gone[0] if len(gone) == len(came) else None
+            (other for other in removed if _name(other) == _name(text)),
+            removed[0] if len(removed) == len(added) else None,
         )
         if like is None:
             yield f"note {_name(text)} added"
         else:
-            gone.remove(like)
+            removed.remove(like)
             yield f"note {_name(text)} changed"
-    yield from (f"note {_name(text)} deleted" for text in gone)
+    yield from (f"note {_name(text)} deleted" for text in removed)
 
 
 def _note_texts(notebook: Notebook) -> list[str]:

@@ -11,7 +11,7 @@ from scalebook.training.tracking import directions, names
 OF: Final = "of"
 """The key that makes a side a ratio; no dimension of a search is called so."""
 SHARED: Final = ("figure", "metric", "target", "search")
-"""What a ratio may say for itself."""
+"""Keys that a ratio may have for itself."""
 KEYS: Final = ("runs", "against", "figure", "metric", "target", "at_least", "at_most", "search")
 HELP: Final[Mapping[str, str]] = {
     "runs": "The claim must hold for each of them: experiments, parts of a search, `{workers: 4}`, or ratios, "
@@ -32,7 +32,7 @@ FIGURES: Final[tuple[Figure, ...]] = get_args(Figure)
 
 
 def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
-    """The cell, of whose keys all are known; ConfigError for the first value that is wrong."""
+    """The claim, whose keys are all known; ConfigError for the first value that is wrong."""
     runs = content.get("runs")
     runs = [runs] if _is_side(runs) else runs
     if not isinstance(runs, list) or not runs or not all(_is_side(run) for run in runs):
@@ -48,12 +48,12 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     ratios = {key: side for key, side in raw.items() if _is_ratio(side)}
     for key in SHARED if ratios else ():
         if key in content and all(key in ratio for ratio in ratios.values()):
-            raise ConfigError(key, "has no effect: each ratio says its own", "Remove it.")
+            raise ConfigError(key, "has no effect: each ratio has its own", "Remove it.")
     figure, metric, target, search, goal = ("samples", "", None, None, None) if ratios else _measured(content, raw)
     sides: dict[str, Side] = {key: _ratio(key, side, content) if key in ratios else side for key, side in raw.items()}
     made = [side for side in sides.values() if isinstance(side, Ratio)]
     if made and "target" in content and all(ratio.target is None for ratio in made):
-        raise ConfigError("target", "has no effect: no ratio is of what takes until a target", "Remove it.")
+        raise ConfigError("target", "has no effect: no ratio has a figure that needs a target", "Remove it.")
     least, most = _bounds(content)
     base = sides.pop("against", None)
     return ClaimCell(source, name, [*sides.values()], base, figure, metric, target, least, most, search, goal)
@@ -71,8 +71,8 @@ def _ratio(key: str, raw: Mapping[str, Any], content: Mapping[str, Any]) -> Rati
     """The ratio at `key`; what it does not say stands in the claim, `content`."""
     for word in raw:
         if word not in (OF, "against", *SHARED):
-            known = ", ".join((OF, "against", *SHARED))
-            raise ConfigError(f"{key}.{word}", "is not a key of a ratio", f"Known keys: {known}.")
+            keys = ", ".join((OF, "against", *SHARED))
+            raise ConfigError(f"{key}.{word}", "is not a key of a ratio", f"Known keys: {keys}.")
     sides = {f"{key}.{word}": raw.get(word) for word in (OF, "against")}
     for place, side in sides.items():
         if not _is_side(side) or _is_ratio(side):
@@ -116,12 +116,12 @@ def _measured(
 
 
 def read_metric(raw: Any) -> tuple[str, directions.Goal | None]:
-    """Its name, and what is better of it where that is written too."""
-    found = directions.read_metric_name(raw)
-    if found is None:
+    """The metric's name, and its better direction if that is written too."""
+    metric = directions.read_metric_name(raw)
+    if metric is None:
         remedy = "Write metric: NAME as a run logs it, or {NAME: max} where a higher value is better."
         raise ConfigError("metric", "is not the name of a metric", remedy)
-    return found
+    return metric
 
 
 def _bounds(content: Mapping[str, Any]) -> tuple[float | None, float | None]:

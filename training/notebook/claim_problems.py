@@ -17,7 +17,7 @@ LONGEST_NAME: Final = 100
 
 
 def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> Iterator[Problem]:
-    """Sides that are not there or stand there twice, a search that has no such part, seeds that are too few."""
+    """Sides that are missing or named twice, a search that has no such part, seeds that are too few."""
     for key, side in keyed(cell):
         if isinstance(side, str):
             yield from _experiment(nb, key, side)
@@ -25,7 +25,7 @@ def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> I
     metrics: dict[str, list[Mapping[str, Any]]] = {}
     for plain, key in zip(cell.plain, _keys(cell), strict=True):
         configs: list[Mapping[str, Any]] = [
-            found.config for side in plain.sides if isinstance(side, str) and (found := nb.experiment(side))
+            experiment.config for side in plain.sides if isinstance(side, str) and (experiment := nb.experiment(side))
         ]
         if plain.search is not None:
             yield from _search(nb, plain, key, description)
@@ -38,7 +38,7 @@ def claim_problems(nb: Notebook, cell: ClaimCell, description: Description) -> I
 
 
 def keyed(cell: ClaimCell) -> list[tuple[str, Part]]:
-    """Each experiment and part with the key that it stands at."""
+    """Each experiment and part of a claim with its key."""
     return [pair for plain, key in zip(cell.plain, _keys(cell), strict=True) for pair in _keyed(plain, key)]
 
 
@@ -73,16 +73,16 @@ def _twice(cell: ClaimCell) -> Iterator[Problem]:
 
 
 def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """A part of the claim's search, by the names that its dimensions have in the study. ConfigError where none is."""
-    found = nb.search(cell.search or "")
-    if found is None:
+    """A part of the claim's search, by the study's names of its dimensions. ConfigError without such a search."""
+    search = nb.search(cell.search or "")
+    if search is None:
         raise ConfigError("search", f"there is no search {cell.search} in this notebook", "Name a search cell.")
-    spec = read_search({**found.body, "points": [dict(part)]}, nb.base(found), description)
+    spec = read_search({**search.body, "points": [dict(part)]}, nb.base(search), description)
     return dict(spec.points[0])
 
 
 def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, description: Description) -> Iterator[Problem]:
-    """Where all models are known, and none of them records `metric`: an error where two batches have shown it."""
+    """A problem if all models are known, and none of them records `metric`: an error if two batches have shown it."""
     configs = list(configs)
     if (instead := logged_metrics.unlogged(configs, metric, description)) is not None:
         remedy = logged_metrics.unlogged_remedy(metric, instead)
@@ -98,53 +98,53 @@ def unknown_metric(configs: Iterable[Mapping[str, Any]], metric: str, descriptio
 
 def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
     broken = [cell.name for cell in nb.cells if isinstance(cell, BrokenCell) and cell.kind == "experiment"]
-    found = nb.experiment(name)
-    if found is None and name not in broken:
+    target = nb.experiment(name)
+    if target is None and name not in broken:
         remedy = suggestion(name, [experiment.name for experiment in nb.experiments()])
         yield Problem(key, f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy)
-    elif found is not None and found.repeats < FEWEST:
-        what = f"names {name}, which has {found.repeats} seed{'s' if found.repeats > 1 else ''}"
+    elif target is not None and target.repeats < FEWEST:
+        what = f"names {name}, which has {target.repeats} seed{'s' if target.repeats > 1 else ''}"
         yield Problem(key, what, f"Write repeats: {FEWEST} or more there: a verdict needs them.", "warning")
 
 
-def _search(nb: Notebook, cell: ClaimCell, at: str, description: Description) -> Iterator[Problem]:
-    found = nb.search(cell.search or "")
-    if found is None:
+def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description) -> Iterator[Problem]:
+    target = nb.search(cell.search or "")
+    if target is None:
         broken = [broken.name for broken in nb.cells if isinstance(broken, BrokenCell) and broken.kind == "search"]
         if cell.search not in broken:
             remedy = suggestion(cell.search or "", [search.name for search in nb.searches()])
             name = one_line(cell.search or "", LONGEST_NAME)
-            yield Problem(f"{at}search", f"there is no search {name} in this notebook", remedy)
+            yield Problem(f"{prefix}search", f"there is no search {name} in this notebook", remedy)
         return
-    parts = [(key, side) for key, side in _keyed(cell, at) if not isinstance(side, str)]
+    parts = [(key, side) for key, side in _keyed(cell, prefix) if not isinstance(side, str)]
     if not parts:
-        yield Problem(f"{at}search", "has no effect: no side is a part of this search", "Remove it.", "warning")
+        yield Problem(f"{prefix}search", "has no effect: no side is a part of this search", "Remove it.", "warning")
         return
-    base, points = nb.base(found), [part for _, part in parts]
-    before = search_problems({key: value for key, value in found.body.items() if key != "points"}, base, description)
+    base, points = nb.base(target), [part for _, part in parts]
+    before = search_problems({key: value for key, value in target.body.items() if key != "points"}, base, description)
     if any(problem.severity == "error" for problem in before):
         return  # it is said at the search
-    for problem in search_problems({**found.body, "points": points}, base, description):
+    for problem in search_problems({**target.body, "points": points}, base, description):
         word, _, rest = problem.key.partition(".")
         if word == "points" and rest:
             place, _, below = rest.partition(".")
             key = parts[int(place)][0]
             yield Problem(f"{key}.{below}" if below else key, problem.message, problem.remedy, problem.severity)
-    seeds = found.body.get("seeds", 1)
+    seeds = target.body.get("seeds", 1)
     if isinstance(seeds, int) and seeds < FEWEST:
         what = f"names {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"
-        yield Problem(f"{at}search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning")
+        yield Problem(f"{prefix}search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning")
 
 
 def _base(nb: Notebook, name: str) -> Mapping[str, Any] | None:
-    found = nb.search(name)
-    if found is None:
+    search = nb.search(name)
+    if search is None:
         return None
-    config = found.body.get("config")
-    return config if isinstance(config, Mapping) else nb.base(found)
+    config = search.body.get("config")
+    return config if isinstance(config, Mapping) else nb.base(search)
 
 
 def _varies(nb: Notebook, name: str, key: str) -> bool:
-    found = nb.search(name)
-    space = found.body.get("space") if found else None
+    search = nb.search(name)
+    space = search.body.get("space") if search else None
     return isinstance(space, Mapping) and key in space

@@ -22,7 +22,7 @@ ONE_PROCESS = "SingleDeviceStrategy"  # what Lightning makes of strategy: auto
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows in the order asked for. `curves` are those of the runs in the rows' `run_ids`."""
+    """A comparison. Rows are in the requested order; `curves` are those of the runs in the rows' `run_ids`."""
 
     name: str
     metric: str
@@ -33,7 +33,7 @@ class Comparison:
     differences: list[tuple[str, dict[str, Any]]]
     """(dotted key, experiment -> value) for every key that is not the same everywhere; None: it has no such key."""
     direction: Direction
-    """What is better of the metric, and who says so."""
+    """The better direction of the metric, and who says so."""
 
     @property
     def lower_is_better(self) -> bool:
@@ -57,11 +57,11 @@ def compare(
     for name in cell.runs:
         if (experiment := nb.experiment(name)) is not None:
             by_name[name] = results(reader, notebook_name, experiment, description, experiment.seeds(seeds), nb)
-    shown = {
+    runs_by_name = {
         name: _shown([result.run for result in by_seed if result.run and not result.stale])
         for name, by_seed in by_name.items()
     }
-    every = [run for runs in shown.values() for run in runs]
+    every = [run for runs in runs_by_name.values() for run in runs]
     configs = {experiment.name: experiment.config for experiment in nb.experiments() if experiment.name in cell.runs}
     metric = cell.metric or unnamed(configs.values(), every, description)
     better = directions.of_runs(metric, cell.goal, [run.tags for run in every], configs.values())
@@ -71,7 +71,7 @@ def compare(
         if name not in by_name:
             rows.append(ExperimentRow(name, "missing", seeds=0, note="no such experiment in this notebook"))
             continue
-        runs, by_seed = shown[name], by_name[name]
+        runs, by_seed = runs_by_name[name], by_name[name]
         curves |= {run.id: reader.curve(run.id, metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed), better.lower)
         rows.append(_with_note(made, by_seed))
@@ -89,27 +89,28 @@ def compare_runs(
     grouped: bool = False,
     goal: Goal | None = None,
 ) -> Comparison:
-    """Any runs side by side, a row each, called by their titles; KeyError for an id that the store has not.
+    """Any runs side by side, a row each, labelled by their titles; KeyError for an id that the store does not have.
 
-    `grouped`: those of one experiment that differ in nothing but their seed are one row, called by its cell. `configs`
-    by run id, as `meanings_by_name` gives them; without them the differences are those of the parameters in MLflow.
-    `goal`: what a person says is better of the metric.
+    `grouped`: those of one experiment that differ in nothing but their seed are one row, labelled by its cell.
+    `configs` by run id, as `meanings_by_name` gives them; without them the differences are those of the parameters in MLflow.
+    `goal`: the metric's better direction, as a person says.
     """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
     curves = {run.id: reader.curve(run.id, metric) for run in runs}
     groups: dict[tuple[str, ...], list[RunRecord]] = {}
     for run in runs:
         groups.setdefault(_experiment(run) if grouped else (run.id,), []).append(run)
-    firsts = [mine[0] for mine in groups.values()]
-    several = {mine[0].id for mine in groups.values() if len(mine) > 1}
+    firsts = [members[0] for members in groups.values()]
+    several = {members[0].id for members in groups.values() if len(members) > 1}
     called = labels(firsts, lambda run: run.cell or run.title if run.id in several else run.title)
     better = directions.of_runs(metric, goal, [run.tags for run in runs])
     rows = [
-        row(called[mine[0].id], mine, curves, target, len(mine), _worst(mine), better.lower) for mine in groups.values()
+        row(called[members[0].id], members, curves, target, len(members), _worst(members), better.lower)
+        for members in groups.values()
     ]
-    known = configs or {}
-    if all(run.id in known for run in firsts):
-        configs_ = {called[run.id]: dict(known[run.id]) for run in firsts}
+    by_id = configs or {}
+    if all(run.id in by_id for run in firsts):
+        configs_ = {called[run.id]: dict(by_id[run.id]) for run in firsts}
     else:
         configs_ = {called[run.id]: dict(run.params) for run in firsts}
     differing = [
@@ -119,7 +120,7 @@ def compare_runs(
 
 
 def meaning_by_key(config: Mapping[str, Any], description: Description) -> dict[str, Any]:
-    """What a config says, by dotted key: its defaults left out, whichever of them are written, and classes by name."""
+    """The settings of a config by dotted key: defaults left out, even if written, and classes by name."""
     by_key: dict[str, Any] = {}
     for key, value in flatten(base_content(config, description)).items():
         if key.endswith(".class_path"):
@@ -131,17 +132,16 @@ def meaning_by_key(config: Mapping[str, Any], description: Description) -> dict[
 
 
 def meanings_by_name(configs: Mapping[str, Mapping[str, Any]], description: Description) -> dict[str, dict[str, Any]]:
-    """`meaning_by_key` of each by name; where one says nothing of a key that another sets, the default that it has
-    there.
+    """`meaning_by_key` of each by name; a key that only another config sets has its default here.
 
     Keys are those of MLflow's parameters and of searches, `model.lr` for `model.init_args.lr`."""
     own = {name: meaning_by_key(config, description) for name, config in configs.items()}
-    keys = dict.fromkeys(key for said in own.values() for key in said)
+    keys = dict.fromkeys(key for content in own.values() for key in content)
     by_name: dict[str, dict[str, Any]] = {}
     for name, config in configs.items():
         full = flatten(complete(config, description))
-        said = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
-        by_name[name] = {key.replace(".init_args.", "."): value for key, value in said.items()}
+        content = {key: own[name].get(key, full.get(key)) for key in keys if key in own[name] or key in full}
+        by_name[name] = {key.replace(".init_args.", "."): value for key, value in content.items()}
     return by_name
 
 

@@ -34,12 +34,12 @@ def table(comparison: Comparison) -> str:
     while max(map(len, lines)) > WIDTH and any(column.rank for column in columns):
         columns.remove(max(columns, key=lambda column: column.rank))
         lines = _drawn(columns, comparison.rows)
-    said = remarks(comparison)
-    return "\n".join([heading(comparison), "", *lines, *(["", *said] if said else [])])
+    notes = remarks(comparison)
+    return "\n".join([heading(comparison), "", *lines, *(["", *notes] if notes else [])])
 
 
 def filled(comparison: Comparison) -> list[Column]:
-    """The columns that say something of any row."""
+    """The columns with a value in any row."""
     columns = _columns(comparison)
     return [column for column in columns if column.rank == 0 or any(_filled(column, row) for row in comparison.rows)]
 
@@ -83,8 +83,8 @@ def _strategy(row: ExperimentRow) -> str:
 
 
 def _marked(row: ExperimentRow, value: Estimate | None) -> str:
-    said = number_format.metric(value)
-    return f"{said} {SIGN}" if row.is_own and value is not None else said
+    text = number_format.metric(value)
+    return f"{text} {SIGN}" if row.is_own and value is not None else text
 
 
 def _workers(row: ExperimentRow) -> str:
@@ -116,7 +116,7 @@ def heading(comparison: Comparison) -> str:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What the figures do not say: runs that are missing or missed the target, and how much a single seed is worth."""
+    """What the figures do not show: runs that are missing or missed the target, and how much a single seed is worth."""
     remarks_ = []
     for row in comparison.rows:
         if row.outcome != "finished":

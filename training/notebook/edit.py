@@ -66,9 +66,9 @@ def move(nb: Notebook, index: int, to: int) -> Notebook:
 
 
 def put_experiment(
-    nb: Notebook, name: str, config: Mapping[str, Any], repeats: int = 1, at: int | None = None, remark: str = ""
+    nb: Notebook, name: str, config: Mapping[str, Any], repeats: int = 1, position: int | None = None, remark: str = ""
 ) -> Notebook:
-    """The experiment `name` with this config: changed in place if it is there, else new before cell `at` (or last).
+    """The experiment `name` with this config: changed in place if it is there, else new at `position` (or last).
 
     In a changed cell all that did not change keeps its text, comments included. A new one begins with `remark`.
     """
@@ -76,14 +76,14 @@ def put_experiment(
     index = _index(nb, "experiment", name)
     if index is None:
         comment = f"# {' '.join(remark.split())}\n" if remark.strip() else ""
-        return _new_cell(nb, "experiment", name, comment + _experiment_body(values), at, values)
+        return _new_cell(nb, "experiment", name, comment + _experiment_body(values), position, values)
     written = _told(nb.cells[index])
     if repeats == 1 and "repeats" in written:
         values = {"repeats": 1, **values}
     return _changed(nb, index, written, values, _experiment_body(values))
 
 
-def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) -> Notebook:
+def put_comparison(nb: Notebook, cell: ComparisonCell, position: int | None = None) -> Notebook:
     """The comparison `cell.name` as `cell` says (its `source` is ignored), like `put_experiment`."""
     values = {key: value for key, value in asdict(cell).items() if key not in ("source", "name", "goal")}
     values["metric"] = directions.metric_text(cell.metric, cell.goal)
@@ -96,7 +96,7 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) ->
     index = _index(nb, "comparison", cell.name)
     body = "".join(f"{key}: {flow(value)}\n" for key, value in values.items())
     if index is None:
-        return _new_cell(nb, "comparison", cell.name, body, at, values)
+        return _new_cell(nb, "comparison", cell.name, body, position, values)
     written = _told(nb.cells[index])
     before = nb.cells[index]
     if isinstance(before, ComparisonCell):  # what did not change keeps the way it is written: `target: 2`, `x: samples`
@@ -107,8 +107,8 @@ def put_comparison(nb: Notebook, cell: ComparisonCell, at: int | None = None) ->
 
 
 def say_better(nb: Notebook, cell: ComparisonCell | ClaimCell, metric: str, goal: Goal) -> Notebook:
-    """The cell with `{metric: goal}` for this metric: what a person says is better of it. `cell` names the metrics that
-    it is judged by, also where nobody has written them; a claim of ratios says it in each of them."""
+    """The cell with `{metric: goal}` for this metric: its better direction, as a person says. `cell` names the metrics
+    that it is judged by, also where nobody has written them; a claim of ratios says it in each of them."""
     index = _index(nb, _kind(cell), cell.name)
     assert index is not None, f"no cell {cell.name}"
     written = _told(nb.cells[index])
@@ -122,16 +122,16 @@ def say_better(nb: Notebook, cell: ComparisonCell | ClaimCell, metric: str, goal
 def _ratios_say(written: Mapping[str, Any], cell: ClaimCell, metric: str, goal: Goal) -> dict[str, Any]:
     """The YAML of a claim of ratios, with what is better of the metric at each place that names it; in a ratio that is
     judged by it where neither it nor its claim names one."""
-    said = directions.metric_text(metric, goal)
+    metric_named = directions.metric_text(metric, goal)
 
-    def told(says: Mapping[str, Any], missing: bool) -> dict[str, Any]:
+    def with_goal(says: Mapping[str, Any], missing: bool) -> dict[str, Any]:
         named = directions.read_metric_name(says.get("metric"))
-        return {**says, "metric": said} if missing or (named is not None and named[0] == metric) else dict(says)
+        return {**says, "metric": metric_named} if missing or (named is not None and named[0] == metric) else dict(says)
 
     def ratio(side: Mapping[str, Any], judged: Ratio) -> dict[str, Any]:
-        return told(side, "metric" not in side and "metric" not in written and judged.metric == metric)
+        return with_goal(side, "metric" not in side and "metric" not in written and judged.metric == metric)
 
-    values, ratios = told(written, missing=False), list(cell.ratios)
+    values, ratios = with_goal(written, missing=False), list(cell.ratios)
     if cell.against is not None:
         values["against"] = ratio(written["against"], ratios.pop(0))
     runs = written["runs"]
@@ -142,13 +142,13 @@ def _ratios_say(written: Mapping[str, Any], cell: ClaimCell, metric: str, goal: 
     return values
 
 
-def put_search(nb: Notebook, name: str, body: Mapping[str, Any], at: int | None = None) -> Notebook:
+def put_search(nb: Notebook, name: str, body: Mapping[str, Any], position: int | None = None) -> Notebook:
     """The search `name` with this body, like `put_experiment`; one key a line, a config as a block."""
     index = _index(nb, "search", name)
     values = dict(body)
     text = "".join(_search_line(key, value) for key, value in values.items())
     if index is None:
-        return _new_cell(nb, "search", name, text, at, values)
+        return _new_cell(nb, "search", name, text, position, values)
     return _changed(nb, index, _told(nb.cells[index]), values, text)
 
 
@@ -157,12 +157,12 @@ def values_of(cell: Cell) -> dict[str, Any]:
     return dict(_told(cell))
 
 
-def put_claim(nb: Notebook, name: str, values: Mapping[str, Any], at: int | None = None) -> Notebook:
+def put_claim(nb: Notebook, name: str, values: Mapping[str, Any], position: int | None = None) -> Notebook:
     """The claim `name` with this YAML, like `put_experiment`."""
     index = _index(nb, "claim", name)
     body = "".join(f"{key}: {flow(value)}\n" for key, value in values.items())
     if index is None:
-        return _new_cell(nb, "claim", name, body, at, values)
+        return _new_cell(nb, "claim", name, body, position, values)
     return _changed(nb, index, _told(nb.cells[index]), values, body)
 
 
@@ -201,7 +201,7 @@ def cell_renamed(says: Mapping[str, Any], name: str, to: str) -> dict[str, Any]:
 def _side_renamed(side: Any, name: str, to: str) -> Any:
     """Sides of a claim with `to` for the experiment `name`; values of a search's dimensions stay."""
     if isinstance(side, list):
-        return [_side_renamed(one, name, to) for one in side]
+        return [_side_renamed(item, name, to) for item in side]
     if isinstance(side, Mapping) and OF in side:
         return {
             key: _side_renamed(value, name, to) if key in (OF, "against", "search") else value
@@ -230,7 +230,7 @@ def _renamed(nb: Notebook, kind: Kind, name: str, to: str) -> Notebook:
 
 
 def unique_name(nb: Notebook, wanted: str) -> str:
-    """`wanted`, made fit for a name; with the first number behind it that no cell has, where it is taken."""
+    """`wanted` as a valid name; if it is taken, with the first free number behind it."""
     base = re.sub(r"[^\w.+-]+", "-", wanted.strip()).strip("-") or "experiment"
     taken = {cell.name for cell in nb.cells if not isinstance(cell, Note)}
     if base not in taken:
@@ -292,10 +292,12 @@ def _behind(nb: Notebook, fenced: int) -> int:
     return [index for index, cell in enumerate(nb.cells) if not isinstance(cell, Note)][fenced - 1] + 1
 
 
-def _new_cell(nb: Notebook, kind: Kind, name: str, body: str, at: int | None, values: Mapping[str, Any]) -> Notebook:
+def _new_cell(
+    nb: Notebook, kind: Kind, name: str, body: str, position: int | None, values: Mapping[str, Any]
+) -> Notebook:
     _require_name(name)
     source = f"```yaml {kind}={name}\n{body}```\n"
-    return _verified(inserted(nb, len(nb.cells) if at is None else at, source), kind, name, values)
+    return _verified(inserted(nb, len(nb.cells) if position is None else position, source), kind, name, values)
 
 
 def _changed(nb: Notebook, index: int, written: Mapping[str, Any], values: Mapping[str, Any], anew: str) -> Notebook:

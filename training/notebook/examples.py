@@ -11,7 +11,7 @@ EXAMPLES: Final = Path(scalebook.__file__).parent / "notebooks"
 
 
 def copy_examples(folder: Path) -> dict[Path, bool]:
-    """Each with whether it was copied: a file that is there already stays as it is. Makes a missing folder."""
+    """Copy each, and say whether it was copied: an existing file stays as it is. Makes a missing folder."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(str(folder), "is a file", "Name a folder.")
     copied = {}

@@ -1,7 +1,7 @@
 """Why one experiment is faster or better than another, as far as recorded figures tell: one sentence for each.
 
-A figure is told where it differs notably from the smallest among the experiments compared, and by more than the
-intervals of their seeds. Nothing is told of a figure that was not recorded.
+A figure is named if it differs notably from the smallest among the experiments compared, and by more than the intervals
+of their seeds. A figure that was not recorded is not named.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,12 +49,12 @@ OTHERS: Final = (
 
 
 def sentences(rows: Sequence[ExperimentRow]) -> list[tuple[str, str]]:
-    """(experiment, sentence) of each row of which there is something to tell; none where nothing is to be compared."""
+    """(experiment, sentence) of each row that has one; none if there is nothing to compare."""
     compared = [row for row in rows if row.run_ids]
     if len(compared) < 2:
         return []
-    told = ((row.experiment, _sentence(row, compared)) for row in compared)
-    return [(name, sentence) for name, sentence in told if sentence]
+    pairs = ((row.experiment, _sentence(row, compared)) for row in compared)
+    return [(name, sentence) for name, sentence in pairs if sentence]
 
 
 def _sentence(row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
@@ -66,32 +66,32 @@ def _sentence(row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
 
 
 def _told(figure: _Figure, row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
-    mine = row.measured.get(figure.name)
+    own = row.measured.get(figure.name)
     others = [other for other in rows if other is not row]
-    if mine is None:
+    if own is None:
         return ""
-    known = [found for other in others if (found := other.measured.get(figure.name)) is not None]
+    estimates = [estimate for other in others if (estimate := other.measured.get(figure.name)) is not None]
     without = [other for other in others if figure.name not in other.measured]
     is_none = figure.of_server or all(names.COMPUTE_SHARE in other.measured for other in without)
     if without and is_none and not figure.ratio:
-        known.append(Estimate(0.0, None, 1))
-    if not known:
+        estimates.append(Estimate(0.0, None, 1))
+    if not estimates:
         return ""
-    least = min(known, key=lambda other: other.mean)
-    return figure.words(mine.mean) if _notable(mine, least, figure.by, ratio=figure.ratio) else ""
+    least = min(estimates, key=lambda other: other.mean)
+    return figure.words(own.mean) if _notable(own, least, figure.by, ratio=figure.ratio) else ""
 
 
 def _speed(row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
     """Against the slowest; "" where seconds of one clock would be held against those of another."""
-    known = [(other, other.samples_per_second) for other in rows if other.samples_per_second is not None]
-    mine = row.samples_per_second
-    if mine is None or len({other.is_simulated for other, _ in known}) > 1:
+    speeds = [(other, other.samples_per_second) for other in rows if other.samples_per_second is not None]
+    own = row.samples_per_second
+    if own is None or len({other.is_simulated for other, _ in speeds}) > 1:
         return ""
-    slowest, least = min(known, key=lambda pair: pair[1].mean)
-    if slowest is row or least.mean <= 0 or not _notable(mine, least, NOTABLE_RATIO, ratio=True):
+    slowest, least = min(speeds, key=lambda pair: pair[1].mean)
+    if slowest is row or least.mean <= 0 or not _notable(own, least, NOTABLE_RATIO, ratio=True):
         return ""
     second = "virtual second" if row.is_simulated else "second"
-    return f"it trains {mine.mean / least.mean:.1f} times as many samples a {second} as {slowest.experiment}"
+    return f"it trains {own.mean / least.mean:.1f} times as many samples a {second} as {slowest.experiment}"
 
 
 def _notable(larger: Estimate, smaller: Estimate, by: float, *, ratio: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Where the fenced code blocks of a Markdown text stand, and what it is that they claim to be."""
+"""Finds the fenced code blocks of a Markdown text, and what they claim to be."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What runs are called where several stand together: those that read alike say in what they differ."""
+"""Labels of runs that stand together: those that read alike say in what they differ."""
 
 import time
 from collections import Counter
@@ -9,24 +9,24 @@ from scalebook.training.tracking.run_reader import RunRecord
 
 
 def labels(records: Sequence[RunRecord], title: Callable[[RunRecord], str]) -> dict[str, str]:
-    """By id, a label of each run: its title and, as far as others have the same, its rate, when it began, its id."""
-    found = {record.id: title(record) for record in records}
+    """A label of each run, by id: its title and, if others have the same, its rate, when it began, its id."""
+    by_id = {record.id: title(record) for record in records}
     for more in (_rate, _began, lambda record: record.id[:6]):
-        found = _told_apart(found, {record.id: more(record) for record in records})
-    return found
+        by_id = _told_apart(by_id, {record.id: more(record) for record in records})
+    return by_id
 
 
-def _told_apart(known: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+def _told_apart(labels: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """With `more` where labels are alike and it differs among those."""
-    alike = Counter(known.values())
-    differing = {label for label in alike if len(set(_of(known, more, label))) > 1}
+    alike = Counter(labels.values())
+    differing = {label for label in alike if len(set(_of(labels, more, label))) > 1}
     return {
-        run: f"{label} · {more[run]}" if label in differing and more[run] else label for run, label in known.items()
+        run: f"{label} · {more[run]}" if label in differing and more[run] else label for run, label in labels.items()
     }
 
 
-def _of(known: Mapping[str, str], more: Mapping[str, str], label: str) -> Iterable[str]:
-    return (more[run] for run, said in known.items() if said == label)
+def _of(labels: Mapping[str, str], more: Mapping[str, str], label: str) -> Iterable[str]:
+    return (more[run] for run, text in labels.items() if text == label)
 
 
 def _rate(record: RunRecord) -> str:

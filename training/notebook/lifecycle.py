@@ -1,4 +1,4 @@
-"""A notebook's file as a whole: called otherwise, copied, deleted, brought back. None of it loses an earlier state."""
+"""Renames, copies, deletes and restores the file of a notebook. None of it loses an earlier state."""
 
 import os
 import re
@@ -26,7 +26,7 @@ STEM_REMEDY: Final = "Use letters, digits, spaces, `-`, `_`, `.` and `+`; begin 
 
 @dataclass(frozen=True)
 class DeletedNotebook:
-    """One whose file is gone and whose states are kept. `at` is when that was, in seconds since the epoch."""
+    """A notebook without its file, whose states are kept. `at` is when it was deleted, in seconds since the epoch."""
 
     path: Path
     title: str
@@ -34,7 +34,7 @@ class DeletedNotebook:
 
 
 def require_stem(path: Path, stem: str) -> None:
-    """ConfigError where the notebook in `path` cannot be called `stem`.md."""
+    """ConfigError if the notebook in `path` cannot be named `stem`.md."""
     if stem == path.stem:
         return
     if not STEM.fullmatch(stem) or len(stem.encode("utf-8")) > LONGEST_STEM:
@@ -45,7 +45,7 @@ def require_stem(path: Path, stem: str) -> None:
 
 
 def move_file(stored: Stored, stem: str) -> Stored:
-    """The file and its earlier states under another name. ConfigError where that is taken; EditedMeanwhile."""
+    """Rename the file and its earlier states. ConfigError if the name is taken; EditedMeanwhile."""
     require_stem(stored.path, stem)
     new = stored.path.with_name(f"{stem}.md")
     if new == stored.path:
@@ -60,13 +60,13 @@ def move_file(stored: Stored, stem: str) -> Stored:
 
 
 def duplicate(stored: Stored) -> Stored:
-    """A copy beside it, without its states, called so in its title; its results stay with the original."""
+    """Copy the file beside itself, without its states; its title says so, and its results stay with the original."""
     copy = retitled(stored.notebook, f"{stored.notebook.title} (copy)")
     return store.read(store.save_beside(stored, copy))
 
 
 def delete(stored: Stored) -> None:
-    """Remove the file; its last state is kept with the others. EditedMeanwhile where it is another by now."""
+    """Remove the file; its last state is kept with the others. EditedMeanwhile if it has changed."""
     with disk_errors(stored.path.parent), store.locked_folder(stored.path.parent):
         _as_seen(stored)
         history.save_state(stored.path, stored.notebook.text.encode("utf-8"))
@@ -75,7 +75,7 @@ def delete(stored: Stored) -> None:
 
 
 def deleted(workspace: Workspace) -> list[DeletedNotebook]:
-    """Those that can be brought back, the last one first."""
+    """The deleted notebooks that can be brought back, the last one first."""
     gone = []
     for folder in workspace.history.glob("*.md") if workspace.history.is_dir() else []:
         path = workspace.root / folder.name
@@ -86,7 +86,7 @@ def deleted(workspace: Workspace) -> list[DeletedNotebook]:
 
 
 def bring_back(notebook: DeletedNotebook) -> Stored:
-    """Write the last state of it again. ConfigError where another file has its name by now."""
+    """Write the last state of a deleted notebook again. ConfigError if another file has its name by now."""
     last = history.states(notebook.path)[0]
     text = decoded(last.path, last.content())
     with disk_errors(notebook.path.parent), store.locked_folder(notebook.path.parent):
@@ -105,7 +105,7 @@ def _as_seen(stored: Stored) -> None:
 
 
 def retitled(nb: Notebook, title: str) -> Notebook:
-    """`nb` called `title`: in its front matter, in the `#` heading that it is called by, or in new front matter.
+    """`nb` with another title: in its front matter, in the `#` heading that is its title, or in new front matter.
 
     ConfigError where its front matter cannot be read, or cannot be changed in place.
     """

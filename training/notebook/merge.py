@@ -1,6 +1,6 @@
 """Two edits of one notebook made side by side, put together where they touch different cells, or paragraphs of a note.
 
-Whatever both have touched is left to a person: nothing of either is ever dropped.
+What both have changed is left to a person: nothing of either is ever dropped.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ class _Hunk:
 
 
 def merged(base: Notebook, mine: Notebook, theirs: Notebook) -> Notebook | None:
-    """`base` with the edits of both; None where they touch the same, or would be read as something else together.
+    """`base` with the edits of both; None if both change the same, or the result would be read as something else.
 
     Where both add at the same place, theirs comes first.
     """
@@ -50,12 +50,12 @@ def merged(base: Notebook, mine: Notebook, theirs: Notebook) -> Notebook | None:
     if pieces is None or not _has_all(pieces, *sides):
         return None
     try:
-        found = parse(front + _joined(pieces, sides, line_end(base.text)), base.title)
+        notebook = parse(front + _joined(pieces, sides, line_end(base.text)), base.title)
     except ConfigError:
         return None
-    fenced = [cell.source.rstrip() for cell in found.cells if not isinstance(cell, Note)]
+    fenced = [cell.source.rstrip() for cell in notebook.cells if not isinstance(cell, Note)]
     is_read_so = fenced == [piece.text for piece in pieces if piece.fenced]
-    return found if is_read_so and not _is_taken(found, mine, theirs) else None
+    return notebook if is_read_so and not _is_taken(notebook, mine, theirs) else None
 
 
 def _one_of(base: str, mine: str, theirs: str) -> str | None:
@@ -127,11 +127,11 @@ def _together(base: Sequence[_Piece], mine: Sequence[_Piece], theirs: Sequence[_
         gap = _one_of(piece.gap, my_gap, their_gap)
         stays.append(replace(piece, gap=max(my_gap, their_gap, key=len) if gap is None else gap))
     pieces: list[_Piece] = []
-    at = 0
+    position = 0
     for hunk, _ in sorted([*((other, 0) for other in others), *((one, 1) for one in own)], key=_place):
-        pieces += [*stays[at : hunk.start], *hunk.pieces]
-        at = hunk.end
-    return [*pieces, *stays[at:]]
+        pieces += [*stays[position : hunk.start], *hunk.pieces]
+        position = hunk.end
+    return [*pieces, *stays[position:]]
 
 
 def _place(of: tuple[_Hunk, int]) -> tuple[int, bool, int]:
@@ -166,7 +166,7 @@ def _joined(pieces: Sequence[_Piece], sides: Sequence[Sequence[_Piece]], newline
     return text
 
 
-def _is_taken(found: Notebook, mine: Notebook, theirs: Notebook) -> bool:
+def _is_taken(notebook: Notebook, mine: Notebook, theirs: Notebook) -> bool:
     """Whether both have given a name to different cells."""
-    now, my, their = (Counter(getattr(cell, "name", "") for cell in nb.cells) for nb in (found, mine, theirs))
+    now, my, their = (Counter(getattr(cell, "name", "") for cell in nb.cells) for nb in (notebook, mine, theirs))
     return any(count > max(my[name], their[name]) for name, count in now.items() if name)

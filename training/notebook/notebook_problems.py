@@ -43,9 +43,9 @@ class CellProblem:
 def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices] = ()) -> list[CellProblem]:
     """All problems, in the order of the file; warnings (settings without effect) are among them.
 
-    Where `machines` are told, also what their GPUs cannot give.
+    With `machines`, also what their GPUs cannot give.
 
-    Of each cell the first `MOST_SAID`: a cell with more has something wrong that they all come from.
+    The first `MOST_SAID` of each cell: more mistakes have one common cause.
     """
     problems = list(_front(nb))
     seen: set[str] = set()
@@ -64,8 +64,8 @@ def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices
                 problems.append(CellProblem(name, problem, line + cell.line))
             case ExperimentCell():
                 lacking = gpu_problems(workload(cell.config, description), machines)
-                found = [*cell.older, *validate(cell.config, description), *lacking]
-                problems += _located(cell, line, found, "config.")
+                config_problems = [*cell.older, *validate(cell.config, description), *lacking]
+                problems += _located(cell, line, config_problems, "config.")
             case ComparisonCell():
                 problems += _located(cell, line, _comparison(nb, cell, description), "")
             case SearchCell():
@@ -82,12 +82,12 @@ def _front(nb: Notebook) -> Iterator[CellProblem]:
 
 def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) -> Iterator[CellProblem]:
     """Each problem with the line of its key, or of the nearest key above that is there."""
-    said = list(islice(problems, MOST_SAID + 1))
-    root = composed(fences(cell.source)[0].body) if said else None
-    for problem in said[:MOST_SAID]:
+    first = list(islice(problems, MOST_SAID + 1))
+    root = composed(fences(cell.source)[0].body) if first else None
+    for problem in first[:MOST_SAID]:
         yield CellProblem(cell.name, problem, start + 1 + line_of(root, above + problem.key))
-    if len(said) > MOST_SAID:
-        more = Problem("cell", f"has more than {MOST_SAID} mistakes", "The others are told when these are mended.")
+    if len(first) > MOST_SAID:
+        more = Problem("cell", f"has more than {MOST_SAID} mistakes", "Fix these first to see the others.")
         yield CellProblem(cell.name, more, start)
 
 
@@ -109,13 +109,13 @@ def _broken(nb: Notebook) -> list[str]:
 
 
 def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) -> Iterator[Problem]:
-    known = dict.fromkeys(experiment.name for experiment in nb.experiments())
-    there, seen = {*known, *_broken(nb)}, set()
+    experiments = dict.fromkeys(experiment.name for experiment in nb.experiments())
+    present, seen = {*experiments, *_broken(nb)}, set()
     for place, name in enumerate(cell.runs):
         if name in seen:
             yield Problem(f"runs.{place}", f"names {one_line(name, LONGEST_NAME)} twice", "Name each experiment once.")
-        elif name not in there:
-            remedy = suggestion(name, known)
+        elif name not in present:
+            remedy = suggestion(name, experiments)
             yield Problem(
                 f"runs.{place}", f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy
             )

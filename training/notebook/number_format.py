@@ -32,7 +32,7 @@ def amount(value: Estimate | None, digits: int = 3) -> str:
 
 
 def mean(value: Estimate | None) -> str:
-    """The mean alone, for what nobody decides by."""
+    """The mean alone, for columns that decide nothing."""
     return NOTHING if value is None else _plain(value.mean, 3)
 
 

@@ -12,30 +12,30 @@ from scalebook.training.tracking.run_reader import RunRecord
 
 def offered(configs: Iterable[Mapping[str, Any]], runs: Iterable[RunRecord], description: Description) -> list[str]:
     """The monitored metric first, then what the runs have logged while validating, the main one first, then what two
-    batches have (`logged_metrics`), then what the source of the models names, then the loss of training. Nothing that
-    is monitored stands before what runs have logged if none of them has it."""
-    asked = list(configs)
+    batches have (`logged_metrics`), then what the source of the models names, then the loss of training. A monitored
+    metric that no run has logged does not come before what runs have logged."""
+    listed = list(configs)
     recorded = {name for run in runs for name in run.metrics}
     logged = names.validation_metrics(recorded)
     main = names.main_metric(logged)
-    written = _written(asked, description)
-    known = [*([main] if main else []), *logged, *_seen(asked, description), *written]
-    monitored = [name for config in asked for name in directions.monitored(config) if name in known]
+    written = _written(listed, description)
+    candidates = [*([main] if main else []), *logged, *_seen(listed, description), *written]
+    monitored = [name for config in listed for name in directions.monitored(config) if name in candidates]
     training = names.own_training_loss(recorded) or names.TRAIN_LOSS
-    return list(dict.fromkeys([*monitored, *known, training]))
+    return list(dict.fromkeys([*monitored, *candidates, training]))
 
 
 def unnamed(configs: Iterable[Mapping[str, Any]], runs: Iterable[RunRecord], description: Description) -> str:
     """The metric of a cell that names none: `val/loss` where its runs have it (its models, before the first run), else
     their main one."""
-    known = {name for run in runs for name in run.metrics} or set(_written(configs, description))
-    return names.VAL_LOSS if names.VAL_LOSS in known else names.main_metric(known) or names.TRAIN_LOSS
+    metrics = {name for run in runs for name in run.metrics} or set(_written(configs, description))
+    return names.VAL_LOSS if names.VAL_LOSS in metrics else names.main_metric(metrics) or names.TRAIN_LOSS
 
 
 def _seen(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:
     """What two batches of them have logged while validating, where somebody has asked."""
-    found = [logged_metrics.cached_metrics(config, description) for config in configs]
-    return [metric for one in found if one for metric in one.validation]
+    logged = [logged_metrics.cached_metrics(config, description) for config in configs]
+    return [metric for metrics in logged if metrics for metric in metrics.validation]
 
 
 def _written(configs: Iterable[Mapping[str, Any]], description: Description) -> list[str]:

@@ -15,7 +15,7 @@ MOST_YAML: Final = 500_000
 """Characters in all cells together."""
 
 MOST_VALUES: Final = 50_000
-"""In all cells together, 1.3 s to read; not counted but told from what stands between values."""
+"""Most values in all cells together, 1.3 s to read; not counted, but estimated from what stands between values."""
 
 SPLIT: Final = "Split it into several notebooks."
 
@@ -35,16 +35,16 @@ def parse(text: str, name: str = "") -> Notebook:
     if (values := sum(fence.body.count(character) for fence in fences_ for character in ":,[\n")) > MOST_VALUES:
         raise ConfigError("notebook", f"has about {values:,} values in its cells, more than {MOST_VALUES:,}", SPLIT)
     cells: list[Cell] = []
-    at = 0
+    position = 0
     for fence in fences_:
-        if fence.start > at:
-            cells.append(Note("".join(lines[at : fence.start])))
-        at = fence.end
-        while at < len(lines) and is_blank(lines[at]):
-            at += 1
-        cells.append(_cell(fence, "".join(lines[fence.start : at])))
-    if at < len(lines):
-        cells.append(Note("".join(lines[at:])))
+        if fence.start > position:
+            cells.append(Note("".join(lines[position : fence.start])))
+        position = fence.end
+        while position < len(lines) and is_blank(lines[position]):
+            position += 1
+        cells.append(_cell(fence, "".join(lines[fence.start : position])))
+    if position < len(lines):
+        cells.append(Note("".join(lines[position:])))
     return Notebook(front, _title(front, body, name), tuple(cells))
 
 

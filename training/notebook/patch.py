@@ -135,12 +135,12 @@ def _mapping(text: str, node: MappingNode, old: Mapping[str, Any], new: Mapping[
     entries = [(key.value, key, value) for key, value in node.value]
     if {name for name, _, _ in entries} != set(old) or node.anchor:
         raise _NotInPlace
-    kept = [name for name in old if name in new]
-    if not kept or not entries:
+    remaining = [name for name in old if name in new]
+    if not remaining or not entries:
         raise _NotInPlace
     for name, key, value in entries:
         if name not in new:
-            yield _removal(text, node, [item[0] for item in entries].index(name), kept)
+            yield _removal(text, node, [item[0] for item in entries].index(name), remaining)
         elif not same(old[name], new[name]):
             yield from _change(text, node, key, value, old[name], new[name])
     if added := {name: value for name, value in new.items() if name not in old}:
@@ -164,14 +164,14 @@ def _change(text: str, parent: MappingNode, key: Node, value: Node, old: Any, ne
     yield Edit(line_end, line_end, "\n" + block(new, column + 2).rstrip("\n"))
 
 
-def _removal(text: str, node: MappingNode, at: int, kept: list[str]) -> Edit:
-    key, value = node.value[at]
+def _removal(text: str, node: MappingNode, index: int, remaining: list[str]) -> Edit:
+    key, value = node.value[index]
     if node.flow_style:
-        if at + 1 < len(node.value):
-            return Edit(key.start_mark.index, node.value[at + 1][0].start_mark.index, "")
-        if node.value[at - 1][0].value not in kept:
+        if index + 1 < len(node.value):
+            return Edit(key.start_mark.index, node.value[index + 1][0].start_mark.index, "")
+        if node.value[index - 1][0].value not in remaining:
             raise _NotInPlace  # two edits would overlap at the comma between them
-        return Edit(_end(text, node.value[at - 1][1]), _end(text, value), "")
+        return Edit(_end(text, node.value[index - 1][1]), _end(text, value), "")
     start = text.rfind("\n", 0, key.start_mark.index) + 1
     if text[start : key.start_mark.index].strip():
         raise _NotInPlace  # the key does not begin its line
@@ -186,16 +186,16 @@ def _addition(text: str, node: MappingNode, added: Mapping[str, Any]) -> Edit:
     last = _end(text, node.value[-1][1])
     if node.flow_style:
         return Edit(last, last, "".join(f", {key_text(name)}: {flow(value)}" for name, value in added.items()))
-    at = _line_end(text, max(last, node.value[-1][0].end_mark.index))
+    offset = _line_end(text, max(last, node.value[-1][0].end_mark.index))
     column = node.value[0][0].start_mark.column
     if all(isinstance(value, MappingNode) and value.flow_style for _, value in node.value):  # one line each, as they do
         lines = (f"\n{' ' * column}{key_text(name)}: {flow(value)}" for name, value in added.items())
-        return Edit(at, at, "".join(lines))
-    return Edit(at, at, "\n" + block(added, column).rstrip("\n"))
+        return Edit(offset, offset, "".join(lines))
+    return Edit(offset, offset, "\n" + block(added, column).rstrip("\n"))
 
 
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
+def _line_end(text: str, offset: int) -> int:
+    end = text.find("\n", offset)
     return len(text) if end < 0 else end
 
 

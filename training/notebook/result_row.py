@@ -17,7 +17,7 @@ AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
 @dataclass(frozen=True)
 class ExperimentRow:
-    """One experiment (or, on the Compare page, one run). What nobody measured is None.
+    """One experiment (or, on the Compare page, one run). None where nothing was measured.
 
     `outcome` is "finished" when every seed has finished; else what stands in the way of that. The figures are over the
     runs in `run_ids`: the finished ones, or those that run where none has finished.
@@ -68,7 +68,7 @@ def row(
     outcome: Outcome,
     lower: bool,
 ) -> ExperimentRow:
-    """The row of `runs`, whose curves of the compared metric, of which `lower` is better, are in `curves` by run id."""
+    """The row of `runs`. `curves`, by run id, are those of the compared metric; `lower`: a lower value is better."""
     mine = [curves[run.id] for run in runs]
     tags = runs[0].tags if runs else {}
     return ExperimentRow(
@@ -102,9 +102,9 @@ def row(
 
 
 def axes_with_data(rows: Sequence[ExperimentRow]) -> list[Axis]:
-    """The axes of which a table has something to tell: bytes where any moved, and workers are several."""
+    """The axes that a table shows: bytes only if any moved."""
     amounts = [row.to_target.get("bytes") for row in rows]
-    moved = any(one is not None and (one.estimate is None or one.estimate.mean > 0) for one in amounts)
+    moved = any(amount is not None and (amount.estimate is None or amount.estimate.mean > 0) for amount in amounts)
     return [axis for axis in AXES if axis != "bytes" or moved]
 
 
@@ -116,9 +116,9 @@ def best(curve: MetricCurve, lower: bool) -> float | None:
 
 def first_at(curve: MetricCurve, axis: Axis, target: float, lower: bool) -> float | None:
     """Where on `axis` the curve first is at `target` or better; None where it never is."""
-    for at, value in zip(*curve.on(axis), strict=True):
+    for position, value in zip(*curve.on(axis), strict=True):
         if value <= target if lower else value >= target:
-            return at
+            return position
     return None
 
 
@@ -127,9 +127,9 @@ def _metric(runs: Sequence[RunRecord], name: str) -> Estimate | None:
 
 
 def _measured(runs: Sequence[RunRecord]) -> dict[str, Estimate]:
-    known = sorted({name for run in runs for name in run.metrics if name.startswith(names.MEASURED)})
-    estimates = {name: _metric(runs, name) for name in known}
-    return {name: one for name, one in estimates.items() if one is not None}
+    recorded = sorted({name for run in runs for name in run.metrics if name.startswith(names.MEASURED)})
+    estimates = {name: _metric(runs, name) for name in recorded}
+    return {name: estimate for name, estimate in estimates.items() if estimate is not None}
 
 
 def _int(text: str | None) -> int | None:

@@ -48,7 +48,7 @@ def results(
 ) -> list[SeedResult]:
     """One result for each of the cell's seeds (or of `seeds`). `notebook_name` is the file's name, `first-steps.md`.
 
-    In a `notebook` a cell that was renamed keeps its results: those of the same config under a name that no cell has.
+    With `notebook`, a renamed cell keeps its results: those of the same config under a name that no cell has.
     """
     hash_now = config_hash(cell.config, description)
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
@@ -56,15 +56,15 @@ def results(
         runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
     by_seed, code = [], CodeNow(description.folder)
     for seed in cell.seeds() if seeds is None else seeds:
-        mine = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
-        found = [SeedResult(seed, run, changed_since(run, hash_now, code)) for run in mine]
-        current = [result for result in found if not result.stale]
-        by_seed.append(next(iter(current or found), SeedResult(seed, None)))
+        own_runs = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
+        seed_results = [SeedResult(seed, run, changed_since(run, hash_now, code)) for run in own_runs]
+        current = [result for result in seed_results if not result.stale]
+        by_seed.append(next(iter(current or seed_results), SeedResult(seed, None)))
     return by_seed
 
 
 def changed_since(run: RunRecord, hash_now: str, code: CodeNow) -> str:
-    """What of its experiment is another one than the run had, in words; "" where nothing is."""
+    """What has changed in the experiment since the run, in words; "" if nothing."""
     if not _is_of(run, hash_now):
         return "the config"
     return file_list(code.changed(run.tags.get(names.TAG_MODULES, "")))

@@ -36,7 +36,7 @@ class Stored:
 
 
 class EditedMeanwhile(Exception):
-    """The file is not what it was when it was read. Nothing was written; `mine` and `on_disk` are here to choose from.
+    """The file has changed since it was read. Nothing was written; `mine` and `on_disk` are here to choose from.
 
     To keep one's own, `save(on_disk, mine)`; to keep the file, go on with `on_disk`.
     """
@@ -57,7 +57,7 @@ def read(path: Path) -> Stored:
 
 
 def read_title(path: Path) -> tuple[str, str]:
-    """What the notebook in `path` calls itself, and what is wrong with its front matter ("" where nothing is).
+    """The title of the notebook in `path`, and what is wrong with its front matter ("" if nothing).
 
     For lists of notebooks: its cells are not read. ConfigError as `read`.
     """
@@ -87,8 +87,8 @@ def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stor
 
     What was there and what is there now are kept in `history`; `back` is the number of a state that this returns to.
     Readers see the old or the new file, whole, also after a power cut. The file's mode stays, a symbolic link stays a
-    link. A file that is gone is written again. Other processes that save wait; editors that do not ask are noticed by
-    content, down to the instant between looking and replacing.
+    link. A file that is gone is written again. Other processes that save wait; other editors are noticed by the file's
+    content, but for the instant between looking and replacing.
     """
     path = stored.path.resolve()
     content = notebook.text.encode("utf-8")
@@ -138,12 +138,12 @@ def save_beside(stored: Stored, notebook: Notebook) -> Path:
 
 
 def create(workspace: Workspace, called: str) -> Stored:
-    """A new notebook called so, without a cell. The file is called like the beginning of the title; a taken name gets
-    a number."""
+    """A new notebook with the title `called`, without a cell. The file's name is the beginning of the title; a taken
+    name gets a number."""
     stem = re.sub(r"[^\w]+", "-", called.strip().lower()).encode("utf-8")[:LONGEST_STEM].decode("utf-8", "ignore")
     stem = stem.strip("-_") or "notebook"
-    shown = called.strip() or "Notebook"
-    content = NEW.format(title=flow(shown)).encode("utf-8")
+    heading = called.strip() or "Notebook"
+    content = NEW.format(title=flow(heading)).encode("utf-8")
     workspace.root.mkdir(parents=True, exist_ok=True)
     number = 1
     while True:

@@ -1,4 +1,4 @@
-"""Strategies without a server, in closed form: an update is of all workers' gradients, summed up by an all-reduce.
+"""Strategies without a server, in closed form: an update takes the gradients of all workers, summed by an all-reduce.
 
 `ddp`: gradients travel in buckets, as soon as the backward pass has made them. `fsdp`: each worker holds a share of
 parameters, gradients and optimizer state; parameters are gathered for the forward and for the backward pass, gradients
@@ -17,19 +17,19 @@ from scalebook.training.planner.links import Network
 from scalebook.training.planner.profile import Profile, mean, times
 
 FIRST_MB: Final = 1.0
-"""Of DDP's first bucket, so that something travels early (torch.nn.parallel.DistributedDataParallel)."""
+"""Size of DDP's first bucket, small so that something travels early (torch.nn.parallel.DistributedDataParallel)."""
 BUCKET_MB: Final = 25.0
-"""Of all others, torch's default of `bucket_cap_mb`."""
+"""Size of all other buckets, torch's default of `bucket_cap_mb`."""
 FORWARD: Final = 1 / 3
-"""Of a gradient's time where nothing is measured: a backward pass makes twice as many multiply-adds as a forward."""
+"""The forward pass's share of a gradient's time, if not measured: a backward pass makes twice the multiply-adds."""
 GRID: Final = 4000
 """Steps of the integral over the times of the last gradient."""
 
 
 @dataclass(frozen=True)
 class AllReduce:
-    """One of these strategies. `bucket_mb`: DDP's `bucket_cap_mb`; `parts`: 2 for half of the bytes; `gathers`:
-    each worker's frame, as large as the profile's push, goes to all others, since such frames cannot be added up."""
+    """One of these strategies. `bucket_mb`: DDP's `bucket_cap_mb`; `parts`: 2 for half of the bytes; `gathers`: each
+    worker sends its frame, as large as the profile's push, to all others, since such frames cannot be summed."""
 
     sharded: bool = False
     bucket_mb: float = BUCKET_MB
@@ -42,7 +42,7 @@ class AllReduce:
         return "fsdp" if self.sharded else "ddp"
 
     def play(self, profile: Profile, workers: int, network: Network, alone: bool) -> Point:
-        """In steady state. `alone`: on one machine, whose cores all share; else each node has its own."""
+        """In steady state. `alone`: on one machine, whose cores all workers share; else each node has its own."""
         slow = profile.shared_by(workers) if alone else profile
         turns = math.ceil(workers / slow.cores) if alone and slow.cores else 1
         last_s = largest(slow.gradient_s, workers, list(slow.stragglers.values())) + (turns - 1) * slow.gradient_mean_s
@@ -65,8 +65,8 @@ class AllReduce:
         )  # fmt: skip
 
     def memory(self, weights: float, state: float, workers: int) -> float:
-        """Bytes of a worker's weights, gradients and optimizer state. Sharded: its shares, and two parts of the model
-        that are whole, the one that computes and the next."""
+        """Bytes of a worker's weights, gradients and optimizer state. If sharded, its shares and two whole parts of the
+        model, the one that computes and the next."""
         whole = 2 * weights + state
         return whole / workers + min(weights, 2e6 * self.bucket_mb) if self.sharded and workers > 1 else whole
 
@@ -105,14 +105,14 @@ class AllReduce:
 
 
 def all_reduce_s(nbytes: float, workers: int, link: Link, profile: Profile) -> float:
-    """Seconds of one all-reduce. Workers of one node reduce first, and then nodes: 2 (n - 1) / n of the bytes within,
-    as much between (Thakur, Rabenseifner, Gropp 2005)."""
+    """Seconds of one all-reduce. Workers of one node reduce first, then nodes: 2 (n - 1) / n of the bytes within, as
+    much between (Thakur, Rabenseifner, Gropp 2005)."""
     node = profile.node
     if node is None or node.workers == 1:
         return _flat_s(nbytes, workers, link, profile)
-    here = min(workers, node.workers)
+    local_workers = min(workers, node.workers)
     nodes = math.ceil(workers / node.workers)
-    return _flat_s(nbytes, here, node.link, profile) + _flat_s(nbytes, nodes, link, profile)
+    return _flat_s(nbytes, local_workers, node.link, profile) + _flat_s(nbytes, nodes, link, profile)
 
 
 def _flat_s(nbytes: float, members: int, link: Link, profile: Profile) -> float:
@@ -138,9 +138,9 @@ def _slower(profile: Profile, workers: int, network: Network) -> Link:
 
 
 def buckets(profile: Profile, cap_mb: float) -> Iterator[tuple[float, float]]:
-    """When each bucket is ready, as a share of a gradient's time, and its bytes; in the order of becoming ready.
+    """When each bucket is ready, as a share of a gradient's time, and its bytes; in order of readiness.
 
-    As measured in a backward pass; where it was not, bytes come evenly over the last two thirds.
+    As measured in a backward pass; if not measured, evenly over the last two thirds.
     """
     limit = 1e6 * min(FIRST_MB, cap_mb)
     if not profile.ready:
@@ -163,7 +163,7 @@ def buckets(profile: Profile, cap_mb: float) -> Iterator[tuple[float, float]]:
 
 
 def largest(seconds: Seconds, workers: int, stragglers: Sequence[float] = ()) -> float:
-    """The mean of the largest of so many independent draws, of which the first ones are `stragglers` times as long."""
+    """The mean of the largest of `workers` independent draws, the first ones `stragglers` times as long."""
     factors = [*stragglers][:workers]
     factors += [1.0] * (workers - len(factors))
     if not isinstance(seconds, Distribution) or (not seconds.cv and seconds.kind != "exponential"):
@@ -176,28 +176,28 @@ def largest(seconds: Seconds, workers: int, stragglers: Sequence[float] = ()) ->
     kinds = {factor: factors.count(factor) for factor in factors}
     total = 0.0
     for step in range(GRID):
-        at = (step + 0.5) * top / GRID
+        value = (step + 0.5) * top / GRID
         below = 1.0
         for factor, count in kinds.items():
-            below *= _below(times(seconds, factor), at) ** count
+            below *= _below(times(seconds, factor), value) ** count
         total += (1 - below) * top / GRID
     return total
 
 
-def _below(values: Seconds, at: float) -> float:
-    """The share of draws below `at`."""
+def _below(values: Seconds, value: float) -> float:
+    """The share of draws below `value`."""
     assert isinstance(values, Distribution)
     spread = values.cv or 0.0
     if values.kind == "exponential":
-        return 1 - math.exp(-at / values.mean)
+        return 1 - math.exp(-value / values.mean)
     if values.kind == "uniform":
         half = math.sqrt(3) * spread
-        return min(1.0, max(0.0, (at / values.mean - 1 + half) / (2 * half)))
+        return min(1.0, max(0.0, (value / values.mean - 1 + half) / (2 * half)))
     if values.kind == "lognormal":
         variance = math.log1p(spread * spread)
-        return statistics.NormalDist(math.log(values.mean) - variance / 2, math.sqrt(variance)).cdf(math.log(at))
+        return statistics.NormalDist(math.log(values.mean) - variance / 2, math.sqrt(variance)).cdf(math.log(value))
     shape = spread**-2
-    return _gamma_below(shape, at * shape / values.mean)
+    return _gamma_below(shape, value * shape / values.mean)
 
 
 def _gamma_below(shape: float, x: float) -> float:

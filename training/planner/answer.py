@@ -1,36 +1,36 @@
-"""What was found: plain values that a file of JSON can hold, and that words and charts are made of."""
+"""The answer of a plan: plain values that a file of JSON can hold, and that words and charts are made of."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Resource = Literal["server", "server cores", "software", "server link", "worker link", "stragglers", "cores"]
-"""What workers may wait for: the servers' time, the cores of a machine that serves, the software that sends and
-receives, the link of all servers, their own, others that are slower, a core."""
+"""What workers may wait for: the servers' time, the cores of a server's machine, the software that sends and receives,
+the common link of all servers, their own link, slower workers, a core."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Predicted / measured, over all cells of the benchmark that compared them: the smallest and the largest."""
+    """The smallest and the largest predicted / measured, over all cells of the benchmark that compared them."""
 
     lowest: float
     highest: float
 
     def likely(self, predicted: float) -> tuple[float, float]:
-        """Between which values a measurement would lie."""
+        """The range in which a measurement would lie."""
         return predicted / self.highest, predicted / self.lowest
 
     def likely_ratio(self, predicted: float) -> tuple[float, float]:
-        """The same of one prediction over another, each of which may be off by as much, and the other way round."""
+        """The range of one prediction over another, each of which may be off in either direction."""
         return predicted * self.lowest / self.highest, predicted * self.highest / self.lowest
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """How far plans of one kind have been from runs, measured or published.
+    """How far plans of one kind were off from runs, measured or published.
 
-    `kind` in words; nine of ten lie within `updates_per_s` and `staleness` (None: no cell has any). `cells` of this
-    kind were compared, by the commands of `sources`. `borrowed`: where these are too few, so many cells of all kinds,
-    of which the ranges are instead.
+    `kind` is in words; nine of ten plans lie within `updates_per_s` and `staleness` (None: no cell has any). `cells` of
+    this kind were compared, by the commands of `sources`. `borrowed`: if these are too few, the number of cells of all
+    kinds from which the ranges are taken.
     """
 
     kind: str
@@ -43,12 +43,12 @@ class Reliability:
 
 @dataclass(frozen=True)
 class Point:
-    """So many workers, played. Shares are of the workers' time, from 0 to 1.
+    """The simulated run of `workers`. Shares are of the workers' time, from 0 to 1.
 
-    `samples_per_s`: of gradients that were applied. `idle`: waiting for the rule, or for a core; `communicate`: a push,
-    from the worker to the update and the parameters back, queues included. `staleness` in versions. `dropped`: share of
-    the gradients. `server_queue` and the links' are pushes or pulls that are there on average, waiting or served;
-    `server_busy` and the links' are the shares of time that they work.
+    `samples_per_s` counts applied gradients. `idle`: waiting for the rule, or for a core; `communicate`: a push, from
+    the worker to the update and the parameters back, queues included. `staleness` in versions. `dropped`: share of the
+    gradients. `server_queue` and the links': mean number of pushes or pulls that wait or are served; `server_busy` and
+    the links': share of the time that they work.
     """
 
     workers: int
@@ -74,9 +74,9 @@ class Point:
 class Knee:
     """Where adding workers stops helping.
 
-    `workers`: where the straight line of a worker's worth for each worker meets what `beyond` workers, the first played
-    count of which an added one brings less than half as much as the first, achieve. Both are predicted: a measurement
-    would find it between `low` and `high` (`Range.likely_ratio`).
+    `workers`: where the straight line, one worker's rate times the number of workers, meets the rate of `beyond`
+    workers: the first simulated number at which an added worker brings less than half as much as the first. Both are
+    predicted: a measurement would find it between `low` and `high` (`Range.likely_ratio`).
     """
 
     workers: float
@@ -88,9 +88,9 @@ class Knee:
 
 @dataclass(frozen=True)
 class Cause:
-    """What the play gives when these resources are without limit: so many times the samples a second.
+    """The speed-up without the limit of these resources, in samples a second.
 
-    Between `low` and `high`, since both plays may be off (`Range.likely_ratio`).
+    Between `low` and `high`, since both simulations may be off (`Range.likely_ratio`).
     """
 
     resources: list[Resource]
@@ -101,9 +101,9 @@ class Cause:
 
 @dataclass(frozen=True)
 class Change:
-    """What a change would give at `workers`: so many times the samples a second. `words` say what is changed.
+    """The speed-up by a change, in samples a second, at `workers`. `words` say what is changed.
 
-    Between `low` and `high`, as of a cause.
+    Between `low` and `high`, as for a cause.
     """
 
     words: str
@@ -115,11 +115,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Curve:
-    """One combination of rule, shards and network, for all numbers of workers that it allows; `reliability`: of plans
-    of its kind.
+    """One combination of rule, shards and network, for all numbers of workers that it allows; `reliability` is that of
+    its kind of plan.
 
-    `one_per_s`: samples a second of one worker, of which the ideal line is a multiple. `causes`, most telling first,
-    and `changes` are of `at` workers.
+    `one_per_s`: samples a second of one worker, of which the ideal line is a multiple. `causes`, the strongest first,
+    and `changes` are for `at` workers.
     """
 
     rule: str
@@ -132,11 +132,11 @@ class Curve:
     causes: list[Cause] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     at: int = 0
-    """Workers of whom `causes` and `changes` are."""
+    """The number of workers for which `causes` and `changes` hold."""
     own: bool = False
     """Whether it is the config's own strategy."""
     beside: str = ""
-    """What else than the rule a config says of its strategy, in words."""
+    """The settings of the config's strategy beside its rule, in words."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ class Answer:
     elastic: list[int] = field(default_factory=list)
     """As in `Question`."""
     config_workers: int = 0
-    """Of the config that was planned, with all of its strategy; 0 without one."""
+    """Workers of the planned config, with all of its strategy; 0 without one."""
     at: int = 0
-    """Workers for which strategies are compared."""
+    """The number of workers for which strategies are compared."""
     alone_per_s: float = 0.0
-    """Samples a second of one process, which pushes and pulls nothing."""
+    """Samples a second of one process, without pushes and pulls."""

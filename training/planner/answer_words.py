@@ -16,7 +16,7 @@ CAUSES: Final[Mapping[Resource, str]] = {
     "software": "the software that sends and receives",
     "server link": "the servers' link",
     "worker link": "the workers' own links",
-    "stragglers": "waiting for those whose gradient takes longer",
+    "stragglers": "waiting for slower workers",
     "cores": "the machine that they share: its cores, caches and memory",
 }
 MOST_CHANGES: Final = 4
@@ -29,7 +29,7 @@ MILLION: Final = 1e6
 
 
 def system_words(profile: Profile) -> str:
-    """What is planned for, in a line."""
+    """The system of a plan, in a line."""
     cores = "" if profile.cores is None else f"; {profile.cores} cores for all workers"
     if profile.slowdown:
         most = max(profile.slowdown)
@@ -44,15 +44,15 @@ def system_words(profile: Profile) -> str:
 
 def _servers(profile: Profile) -> str:
     """What of the servers' machines and of the software is said."""
-    said = ""
+    words = ""
     if profile.server_machines == "workers":
-        said += "; servers on the workers' machines"
+        words += "; servers on the workers' machines"
     if profile.server_cores is not None:
-        said += f"; {profile.server_cores} core{'s' * (profile.server_cores > 1)} to serve"
+        words += f"; {profile.server_cores} core{'s' * (profile.server_cores > 1)} to serve"
     if (software := profile.software) is not None:
         copies = "" if software.bandwidth is None else f", and copies {format_quantity(software.bandwidth, 'B/s')}"
-        said += f"; each end takes {format_quantity(software.message_s, 's')} for a message{copies}"
-    return said
+        words += f"; each end takes {format_quantity(software.message_s, 's')} for a message{copies}"
+    return words
 
 
 def busy_words(profile: Profile) -> str:
@@ -74,7 +74,7 @@ def heading(curve: Curve) -> str:
 
 
 def table(curve: Curve, price: float | None = None) -> list[str]:
-    """A line for each number of workers, below `HEADER`. `price`: of a worker's hour, for a column more."""
+    """A line for each number of workers, below `HEADER`. `price`, per worker and hour, adds a column."""
     rows = [HEADER, *(_row(curve, point) for point in curve.points)]
     if price is None:
         return rows
@@ -83,7 +83,7 @@ def table(curve: Curve, price: float | None = None) -> list[str]:
 
 
 def million_price(point: Point, price: float) -> float:
-    """What a million samples cost, in the unit of `price`, that of a worker's hour."""
+    """The cost of a million samples, in the unit of `price`, which is per worker and hour."""
     return point.workers * price * MILLION / point.samples_per_s / 3600
 
 
@@ -99,17 +99,17 @@ def _row(curve: Curve, point: Point) -> str:
 
 
 def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0) -> list[str]:
-    """What was asked for, how far workers help, what the limit is, what would help, and how far all of it may be off.
-    `elastic`, `config_workers`: as in `Question`."""
+    """Sentences: the rates of the config's own workers, how far workers help, the limit, what would help, and how far
+    all of it may be off. `elastic`, `config_workers`: as in `Question`."""
     if not curve.points:
         return ["This rule allows none of these numbers of workers."]
-    said = [*_of_range(curve, elastic, config_workers), _reach(curve)]
-    said += _why(curve)
+    lines = [*_of_range(curve, elastic, config_workers), _reach(curve)]
+    lines += _why(curve)
     if curve.changes:
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
-        said.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
-    return [*said, expectation(curve.reliability)]
+        lines.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
+    return [*lines, expectation(curve.reliability)]
 
 
 def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list[str]:
@@ -119,8 +119,8 @@ def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list
         own = by_workers.get(config_workers)
         return [] if own is None else [f"The config's {_rates(own)}."]
     least, most = (by_workers[workers] for workers in elastic)
-    said = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
-    return [f"{said} {_rates(most)} when all are there; {_rates(least)} with as few as it begins with."]
+    declared = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
+    return [f"{declared} {_rates(most)} with all of them; {_rates(least)} with the fewest."]
 
 
 def _rates(point: Point) -> str:
@@ -129,7 +129,7 @@ def _rates(point: Point) -> str:
 
 
 def expectation(reliability: Reliability) -> str:
-    """The farther end of the range of updates/s, as a share of what is predicted, and of which plans that is."""
+    """By how many percent updates/s may be off, and from which plans that is known."""
     low, high = reliability.updates_per_s.likely(1.0)
     percent = math.ceil(round(100 * max(1 - low, high - 1), 6))
     if reliability.borrowed:
@@ -146,7 +146,7 @@ def expectation(reliability: Reliability) -> str:
 
 
 def accuracy(answer: Answer) -> list[str]:
-    """How far plans of each kind that is in the answer have been off, and which commands show it."""
+    """How far plans of the kinds in the answer were off, and which commands show it."""
     kinds = {curve.reliability.kind: curve.reliability for curve in answer.curves}
     return [*map(_accuracy, kinds.values()), TWO_PREDICTIONS] if kinds else []
 
@@ -164,7 +164,7 @@ def _accuracy(reliability: Reliability) -> str:
 
 
 TWO_PREDICTIONS: Final = (
-    "How far workers help, and each factor, rest on two predictions, and have the range of both. Hardware that a "
+    "How far workers help, and each factor, rest on two predictions, and have the ranges of both. Hardware that a "
     "profile describes wrongly is not in these ranges."
 )
 
@@ -181,8 +181,8 @@ def _reach(curve: Curve) -> str:
         )
     knee = curve.knee
     low, high = rates.likely(knee.samples_per_s / curve.one_per_s)
-    at, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
-    if at == 1:
+    edge, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
+    if edge == 1:
         helps = "Adding workers makes it slower" if high < 1 else "Adding workers hardly helps"
         return f"{helps}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one."
     most = max(curve.points, key=lambda point: point.samples_per_s)
@@ -193,7 +193,7 @@ def _reach(curve: Curve) -> str:
     if last.samples_per_s < 0.95 * most.samples_per_s:
         more += f" {last.workers} are slower than {most.workers}."
     return (
-        f"Workers help up to about {at} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
+        f"Workers help up to about {edge} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
         f"times as fast as one, and each further worker adds less than half of what the first did.{more}"
     )
 
@@ -203,7 +203,7 @@ def _why(curve: Curve) -> list[str]:
     if not curve.causes:
         if curve.knee is None:
             return []
-        return ["No single resource, and no two of them, would give more: the rule itself lets workers wait."]
+        return ["No single resource, nor any two of them, is the limit: the rule itself makes workers wait."]
     first, *others = curve.causes
     train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
     within = f"{_two(first.low)} to {_two(first.high)}"
@@ -218,8 +218,8 @@ def _resources(cause: Cause) -> str:
     return " and ".join(CAUSES[resource] for resource in cause.resources)
 
 
-def _times(found: Cause | Change) -> str:
-    return f"{_two(found.factor)} x, {_two(found.low)} to {_two(found.high)}"
+def _times(effect: Cause | Change) -> str:
+    return f"{_two(effect.factor)} x, {_two(effect.low)} to {_two(effect.high)}"
 
 
 def _range(within: Range) -> str:
@@ -241,20 +241,20 @@ BEST: Final = 3
 
 def compare_strategies(answer: Answer) -> list[str]:
     """The best strategies for the number of workers that was asked for, each with its limit, the config's own among
-    them; and where one process is faster than all. Empty where fewer than two can be compared."""
+    them; and a sentence if one process is faster than all. Empty if fewer than two can be compared."""
     by_curve = [(curve, point) for curve in answer.curves for point in curve.points if point.workers == answer.at]
     if len(by_curve) < 2 or answer.at < 2:
         return []
-    ranked = sorted(by_curve, key=lambda one: -one[1].samples_per_s)
-    chosen = [one for place, one in enumerate(ranked) if place < BEST or one[0].own]
-    said = [
+    ranked = sorted(by_curve, key=lambda pair: -pair[1].samples_per_s)
+    chosen = [pair for place, pair in enumerate(ranked) if place < BEST or pair[0].own]
+    lines = [
         f"With {workers_words(answer.at)}, {_place(ranked.index((curve, point)))} of {len(ranked)}: "
         f"{_compared(curve, point, answer)}"
         for curve, point in chosen
     ]
     if ranked[0][1].samples_per_s <= answer.alone_per_s:
-        said.insert(0, f"One process is faster: {_three(answer.alone_per_s)} samples/s.")
-    return said
+        lines.insert(0, f"One process is faster: {_three(answer.alone_per_s)} samples/s.")
+    return lines
 
 
 def _compared(curve: Curve, point: Point, answer: Answer) -> str:
@@ -268,7 +268,7 @@ def _compared(curve: Curve, point: Point, answer: Answer) -> str:
 
 
 def printed(answer: Answer, profile: Profile, price: float | None = None) -> Sequence[str]:
-    """All of it, as lines. `price`: of a worker's hour, where a person has said it."""
+    """The whole answer as lines. `price`: per worker and hour, if a person has named it."""
     warning = busy_words(profile)
     lines = [
         *([warning] if warning else []),

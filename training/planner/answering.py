@@ -1,4 +1,4 @@
-"""From a question to its answer: every combination played, the knee, what causes it, and what would move it."""
+"""From a question to its answer: every combination simulated, its knee, the causes, and what would move it."""
 
 import math
 import time
@@ -22,23 +22,23 @@ from scalebook.training.planner.question import MOST_SHARDS, Question, label
 from scalebook.training.planner.reliability import reliability_of
 
 HALF: Final = 0.5
-"""Of what the first worker brings: one that is added beyond the knee brings less."""
+"""Share of the first worker's gain; beyond the knee an added worker brings less."""
 TELLING: Final = 1.05
-"""Times the samples a second, from which a resource or a change is worth a word."""
+"""The speed-up from which a resource or a change is worth a word."""
 BACKUPS: Final = 20
-"""One spare replica in so many workers: 5 %, of the order that Chen et al. 2016 found best for 100 workers."""
+"""One backup worker for so many workers: 5 %, of the order that Chen et al. 2016 found best for 100 workers."""
 SAME: Final = 0.95
-"""Of the largest shard's share, from which fewer shards are as good."""
+"""Factor of the largest shard's share from which fewer shards are as good."""
 LOCAL_STEPS: Final = 16
-"""Of a worker between two pushes, among what would move a bottleneck."""
+"""A worker's steps between two pushes, among the changes that would move a bottleneck."""
 Tell = Callable[[int, int, str], None]
-"""Told how many plays are done, of about how many, and what is played next."""
+"""Called with how many simulations are done, of about how many, and what is simulated next."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is played, but for the number of workers. `written`: what a config says beside rule, shards, local steps and
-    overlap; `coded`: whether the profile's bytes are fewer than the parameters' already."""
+    """What is simulated, except for the number of workers. `written`: the config's settings beside rule, shards, local
+    steps and overlap; `coded`: whether the profile's bytes are already fewer than the parameters'."""
 
     profile: Profile
     rule: Rule | AllReduce
@@ -52,7 +52,7 @@ class Setting:
 
     @classmethod
     def of(cls, profile: Profile, question: Question, rule: Rule | AllReduce, shards: int, network: str) -> "Setting":
-        """One of a question's combinations, with all else as the config has it."""
+        """One of a question's combinations, all else as in the config."""
         written = question.written
         if isinstance(rule, AllReduce):
             shards = 1
@@ -64,7 +64,7 @@ class Setting:
 
     @property
     def settings(self) -> Settings:
-        """As the engine has them."""
+        """The settings of the engine."""
         assert isinstance(self.rule, Rule), "a parameter server's"
         host: HostName = "overlap" if self.overlap else "process" if self.written.overlap else self.written.host
         return replace(self.written, rule=self.rule, shards=self.shards, local=self.local, host=host)
@@ -82,7 +82,7 @@ class Setting:
         return self.profile.cores if self.network == OWN else None
 
     def clock(self, workers: int) -> ClockSettings:
-        """Of this machine also what workers take from each other; beyond a network each has a machine of its own."""
+        """The declared times. On this machine workers slow each other down; over a network each has its own."""
         profile = self.profile
         if self.network == OWN:
             profile = profile.shared_by(workers)
@@ -93,7 +93,7 @@ class Setting:
         return replace(clock, server_process=apart)
 
     def allows(self, workers: int) -> bool:
-        """Whether the rule makes sense for so many, and with what else is written."""
+        """Whether the rule makes sense for so many workers, and with the other settings."""
         if isinstance(self.rule, AllReduce):
             return True
         try:
@@ -103,8 +103,8 @@ class Setting:
         return True
 
     def memory(self, workers: int) -> float:
-        """Bytes of a worker's weights, gradients and optimizer state; a server's worker has state only where it makes
-        steps of its own."""
+        """Bytes of a worker's weights, gradients and optimizer state; under a server a worker has state only if it
+        makes local steps."""
         profile = self.profile
         weights = profile.weights or profile.pull_bytes
         if isinstance(self.rule, AllReduce):
@@ -112,7 +112,8 @@ class Setting:
         return 2 * weights + (profile.state if self.local.steps else 0.0)
 
     def most(self, clock: ClockSettings) -> float:
-        """Samples a second that servers and their link allow, as `closed.most_gradients`; no limit without a server."""
+        """Samples a second that servers and their link allow (`closed_forms.most_gradients`); no limit without a
+        server."""
         if isinstance(self.rule, AllReduce):
             return math.inf
         profile = self.profile
@@ -120,7 +121,7 @@ class Setting:
         return profile.batch_size * most_gradients(self.local, clock, *travels)
 
     def play(self, workers: int, without: tuple[ClockSettings, int | None] | None = None) -> Point:
-        """In steady state. `without`: another clock and other cores than its own."""
+        """The point in steady state. `without`: another clock and other cores instead of its own."""
         if isinstance(self.rule, AllReduce):
             return self.rule.play(self.profile, workers, self.joined, self.network == OWN)
         clock, cores = without or (self.clock(workers), self.cores)
@@ -139,7 +140,7 @@ class Setting:
 
 
 def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole, words: None) -> Answer:
-    """Play all that is asked. ConfigError for what cannot be asked."""
+    """Simulate all that is asked. ConfigError for what cannot be asked."""
     question.check()
     began = time.monotonic()
     settings = [
@@ -149,8 +150,8 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
         for rule in question.rules
         if not (isinstance(rule, AllReduce) and shards != question.shards[0])
     ]
-    told = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
-    curves = [_curve(setting, question, told) for setting in settings]
+    progress = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
+    curves = [_curve(setting, question, progress) for setting in settings]
     return Answer(
         as_mapping(profile),
         curves,
@@ -164,7 +165,7 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
 
 
 AFTERWARDS: Final = 12
-"""Plays of a combination after those that were asked for, about: without a resource, or with a change."""
+"""About how many simulations follow those that were asked for: without a resource, or with a change."""
 
 
 class _Telling:
@@ -182,7 +183,7 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
     name = label(setting.rule)
     tell(f"{name}, {workers_words(1)}")
     plain = setting if isinstance(setting.rule, AllReduce) else replace(setting, rule=Async(), overlap=False)
-    one = replace(plain, local=NoLocalSteps()).play(1).samples_per_s
+    single_per_s = replace(plain, local=NoLocalSteps()).play(1).samples_per_s
     points = []
     for count in question.workers:
         if setting.allows(count):
@@ -190,27 +191,29 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
             points.append(replace(setting.play(count), memory=setting.memory(count)))
     own = question.config_rule is not None and setting.rule == question.config_rule
     beside = question.beside if own or not isinstance(setting.rule, AllReduce) else ""
-    curve = Curve(name, setting.shards, setting.network, one, points, setting.reliability, beside=beside, own=own)
+    curve = Curve(
+        name, setting.shards, setting.network, single_per_s, points, setting.reliability, beside=beside, own=own
+    )
     if not points:
         return curve
-    knee = find_knee(one, points, setting.reliability.updates_per_s)
+    knee = find_knee(single_per_s, points, setting.reliability.updates_per_s)
     by_workers = {point.workers: point.samples_per_s for point in points}
-    at = question.compared_at if question.compared_at in by_workers else points[-1].workers
-    causes = find_causes(setting, at, by_workers[at], at * one, tell)
+    compared_at = question.compared_at if question.compared_at in by_workers else points[-1].workers
+    causes = find_causes(setting, compared_at, by_workers[compared_at], compared_at * single_per_s, tell)
     wanted = own or question.config_rule is None
-    changes = find_changes(setting, at, by_workers[at], tell) if wanted else []
-    return replace(curve, knee=knee, at=at, causes=causes, changes=changes)
+    changes = find_changes(setting, compared_at, by_workers[compared_at], tell) if wanted else []
+    return replace(curve, knee=knee, at=compared_at, causes=causes, changes=changes)
 
 
 def find_knee(one_per_s: float, points: Sequence[Point], within: Range) -> Knee | None:
-    """None where each added worker brings at least half as much as the first, up to the last of `points`."""
+    """The knee; None if each added worker brings at least half as much as the first, up to the last of `points`."""
     workers, reached = 0, 0.0
     for point in points:
         slope = reached / workers if workers else one_per_s
         gained = point.samples_per_s - reached
         if gained < HALF * one_per_s * (point.workers - workers):
-            at = workers + max(0.0, gained) / slope
-            return Knee(at, point.samples_per_s, point.workers, *within.likely_ratio(at))
+            knee = workers + max(0.0, gained) / slope
+            return Knee(knee, point.samples_per_s, point.workers, *within.likely_ratio(knee))
         workers, reached = point.workers, point.samples_per_s
     return None
 
@@ -221,18 +224,18 @@ def find_knee(one_per_s: float, points: Sequence[Point], within: Range) -> Knee 
 def find_causes(
     setting: Setting, workers: int, reached: float, ideal: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Cause]:
-    """What gives more samples a second when it is without limit, most first; two at once where no single one does."""
+    """The resources without whose limit samples a second rise, most first; pairs of them if no single one does."""
     limits, within = _limits(setting), setting.reliability.updates_per_s
     for together in (1, 2):
-        found = []
+        causes = []
         for resources in combinations(limits, together):
             tell(f"{label(setting.rule)}, {workers_words(workers)} without limit of {' and '.join(resources)}")
             factor = _without(setting, workers, resources, TELLING * reached) / reached
             if factor >= TELLING:
-                found.append(Cause(list(resources), factor, *within.likely_ratio(factor)))
-        if found or reached * TELLING >= ideal:
+                causes.append(Cause(list(resources), factor, *within.likely_ratio(factor)))
+        if causes or reached * TELLING >= ideal:
             break
-    return sorted(found, key=lambda cause: -cause.factor)
+    return sorted(causes, key=lambda cause: -cause.factor)
 
 
 def _limits(setting: Setting) -> list[Resource]:
@@ -244,7 +247,7 @@ def _limits(setting: Setting) -> list[Resource]:
         limited += ["stragglers"] if isinstance(clock.gradient_s, Distribution) or setting.profile.stragglers else []
         limited += ["cores"] if setting.network == OWN and (setting.cores or setting.profile.slowdown) else []
         return limited
-    there: dict[Resource, bool] = {
+    by_resource: dict[Resource, bool] = {
         "server": mean(setting.profile.server_s) != 0,
         "server cores": setting.profile.server_cores is not None,
         "software": clock != replace(setting, profile=replace(setting.profile, software=None)).clock(1),
@@ -253,7 +256,7 @@ def _limits(setting: Setting) -> list[Resource]:
         "stragglers": not isinstance(clock.gradient_s, float | int) or bool(setting.profile.stragglers),
         "cores": setting.network == OWN and (setting.cores is not None or bool(setting.profile.slowdown)),
     }
-    return [resource for resource, is_there in there.items() if is_there]
+    return [resource for resource, is_there in by_resource.items() if is_there]
 
 
 def _without(setting: Setting, workers: int, resources: Sequence[Resource], least: float) -> float:
@@ -300,8 +303,8 @@ def _reduced_without(setting: Setting, rule: AllReduce, workers: int, resources:
 def find_changes(
     setting: Setting, workers: int, reached: float, tell: Callable[[str], None] = lambda words: None
 ) -> list[Change]:
-    """What a person could change that gives more samples a second, most first."""
-    found, within = [], setting.reliability.updates_per_s
+    """What a person could change for more samples a second, most first."""
+    changes, within = [], setting.reliability.updates_per_s
     for words, changed in _changes(setting, workers):
         if changed.allows(workers):
             tell(f"{label(setting.rule)}, {workers_words(workers)}: {words}")
@@ -309,8 +312,8 @@ def find_changes(
                 continue
             factor = changed.play(workers).samples_per_s / reached
             if factor >= TELLING:
-                found.append(Change(words, workers, factor, *within.likely_ratio(factor)))
-    return sorted(found, key=lambda change: -change.factor)
+                changes.append(Change(words, workers, factor, *within.likely_ratio(factor)))
+    return sorted(changes, key=lambda change: -change.factor)
 
 
 def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
@@ -318,19 +321,19 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     if isinstance(rule, AllReduce):
         return _reduced_changes(setting, rule)
     more = [factor * setting.shards for factor in (2, 4) if factor * setting.shards <= MOST_SHARDS]
-    known = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
-    useful = sorted({_fewest(profile, setting.shards, shards) for shards in known} - {setting.shards})
+    counts = [shards for shards in more if not profile.sparse or shards in profile.shard_shares]
+    useful = sorted({_fewest(profile, setting.shards, shards) for shards in counts} - {setting.shards})
     changes = [(f"{shards} shards", replace(setting, shards=shards)) for shards in useful]
     if profile.server_machines != "each" and not profile.sparse:
         shards = _fewest(profile, 2, max(4, setting.shards))
         each = replace(profile, server_machines="each", server_cores=None)
-        words = f"{shards} shards, each on a machine with a link of its own"
+        words = f"{shards} shards, each on a node with a link of its own"
         changes.append((words, replace(setting, profile=each, shards=shards)))
     if profile.server_machines != "workers" and not profile.sparse and workers > 1 and setting.joined.link != Link():
         shards = _fewest(profile, 2, max(4, setting.shards, min(workers, MOST_SHARDS)))
-        there = replace(profile, server_machines="workers")
-        words = f"{shards} shards on the workers' own machines (server_machines: workers)"
-        changes.append((words, replace(setting, profile=there, shards=shards)))
+        spread = replace(profile, server_machines="workers")
+        words = f"{shards} shards on the workers' own nodes (server_machines: workers)"
+        changes.append((words, replace(setting, profile=spread, shards=shards)))
     if not profile.sparse:
         changes += _lighter_changes(setting)
     changes.append((f"{2 * profile.batch_size} samples a gradient", replace(setting, profile=_doubled(profile))))

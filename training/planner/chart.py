@@ -1,4 +1,4 @@
-"""What the planner finds against workers, as pictures: samples a second, and the time to a target."""
+"""The planner's charts against the number of workers: samples a second, and the time to a target."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def throughput_figure(curves: Sequence[Curve]) -> "Figure":
-    """The dotted line is as many times one worker as there are workers; a dot is a knee."""
+    """Samples a second. The dotted line is one worker's times the number of workers; a dot is a knee."""
     figure, (axes,) = drawing.figure()
-    one = curves[0].one_per_s
+    single_per_s = curves[0].one_per_s
     counts = sorted({point.workers for curve in curves for point in curve.points})
     marks: dict[str, Artist] = {}
     (marks["ideal"],) = axes.plot(
-        counts, [one * count for count in counts], color=drawing.TARGET, linestyle=(0, (2, 3)), linewidth=1.2
+        counts, [single_per_s * count for count in counts], color=drawing.TARGET, linestyle=(0, (2, 3)), linewidth=1.2
     )
-    speeds = [one * counts[-1], one]
+    speeds = [single_per_s * counts[-1], single_per_s]
     for number, curve in enumerate(curves):
         colour = drawing.HUES[number % len(drawing.HUES)]
         points = [(point.workers, point.samples_per_s) for point in curve.points if point.samples_per_s > 0]
@@ -39,22 +39,22 @@ def throughput_figure(curves: Sequence[Curve]) -> "Figure":
     return figure
 
 
-def target_figure(found: TargetAnswer) -> "Figure | None":
-    """Three panels: updates needed, seconds of an update, and their product; None where nothing was reached."""
-    there = [
+def target_figure(answer: TargetAnswer) -> "Figure | None":
+    """Three panels: updates needed, seconds of an update, and their product; None if the target was never reached."""
+    reached = [
         (point.workers, point.updates, point.seconds)
-        for point in found.points
+        for point in answer.points
         if point.updates is not None and point.seconds is not None
     ]
-    if not there:
+    if not reached:
         return None
     panels = {
-        "updates to the target": [updates for _, updates, _ in there],
-        "seconds per update": [seconds / updates for _, updates, seconds in there],
-        "seconds to the target": [seconds for _, _, seconds in there],
+        "updates to the target": [updates for _, updates, _ in reached],
+        "seconds per update": [seconds / updates for _, updates, seconds in reached],
+        "seconds to the target": [seconds for _, _, seconds in reached],
     }
     figure, places = drawing.figure(230, 1, 3)
-    counts = [workers for workers, _, _ in there]
+    counts = [workers for workers, _, _ in reached]
     for axes, colour, (title, values) in zip(places, drawing.HUES, panels.items(), strict=False):
         axes.plot(counts, values, "o-", color=colour, linewidth=2, markersize=6)
         _against_workers(axes, counts, values)
@@ -70,7 +70,7 @@ def _against_workers(axes: "Axes", counts: Sequence[int], values: Sequence[float
 
 
 def check_figure(path: Path) -> None:
-    """ConfigError for what cannot be written."""
+    """ConfigError for a path that cannot be written."""
     if path.suffix not in (".svg", ".png"):
         raise ConfigError("--figure", f"is {path}", "Let it end in .svg or .png.")
     if not path.absolute().parent.is_dir():

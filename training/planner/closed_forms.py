@@ -1,4 +1,4 @@
-"""A parameter server's points that need no play, since theory has them within 1 % of one: a single worker, and many
+"""A parameter server's points that need no simulation, since theory is within 1 % of one: a single worker, and many
 whose pushes or pulls saturate the servers or their link."""
 
 import math
@@ -13,23 +13,24 @@ from scalebook.training.planner.answer import Point
 from scalebook.training.planner.profile import mean
 
 ENOUGH: Final = 128
-"""Workers from whose play more of them follow, where both saturate the same resource."""
+"""The number of workers from whose simulation larger numbers are derived, if both saturate the same resource."""
 FEW: Final = ENOUGH // 4
-"""Workers whose rounds, beside those of ENOUGH, show how rounds grow; and of a rule with a bound those that are played,
-LONG gradients each: how far workers are apart changes slowly."""
+"""A second number of workers: its rounds and those of ENOUGH show how rounds grow. Under a rule with a bound it is the
+number that is simulated, LONG gradients each: how far workers are apart changes slowly."""
 LONG: Final = 40
 SATURATED: Final = 0.985
-"""Of the most updates/s that the busiest resource allows: what the lower bound of so many workers reaches at least.
-Real ones, whose service scatters less than the bound assumes, are nearer."""
+"""The share of the busiest resource's most updates/s that the lower bound for so many workers must reach. Real ones,
+whose service scatters less than the bound assumes, are nearer."""
 
 QUEUES: Final = 0.75
-"""Of a round of ENOUGH workers, the part that queues take at least where more workers' is known from it."""
+"""The least share of queues in a round of ENOUGH workers from which larger numbers are derived."""
 
 
 def one_worker(
     batch_size: int, rule: Rule, shards: int, clock: ClockSettings, push_bytes: float, pull_bytes: float
 ) -> Point | None:
-    """It waits for nobody, so its times add up. None where draws meet: the largest of several has another mean."""
+    """One worker waits for nobody, so its times add up. None if draws combine: the largest of several has another
+    mean."""
     plain = rule in (Async(), Sync()) or isinstance(rule, Bounded)
     if not plain or (shards > 1 and isinstance(clock.server_s, Distribution)):
         return None
@@ -57,7 +58,7 @@ def saturates(workers: int, rule: Rule, clock: ClockSettings, push_bytes: float,
 
 
 def most_gradients(local: Local, clock: ClockSettings, push_bytes: float, pull_bytes: float) -> float:
-    """A second, as the busiest of what all workers share allows, whatever else there is."""
+    """Gradients a second that the busiest of all shared resources allows, whatever else there is."""
     server_s, in_s, out_s = _services(clock, push_bytes, pull_bytes)
     needs_s = max(max(server_s, in_s) / local.every, out_s / (local.n_fetch if local.sums else local.every))
     return 1 / needs_s if needs_s else math.inf
@@ -66,9 +67,9 @@ def most_gradients(local: Local, clock: ClockSettings, push_bytes: float, pull_b
 def stretched(
     point: Point, workers: int, clock: ClockSettings, push_bytes: float, pull_bytes: float, batch_size: int
 ) -> Point:
-    """So many workers who `saturates`, by the play of fewer: updates/s are those of the busiest resource, or where a
-    rule lets workers wait for the slowest, as many as fewer make. The shares of time follow from them (Little 1961):
-    all who are more stand in the same queues, or wait as large a part of their time."""
+    """The point of `workers` that saturate a resource, from the simulation of fewer: updates/s are those of the busiest
+    resource, or as many as fewer make if a rule lets them wait for the slowest. The shares of time follow (Little
+    1961): the additional workers stand in the same queues, or wait as large a part of their time."""
     served = _services(clock, push_bytes, pull_bytes)
     rate = point.updates_per_s if point.idle else 1 / max(served)
     away = rate * _away_s(clock, push_bytes, pull_bytes)  # workers that stand in no queue
@@ -86,8 +87,8 @@ def stretched(
 
 
 def lengthened(fewer: Point, point: Point, workers: int, clock: ClockSettings) -> Point:
-    """So many workers of whom a round waits for all, by the plays of fewer: what a round takes beside the last gradient
-    (queues of pushes and pulls, latencies) grows by the same with each worker."""
+    """The point of `workers` whose rounds wait for all, from the simulations of fewer: what a round takes beside the
+    last gradient (queues of pushes and pulls, latencies) grows by the same with each worker."""
     each_s = (_beside_s(point, clock) - _beside_s(fewer, clock)) / (point.workers - fewer.workers)
     more = workers - point.workers
     took_s = _last_s(workers, clock) + max(0.0, _beside_s(point, clock) + each_s * more)
@@ -105,7 +106,7 @@ def lengthened(fewer: Point, point: Point, workers: int, clock: ClockSettings) -
 
 
 def waits_in_queues(point: Point, clock: ClockSettings) -> bool:
-    """Whether a round of so many is that of their queues, for the most part: then `lengthened` is within 1 %."""
+    """Whether a round consists of queues for the most part: then `lengthened` is within 1 %."""
     return _beside_s(point, clock) * point.updates_per_s >= QUEUES
 
 
@@ -118,7 +119,7 @@ def _last_s(workers: int, clock: ClockSettings) -> float:
 
 
 def sum_of(seconds: Seconds, count: int) -> Seconds:
-    """Of so many independent draws; a gamma's is a gamma."""
+    """The sum of `count` independent draws; that of a gamma is a gamma."""
     if not isinstance(seconds, Distribution):
         return count * seconds
     cv = 1.0 if seconds.kind == "exponential" else seconds.cv or 0.0

@@ -12,12 +12,12 @@ from scalebook.training.planner.quantities import quantity
 OWN: Final = "own"
 """The network that a profile itself has."""
 PAYLOAD: Final = 0.94
-"""Of a byte on an Ethernet, the share that is content: 1448 bytes of a frame of 1538 with TCP/IPv4 and timestamps."""
+"""The share of an Ethernet's bytes that is payload: 1448 bytes of a frame of 1538 with TCP/IPv4 and timestamps."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """What every worker has, and what all servers together have; full duplex."""
+    """The link of each worker, and the common link of all servers; full duplex."""
 
     link: Link = field(default_factory=Link)
     server_link: Link = field(default_factory=Link)
@@ -41,11 +41,11 @@ WORDS: Final[Mapping[str, str]] = {
     "100gbe": "100 Gbit/s Ethernet", "nvlink": "NVLink, 300 GB/s each way",
 }  # fmt: skip
 FASTER: Final[Mapping[str, str]] = {"1gbe": "10gbe", "10gbe": "100gbe", "100gbe": "nvlink"}
-"""The next in this list."""
+"""The next faster network."""
 
 
 def network(written: object, key: str) -> Network:
-    """One by name, or one of one's own: `{bandwidth: 25 Gbit/s, latency: 10 us}`. ConfigError by key and remedy."""
+    """A network by name, or by values: `{bandwidth: 25 Gbit/s, latency: 10 us}`. ConfigError by key and remedy."""
     if isinstance(written, str):
         if written not in NETWORKS:
             raise ConfigError(key, f"there is no network {written!r}", suggestion(written, [OWN, *NETWORKS]))

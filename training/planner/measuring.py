@@ -30,65 +30,67 @@ CALLBACK: Final = "scalebook.training.planner.step_times.StepTimes"
 TEST: Final = names.TEST_PLAN
 SECONDS: Final = 6.0
 MOST: Final = 1000
-"""Steps of worker 0, alone and again beside others."""
+"""Most steps of worker 0, alone and again beside others."""
 MOST_BESIDE: Final = 16
-"""Workers that are measured at once, where the machine has cores for more."""
+"""Most workers that are measured at once, if the machine has cores for more."""
 QUIET_S: Final = 0.5
 LEAST_BUSY: Final = 0.3
 """Cores: what a desktop at rest uses changes little."""
 WAIT_S: Final = 20.0
-"""For a quieter machine, before a measurement is repeated."""
+"""Longest wait for a quieter machine before a measurement is repeated."""
 OTHERS: Final = "other processes used {:.1f} cores of this machine"
 EVEN: Final = 0.005
 """Coefficient of variation below which all gradients take the same."""
 
 
 class NotMeasured(RuntimeError):
-    """The run that was to be measured has failed, or was stopped; the message says why, and where its log is."""
+    """The measured run failed, or was stopped; the message says why, and where its log is."""
 
 
 def measure(workspace: Workspace, config: Mapping[str, Any], description: Description, out: TextIO) -> Profile:
-    """Train for a few seconds with as many workers of a parameter server as the machine has cores for, of whom one
-    computes alone first; what became of it is recorded as any run. `Profile.busy` says how many cores others used;
-    where they used any, it is measured once more, and the quieter measurement counts.
+    """Train for a few seconds with as many workers of a parameter server as the machine has cores; worker 0 computes
+    alone first. The run is recorded as any other. `Profile.busy` says how many cores other processes used; if any, it
+    is measured once more, and the quieter measurement counts.
 
-    NotMeasured where there is nothing to read. Ctrl-C ends the run and is raised again.
+    NotMeasured if the run recorded nothing. Ctrl-C ends the run and is raised again.
     """
-    found = configured(config, description)
-    first = _measured(workspace, config, found, description, out)
+    plan = configured(config, description)
+    first = _measured(workspace, config, plan, description, out)
     if not first.busy:
-        return found.declared(first)
+        return plan.declared(first)
     print(f"scalebook: {OTHERS.format(first.busy)}: measuring again in at most {WAIT_S:g} s", file=out)
     wait_for_quiet()
-    second = _measured(workspace, config, found, description, out)
+    second = _measured(workspace, config, plan, description, out)
     quieter = min(second, first, key=lambda profile: profile.busy)
-    return found.declared(replace(quieter, source=f"{quieter.source}, the quieter of two measurements"))
+    return plan.declared(replace(quieter, source=f"{quieter.source}, the quieter of two measurements"))
 
 
 def _measured(
-    workspace: Workspace, config: Mapping[str, Any], found: PlannedConfig, description: Description, out: TextIO
+    workspace: Workspace, config: Mapping[str, Any], plan: PlannedConfig, description: Description, out: TextIO
 ) -> Profile:
     """Of one run."""
-    load = found.load
+    load = plan.load
     cores = _cores(load.threads, load.accelerator)
     before = used_by_others()
-    asked = plan_config(config, 1 if found.is_simulated else min(cores, MOST_BESIDE), found.measuring)
+    run_config = plan_config(config, 1 if plan.is_simulated else min(cores, MOST_BESIDE), plan.measuring)
     with hold_supervisor(workspace):
-        (job,) = job_requests.submit(workspace, asked, seeds=seeds_from(asked, 1)[:1], description=description)
+        (job,) = job_requests.submit(
+            workspace, run_config, seeds=seeds_from(run_config, 1)[:1], description=description
+        )
         open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
         print(f"scalebook: measuring, up to {SECONDS:g} s of training once it has begun ({job.id[:8]})", file=out)
         out.flush()
         result = follow(workspace, job, lambda *_: None)
-    told = records.peek(job.path / FILE, StepMeasures)
-    if told is None or told.steps < 1:
+    measures = records.peek(job.path / FILE, StepMeasures)
+    if measures is None or measures.steps < 1:
         why = result.why or "it recorded nothing"
         raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
-    busy = 0.0 if found.is_simulated else max(before, used_by_others())
-    return replace(profile_of(told, _title(job), cores, load.accumulate), busy=busy)
+    busy = 0.0 if plan.is_simulated else max(before, used_by_others())
+    return replace(profile_of(measures, _title(job), cores, load.accumulate), busy=busy)
 
 
 def wait_for_quiet() -> None:
-    """Until others use no cores; WAIT_S at most."""
+    """Wait until other processes use no cores; WAIT_S at most."""
     until = monotonic() + WAIT_S
     while used_by_others() and monotonic() < until:
         pass
@@ -105,74 +107,73 @@ def used_by_others() -> float:
 
 
 def plan_config(config: Mapping[str, Any], workers: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with so many real workers of a parameter server on this machine, cut to a few steps. `arguments`: of
-    the server, as `PlannedConfig.measuring`."""
-    asked = shorten_training(
+    """The config with `workers` real workers of a parameter server on this machine, cut to a few steps. `arguments`: of
+    AsyncPS, as `PlannedConfig.measuring`."""
+    run_config = shorten_training(
         config, MOST * (1 + workers), {"class_path": CALLBACK, "init_args": {"seconds": SECONDS, "most": MOST}}
     )
-    asked["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": dict(arguments)}, "devices": workers}
-    asked["trainer"].pop("num_nodes", None)
-    return asked
+    run_config["trainer"] |= {"strategy": {"class_path": STRATEGY, "init_args": dict(arguments)}, "devices": workers}
+    run_config["trainer"].pop("num_nodes", None)
+    return run_config
 
 
-def profile_of(told: StepMeasures, title: str, cores: int | None, accumulate: int = 1) -> Profile:
-    """Workers are processes of this machine, which hand over what they push in its memory. `accumulate`: batches that
-    make one gradient, whose times add up."""
-    gradient: Seconds = told.gradient_s * accumulate
-    if (cv := told.cv / math.sqrt(accumulate)) > EVEN:
-        gradient = Distribution("gamma", told.gradient_s * accumulate, cv)
+def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate: int = 1) -> Profile:
+    """The profile of workers that are processes of this machine and hand over pushes in its memory. `accumulate`:
+    batches that make one gradient, whose times add up."""
+    gradient: Seconds = measures.gradient_s * accumulate
+    if (cv := measures.cv / math.sqrt(accumulate)) > EVEN:
+        gradient = Distribution("gamma", measures.gradient_s * accumulate, cv)
     machine = this_machine()
-    link = reduce_link(told)
+    link = reduce_link(measures)
     return Profile(
         gradient_s=gradient,
-        batch_size=told.batch_size * accumulate,
-        push_bytes=told.push_bytes,
-        pull_bytes=told.pull_bytes,
-        server_s=told.server_s,
-        update_s=told.server_s,
+        batch_size=measures.batch_size * accumulate,
+        push_bytes=measures.push_bytes,
+        pull_bytes=measures.pull_bytes,
+        server_s=measures.server_s,
+        update_s=measures.server_s,
         cores=cores,
         server_cores=len(machine.cores),
-        software=software_of(told),
-        slowdown={told.at_once: told.slowdown} if told.at_once > 1 else {},
-        shard_shares={int(shards): share for shards, share in told.shard_shares.items()},
-        sparse=told.sparse,
+        software=software_of(measures),
+        slowdown={measures.at_once: measures.slowdown} if measures.at_once > 1 else {},
+        shard_shares={int(shards): share for shards, share in measures.shard_shares.items()},
+        sparse=measures.sparse,
         node=None if link is None else SharedNode(MOST_WORKERS, link),
-        weights=told.weights,
-        state=told.state,
-        ready=ready_of(told, accumulate),
+        weights=measures.weights,
+        state=measures.state,
+        ready=ready_of(measures, accumulate),
         overlap=link is None,
         all_reduce="fastest" if link is None else "ring",
         title=title,
-        source=f"measured in {told.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",
+        source=f"measured in {measures.steps:,} steps on {machine_words(len(machine.cores), machine.gpus)}",
     )
 
 
-def software_of(told: StepMeasures) -> Software | None:
-    """Of a frame's seconds, half for each end; bytes are copied by both at the same time. None where none was
-    measured."""
-    if len(told.message_s) != 2:
+def software_of(measures: StepMeasures) -> Software | None:
+    """Half of a frame's seconds for each end; both copy its bytes at the same time. None if none was measured."""
+    if len(measures.message_s) != 2:
         return None
-    (few, short_s), (many, long_s) = told.message_s
+    (few, short_s), (many, long_s) = measures.message_s
     short_s = min(short_s, 0.9 * long_s)
     return Software(short_s / 2, (many - few) / (long_s - short_s))
 
 
-def ready_of(told: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, float], ...]:
-    """As a profile has it: shares of a gradient's time. Of batches that make one gradient the last one counts."""
-    whole = told.gradient_s * accumulate
-    shares = [max(0.0, 1 - before / whole) if whole else 1.0 for before, _ in told.ready]
-    return tuple((min(1.0, share), nbytes) for share, (_, nbytes) in zip(shares, told.ready, strict=True))
+def ready_of(measures: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, float], ...]:
+    """`Profile.ready`: shares of a gradient's time. Of batches that make one gradient the last one counts."""
+    whole = measures.gradient_s * accumulate
+    shares = [max(0.0, 1 - before / whole) if whole else 1.0 for before, _ in measures.ready]
+    return tuple((min(1.0, share), nbytes) for share, (_, nbytes) in zip(shares, measures.ready, strict=True))
 
 
-def reduce_link(told: StepMeasures) -> Link | None:
-    """The link that makes a ring of these workers take what two all-reduces took; None where none were measured. Of the
-    longer one's time at least a tenth is that of its bytes, where noise says otherwise."""
-    if len(told.reduce_s) != 2 or told.at_once < 2:
+def reduce_link(measures: StepMeasures) -> Link | None:
+    """The link by which a ring of these workers takes what two all-reduces took; None if none were measured. At least a
+    tenth of the longer one's time counts as that of its bytes, even if noise says otherwise."""
+    if len(measures.reduce_s) != 2 or measures.at_once < 2:
         return None
-    (few, short_s), (many, long_s) = told.reduce_s
-    share = 2 * (told.at_once - 1) / told.at_once
+    (few, short_s), (many, long_s) = measures.reduce_s
+    share = 2 * (measures.at_once - 1) / measures.at_once
     short_s = min(short_s, 0.9 * long_s)
-    return Link(short_s / (2 * (told.at_once - 1)), share * (many - few) / (long_s - short_s))
+    return Link(short_s / (2 * (measures.at_once - 1)), share * (many - few) / (long_s - short_s))
 
 
 def _title(job: JobFolder) -> str:

@@ -1,4 +1,4 @@
-"""What a config's strategy says of speed: the settings that are played, and the strategy that measures their parts.
+"""What a config's strategy means for a plan: the settings to simulate, and the strategy that measures their parts.
 
 Loads no torch. What a plan does not understand is a ConfigError by key and remedy, before anything is measured.
 """
@@ -24,20 +24,20 @@ from scalebook.training.planner.profile import Profile, mean, times
 
 STRATEGY: Final = "scalebook.training.lightning.AsyncPS"
 FOLLOWED: Final = ("rule", "damping", "workers", "shards", "host", "clock", "local")
-"""Arguments of AsyncPS that a play itself follows."""
+"""Arguments of AsyncPS that a simulation itself follows."""
 MEASURED: Final = (
     "damping", "host", "buffers", "record", "push_codec", "pull_codec", "local",
 )  # fmt: skip
-"""Those with which the parts are measured, so that their time and their bytes are in the profile."""
+"""Arguments that are kept while the parts are measured, so that their time and bytes are in the profile."""
 INDIFFERENT: Final = ("warmup_updates", "limits", "tls")
-"""Those that do not change the steady state of workers of which none dies: a beginning, deaths, a limit to waits, and
-what several machines alone do (of which `refuse_machines` lets no other be planned)."""
+"""Arguments that do not change the steady state of workers that never die: a beginning, deaths, a limit to waits, and
+what only several nodes need."""
 
 
 @dataclass(frozen=True)
 class PlannedConfig:
-    """Of one config. `settings`: as the engine has them, but that codecs are in the measured bytes. `beside`: what else
-    than the rule is not at its default, in words. `measuring`: arguments of the AsyncPS that measures."""
+    """What a plan takes from a config. `settings`: the engine's, but codecs are in the measured bytes. `beside`:
+    settings not at their default, but for the rule, in words. `measuring`: arguments of the AsyncPS that measures."""
 
     load: Workload
     settings: Settings
@@ -46,11 +46,11 @@ class PlannedConfig:
     coded: bool = False
     """Whether a codec makes the measured bytes fewer than the parameters'."""
     reduces: AllReduce | None = None
-    """Of a `ddp` config, how its gradients travel."""
+    """How the gradients of a `ddp` config travel."""
 
     @property
     def aggregation(self) -> Rule | AllReduce:
-        """What becomes of its gradients."""
+        """The config's own rule, or all-reduce."""
         return self.reduces or self.settings.rule
 
     @property
@@ -59,7 +59,7 @@ class PlannedConfig:
         return self.settings.clock is not None
 
     def declared(self, profile: Profile) -> Profile:
-        """The measured profile with the times that virtual workers are told; as it is for real ones."""
+        """The measured profile with the times that the config's clock declares; unchanged for real workers."""
         clock = self.settings.clock
         if clock is None:
             return profile
@@ -80,7 +80,7 @@ class PlannedConfig:
 
 
 def configured(config: Mapping[str, Any], description: Description) -> PlannedConfig:
-    """ConfigError, naming key and remedy, for a strategy that cannot be planned as it is written."""
+    """What a plan takes from `config`. ConfigError for a strategy that cannot be planned as it is written."""
     load = workload(config, description)
     strategy = read_class(mapping(config.get("trainer")).get("strategy"))
     info = strategy.info("strategies", description)
@@ -89,12 +89,12 @@ def configured(config: Mapping[str, Any], description: Description) -> PlannedCo
     if load.strategy == "ddp" and info is not None:
         return _ddp(load, mapping(strategy.args), info)
     if load.strategy != "AsyncPS" or info is None:
-        why = f"is {load.strategy}, of which a plan knows no timing"
+        why = f"is {load.strategy}, whose timing a plan does not know"
         raise ConfigError("trainer.strategy", why, "Write AsyncPS; its rule sync waits for all workers as DDP does.")
     args = mapping(strategy.args)
-    known = {*FOLLOWED, *MEASURED, *INDIFFERENT}
+    names = {*FOLLOWED, *MEASURED, *INDIFFERENT}
     for name in args:
-        if name not in known:
+        if name not in names:
             raise ConfigError(f"{ARGUMENTS}.{name}", "is not known to a plan", "Remove it.")
     settings = _settings(args, info)
     _refuse_local(settings)
@@ -111,10 +111,10 @@ DDP_INDIFFERENT: Final = (
 
 def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
     """Gradients are summed up as they are, or in halves; frames of any other codec go from each worker to all."""
-    known = ("codec", "bucket_cap_mb", *DDP_INDIFFERENT)
+    names = ("codec", "bucket_cap_mb", *DDP_INDIFFERENT)
     for name in args:
-        if name not in known:
-            raise ConfigError(f"{ARGUMENTS}.{name}", "cannot be planned", f"Remove it. Known: {', '.join(known)}.")
+        if name not in names:
+            raise ConfigError(f"{ARGUMENTS}.{name}", "cannot be planned", f"Remove it. Known: {', '.join(names)}.")
     cap = args.get("bucket_cap_mb", BUCKET_MB)
     if isinstance(cap, bool) or not isinstance(cap, int | float) or cap <= 0:
         raise ConfigError(f"{ARGUMENTS}.bucket_cap_mb", f"is {cap!r}", "Write a number of megabytes, as 25.")
@@ -128,13 +128,13 @@ def _ddp(load: Workload, args: Mapping[str, Any], info: ClassInfo) -> PlannedCon
 
 
 def refuse_machines(load: Workload, networks: Sequence[str]) -> int:
-    """Workers of one machine, where a config has several machines with several each; 0 otherwise. ConfigError where
-    what joins them was not said."""
+    """Workers of each node, if the config has several nodes with several workers each; otherwise 0. ConfigError if the
+    network between nodes was not named."""
     if load.nodes == 1:
         return 0
     if OWN in networks:
-        why = f"is {load.nodes}, and what joins these machines cannot be measured on one"
-        raise ConfigError("trainer.num_nodes", why, "Say it, as --links 10gbe, or write num_nodes: 1.")
+        why = f"is {load.nodes}, and the network between these nodes cannot be measured on one"
+        raise ConfigError("trainer.num_nodes", why, "Name it, as --links 10gbe, or write num_nodes: 1.")
     each = load.workers // load.nodes
     return each if each > 1 else 0
 
@@ -175,19 +175,19 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
         return None
     key = f"{ARGUMENTS}.clock"
     if clock.deaths:
-        raise ConfigError(f"{key}.deaths", "has deaths, and a plan is of workers of which none dies", "Remove it.")
+        raise ConfigError(f"{key}.deaths", "has deaths, but no worker of a plan dies", "Remove it.")
     if clock.links:
-        raise ConfigError(f"{key}.links", "gives workers links of their own, and a plan has one for all",
+        raise ConfigError(f"{key}.links", "gives workers different links, but a plan has one for all",
                           "Write `link` alone, or make the slow ones `stragglers`.")  # fmt: skip
     for name in ("gradient_s", "server_s"):
         value = getattr(clock, name)
         if isinstance(value, Distribution) and value.kind == RECORDED:
-            raise ConfigError(f"{key}.{name}.kind", "is recorded, and a plan draws from kinds that have a formula",
+            raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan draws from kinds that have a formula",
                               "Write gamma, with mean and cv of that run.")  # fmt: skip
     for where in ("link", "server_link"):
         for name, value in vars(getattr(clock, where)).items():
             if isinstance(value, Distribution):
-                raise ConfigError(f"{key}.{where}.{name}", "is drawn, and a plan has the same for each transfer",
+                raise ConfigError(f"{key}.{where}.{name}", "is drawn, but a plan has the same value for each transfer",
                                   "Write its mean.")  # fmt: skip
     return clock
 
@@ -201,12 +201,12 @@ def _refuse_local(settings: Settings) -> None:
 
 def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Arguments of the workers that are measured: real ones, who wait for nobody but the server."""
-    kept = {name: args[name] for name in MEASURED if name in args and name != "host"}
+    arguments = {name: args[name] for name in MEASURED if name in args and name != "host"}
     if settings.has_servers:
-        kept["host"] = "process"
-    if settings.rule.synchronous and kept.get("buffers") is None:
-        kept["buffers"] = "of_worker_0"
-    return kept
+        arguments["host"] = "process"
+    if settings.rule.synchronous and arguments.get("buffers") is None:
+        arguments["buffers"] = "of_worker_0"
+    return arguments
 
 
 def _beside(load: Workload, args: Mapping[str, Any], info: ClassInfo, settings: Settings) -> str:

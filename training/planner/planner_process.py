@@ -1,4 +1,4 @@
-"""The process of one question of the browser's: `python -m scalebook.training.planner.planner_process FOLDER`."""
+"""The process for one question of the browser: `python -m scalebook.training.planner.planner_process FOLDER`."""
 
 import io
 import signal
@@ -22,78 +22,78 @@ from scalebook.training.planner.time_to_target import TargetAnswer
 
 DEADLINE_S: Final = 900
 TRAINING_S: Final = 6 * 3600
-"""For virtual runs to a target, where one was named."""
+"""Time limit of simulated runs to a target."""
 EVERY_S: Final = 0.2
-"""Between two words on how far it is."""
+"""Seconds between two reports of progress."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 0 answered, 2 a mistake in what was asked, 1 a failure (both are said in the folder), 130 stopped."""
-    asked = QuestionFolder.at(Path(argv[0]))
+    """Exit code: 0 answered, 2 a mistake in the question, 1 a failure (both are written to the folder), 130 stopped."""
+    plan = QuestionFolder.at(Path(argv[0]))
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(DEADLINE_S)
     try:
         with sigterm_interrupts():
-            _work(asked)
+            _work(plan)
     except KeyboardInterrupt:
         return 130
     except ConfigError as error:
-        asked.fail(error)
+        plan.fail(error)
         return 2
     except Exception as error:  # noqa: BLE001 - who waits for an answer is told, with the log
-        asked.fail(ConfigError("plan", f"failed: {error or type(error).__name__}", f"See {asked.folder / 'log.txt'}."))
+        plan.fail(ConfigError("plan", f"failed: {error or type(error).__name__}", f"See {plan.folder / 'log.txt'}."))
         traceback.print_exc()
         return 1
     return 0
 
 
-def _work(asked: QuestionFolder) -> None:
-    if asked.request.target is not None:
-        _check_metric(asked)
-    question = asked.request.question()
-    if asked.has_config():
-        question = question.of(asked.config(), describe(asked.workspace))
+def _work(plan: QuestionFolder) -> None:
+    if plan.request.target is not None:
+        _check_metric(plan)
+    question = plan.request.question()
+    if plan.has_config():
+        question = question.of(plan.config(), describe(plan.workspace))
     question.check()
-    profile = asked.profile()
+    profile = plan.profile()
     if profile is None:
-        profile = _measure(asked)
-        asked.keep_profile(profile)
-    if asked.answer() is None:
-        asked.keep_answer(profile, answer(profile, question, _Seldom(asked)))
-    if asked.request.target is not None:
+        profile = _measure(plan)
+        plan.keep_profile(profile)
+    if plan.answer() is None:
+        plan.keep_answer(profile, answer(profile, question, _Seldom(plan)))
+    if plan.request.target is not None:
         signal.alarm(TRAINING_S)
         setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])
-        asked.keep_target(profile, _train(asked, setting, question.workers, asked.request.target))
+        plan.keep_target(profile, _train(plan, setting, question.workers, plan.request.target))
 
 
-def _check_metric(asked: QuestionFolder) -> None:
+def _check_metric(plan: QuestionFolder) -> None:
     from scalebook.training.planner.updates_to_target import check_metric  # Lightning, which playing does without
 
-    check_metric(asked.config(), asked.request.metric, describe(asked.workspace))
+    check_metric(plan.config(), plan.request.metric, describe(plan.workspace))
 
 
-def _measure(asked: QuestionFolder) -> Profile:
+def _measure(plan: QuestionFolder) -> Profile:
     """Of the config, in a short run of its own. ConfigError where it cannot run, or has failed."""
     from scalebook.training.planner.measuring import NotMeasured, measure  # Lightning, which playing does without
 
     try:
-        return measure(asked.workspace, asked.config(), describe(asked.workspace), _Words(asked))
+        return measure(plan.workspace, plan.config(), describe(plan.workspace), _Words(plan))
     except NotMeasured as error:
         raise _told(error) from error
 
 
-def _train(asked: QuestionFolder, setting: Setting, workers: Sequence[int], target: float) -> TargetAnswer:
+def _train(plan: QuestionFolder, setting: Setting, workers: Sequence[int], target: float) -> TargetAnswer:
     """With each number of virtual workers, up to MOST_TRAINED. ConfigError where a run has failed."""
     from scalebook.training.planner.measuring import NotMeasured
     from scalebook.training.planner.question import MOST_TRAINED
     from scalebook.training.planner.updates_to_target import reach
 
-    request, workspace = asked.request, asked.workspace
+    request, workspace = plan.request, plan.workspace
     counts = [count for count in workers if count <= MOST_TRAINED]
     try:
         return reach(
-            workspace, asked.config(), describe(workspace), setting, counts, request.metric, target, request.seeds,
-            _Words(asked),
+            workspace, plan.config(), describe(workspace), setting, counts, request.metric, target, request.seeds,
+            _Words(plan),
         )  # fmt: skip
     except NotMeasured as error:
         raise _told(error) from error
@@ -107,9 +107,9 @@ def _told(error: RuntimeError) -> ConfigError:
 class _Words(io.StringIO):
     """Where measuring and training say what they do."""
 
-    def __init__(self, asked: QuestionFolder) -> None:
+    def __init__(self, plan: QuestionFolder) -> None:
         super().__init__()
-        self._asked = asked
+        self._asked = plan
 
     @override
     def write(self, text: str, /) -> int:
@@ -121,8 +121,8 @@ class _Words(io.StringIO):
 class _Seldom:
     """Tells how far it is, at most every EVERY_S."""
 
-    def __init__(self, asked: QuestionFolder) -> None:
-        self._asked, self._next = asked, 0.0
+    def __init__(self, plan: QuestionFolder) -> None:
+        self._asked, self._next = plan, 0.0
 
     def __call__(self, done: int, whole: int, words: str) -> None:
         if (now := time.monotonic()) >= self._next:

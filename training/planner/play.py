@@ -1,7 +1,7 @@
-"""A run's timing, played on the engine: its rules, rounds and queues, with parameters of one number for each shard.
+"""A run's timing, simulated on the engine: its rules, rounds and queues, with one number as each shard's parameters.
 
-What a push and a pull have as bytes is declared, so that nothing is computed and little is moved: 512 workers take
-seconds. Same profile, rule and seed, same figures.
+The bytes of a push and a pull are declared, so that nothing is computed and little is moved: 512 workers take seconds.
+Same profile, rule and seed, same figures.
 """
 
 import math
@@ -38,15 +38,15 @@ from scalebook.training.planner.closed_forms import (
 from scalebook.training.planner.profile import Profile, mean
 
 PIECES: Final = Distribution("uniform", 20.0, 0.346)
-"""Of one transfer, 8 to 32: its share beside others is the larger the fewer they are."""
+"""Pieces of one transfer, 8 to 32: the fewer they are, the larger is its share beside others."""
 
 
 class DeclaredBytes(SimulatedClock):
-    """A clock over which every push and every pull has so many bytes, whatever the parameters have.
+    """A clock for which every push and every pull has a declared number of bytes, whatever the parameters have.
 
     Transfers in one direction of the servers' link share it, unevenly: each is cut into pieces, whose number is drawn,
-    and asks for the next when the last is through. Whoever begins first is through first by a piece, so that workers
-    drift apart as long as they meet; where they need not meet they stay apart.
+    and asks for the next when the last is through. The transfer that begins first ends a piece earlier, so that workers
+    whose transfers meet drift apart; those whose transfers need not meet stay apart.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ class DeclaredBytes(SimulatedClock):
 
 
 LEAST: Final = 500
-"""Gradients that are counted, at least."""
+"""Fewest gradients that are counted."""
 EACH: Final = 20
-"""Of each worker, at least, up to MANY."""
+"""Fewest gradients of each worker, up to MANY in all."""
 MANY: Final = 800
-"""Also at least where some wait for the slowest, so that how far workers are apart changes slowly."""
+"""Fewest gradients if some workers wait for the slowest: how far they are apart changes slowly."""
 ALWAYS: Final = 4
-"""Of each worker in any case."""
+"""Fewest gradients of each worker in any case."""
 ROUNDS: Final = 2
-"""The same where all wait for each other, so that each update begins anew."""
+"""The same if all wait for each other, so that each update begins anew."""
 WARM_UP: Final = 0.5
-"""Gradients before those, as a share of them: all workers begin at the same moment."""
+"""Gradients before those that count, as a share of them: all workers begin at the same moment."""
 
 
 class EndlessWork:
@@ -135,9 +135,9 @@ class NullOptimizer(Optimizer):
 
 
 class SharedCores:
-    """Gradients that wait for a core of a machine that workers share, in the order of asking.
+    """Queues gradients for the cores of a machine that workers share, in the order of asking.
 
-    `applying_s`: what the core does besides for each gradient, after it: apply its push.
+    `applying_s`: seconds of the core after each gradient, to apply its push.
     """
 
     def __init__(self, clock: SimulatedClock, cores: int, applying_s: float) -> None:
@@ -145,31 +145,31 @@ class SharedCores:
         self._lines = [Line() for _ in range(cores)]
 
     def gradient_s(self, worker: int) -> float:
-        """Seconds until the worker's next gradient is there, waiting included."""
+        """Seconds until the worker's next gradient is done, waiting included."""
         now_s = self._clock.now()
         return self.done_s(worker, now_s) - now_s
 
     def done_s(self, worker: int, asked_s: float) -> float:
-        """When the worker's next gradient is there, of which it has asked for a core at `asked_s`."""
+        """When the worker's next gradient is done, if it asks for a core at `asked_s`."""
         first = min(self._lines, key=lambda line: line.free_s)
         return first.serve(asked_s, self._clock.gradient_s(worker) + self._applying_s) - self._applying_s
 
     @property
     def waited_s(self) -> float:
-        """Of all gradients so far, before they were begun."""
+        """Seconds that all gradients so far have waited for a core."""
         return sum(line.waited_s for line in self._lines)
 
 
 class OverlappedGradients:
-    """Gradients that are begun when the push before leaves, and wait for what comes back from it. `cores`: which they
-    queue for, where workers share a machine."""
+    """Gradients that begin when the previous push leaves, and wait for what comes back from it. `cores`: which they
+    queue for, if workers share a machine."""
 
     def __init__(self, clock: SimulatedClock, cores: SharedCores | None = None) -> None:
         self._clock, self._cores = clock, cores
         self._left_s: dict[int, float] = {}  # by worker, when its last push did
 
     def gradient_s(self, worker: int) -> float:
-        """Seconds that are left of the worker's next gradient."""
+        """The remaining seconds of the worker's next gradient."""
         now_s = self._clock.now()
         begun_s = self._left_s.get(worker, now_s)
         done_s = self._cores.done_s(worker, begun_s) if self._cores else begun_s + self._clock.gradient_s(worker)
@@ -227,7 +227,7 @@ class _Watch(Watch):
 
 
 _KNOWN: Final[dict[str, Point]] = {}
-"""Plays of this process, by all that decides them: the same one is asked for as a point, a change, and a beginning."""
+"""Simulations of this process, by all that decides them: several questions ask for the same one."""
 KEPT: Final = 1000
 
 
@@ -244,10 +244,10 @@ def play(
     overlap: bool = False,
     damping: Damping | None = None,
 ) -> Point:
-    """A run of so many workers, in steady state. `clock`: instead of the profile's; `cores` as the profile's has it.
+    """Simulate a run of `workers`, in steady state. `clock`: instead of the profile's; `cores`: as in the profile.
 
-    `gradients`: those that count; `local`: when workers communicate; `overlap`: they compute while a push travels,
-    and have a core each, or queue for one. ValueError where the rule does not allow so many workers.
+    `gradients`: how many count; `local`: when workers communicate; `overlap`: they compute while a push travels, and
+    have a core each, or queue for one. ValueError if the rule does not allow so many workers.
     """
     timing = clock or profile.clock(workers, shards)
     rule = rule or Async()

@@ -1,4 +1,4 @@
-"""What a system is made of, as far as its speed goes: measured on this machine, or written by hand for another."""
+"""What the speed of a system depends on: measured on this machine, or written by hand for another."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ from scalebook.training.planner.quantities import quantity
 Machines = Literal["one", "each", "workers"]
 Algorithm = Literal["ring", "tree", "fastest"]
 PASSES: Final = 3
-"""Of a plain SGD update over memory: read parameters and gradient, write parameters."""
+"""Passes of a plain SGD update over memory: read parameters and gradient, write parameters."""
 COPY_BANDWIDTH: Final = 1e10
-"""Bytes a second that a server moves where a profile says nothing: one core of a present server."""
+"""Bytes a second that a server copies unless the profile says otherwise: one core of a present-day server."""
 
 
 @dataclass(frozen=True)
 class SharedNode:
-    """A machine with several workers, who share its link to the others. `link`: what joins them within."""
+    """A node with several workers, which share its link to the others. `link`: what joins them within."""
 
     workers: int
     link: Link = field(default_factory=Link)
@@ -38,7 +38,7 @@ class SharedNode:
 
 @dataclass(frozen=True)
 class Software:
-    """What sending and receiving takes beside the link. `message_s`: of one end for one message; `bandwidth`: bytes a
+    """The cost of sending and receiving beside the link. `message_s`: of one end for one message; `bandwidth`: bytes a
     second that one core copies, while they travel."""
 
     message_s: float = 0.0
@@ -47,7 +47,7 @@ class Software:
 
 @dataclass(frozen=True)
 class Profile:
-    """One system: a model at its batch size, the machines that compute, those that serve, and what joins them.
+    """One system: a model at its batch size, the machines that compute and serve, and the network between them.
 
     Args:
         gradient_s: Seconds of one gradient: fetching, forward and backward.
@@ -55,27 +55,27 @@ class Profile:
         push_bytes: Bytes of a gradient as it travels.
         pull_bytes: Bytes of the parameters as they travel.
         server_s: Seconds in which one shard that has all parameters serves a push.
-        update_s: Seconds in which a worker without a server makes an update of a summed gradient itself; part of
-            `gradient_s`, and so 0, where nothing is said.
-        stragglers: How many times as long single workers take, by number.
-        cores: Gradients that can be computed at the same time, since workers share a machine; null: each worker has
-            one of its own.
+        update_s: Seconds of an update that a worker without a server makes of a summed gradient; 0 by default, as part
+            of `gradient_s`.
+        stragglers: Factor by which single workers take longer, by number.
+        cores: Gradients that can be computed at the same time by workers that share a machine; null: each worker has a
+            core of its own.
         network: What joins workers and servers.
         server_machines: `one`: all shards are served by one machine, and share its link. `each`: each shard has a
             machine, and a link, of its own. `workers`: shards are spread over the workers' machines, whose links carry
             both what the worker and what the shards there send and receive.
-        server_cores: Of a machine that serves. A shard is served by one core: more shards than cores take turns. Null:
-            a core for each.
-        software: What sending and receiving takes of both ends beside the link; null: nothing, as within a machine.
-        shard_shares: The share of the largest of so many shards, where they are not equal.
-        slowdown: How many times as long a gradient and its push take where so many are computed at the same time on
-            a machine that workers share: they take caches, memory bandwidth and turbo from each other. Between these
-            numbers, and from 1 worker on, a straight line.
+        server_cores: Cores of a machine that serves. A shard is served by one core: more shards than cores take turns.
+            Null: a core for each.
+        software: The cost of sending and receiving at both ends beside the link; null: nothing, as within a machine.
+        shard_shares: The largest shard's share, by the number of shards, if they are not equal.
+        slowdown: Factor by which a gradient and its push take longer, by how many are computed at the same time on a
+            machine that workers share: they compete for caches, memory bandwidth and turbo. Linear between these
+            numbers, and from 1 worker on.
         sparse: Whether part of the model is sparse tables, whose rows travel as they are: then codecs, sums and steps
             of a worker's own are not offered, and more shards only where `shard_shares` says what they bring.
         node: Machines with several workers each: `network` then joins machines, and the workers of one share its link;
             null: each worker has a link of its own.
-        ready: Of a backward pass: when gradients are there, as a share of `gradient_s`, and how many bytes, in this
+        ready: When gradients of a backward pass are ready, as a share of `gradient_s`, and how many bytes, in this
             order. Empty: evenly over the last two thirds.
         overlap: Whether an all-reduce travels while gradients are computed; false where the cores that compute also
             carry it.
@@ -114,11 +114,11 @@ class Profile:
 
     @property
     def gradient_mean_s(self) -> float:
-        """Of the workers that are no stragglers."""
+        """Mean over the workers that are no stragglers."""
         return mean(self.gradient_s)
 
     def shared_by(self, workers: int) -> "Profile":
-        """The same where so many workers compute on one machine, as far as its `cores` go."""
+        """The profile with the slowdown of `workers` on one machine, as far as its `cores` go."""
         factor = self._slowed(min(workers, self.cores or workers))
         return replace(
             self,
@@ -128,7 +128,7 @@ class Profile:
         )
 
     def share(self, shards: int) -> float:
-        """Of the largest of so many shards: whose server, and whose link where it has one, is the limit."""
+        """Share of the largest of `shards` shards, whose server, and whose link if it has one, is the limit."""
         return self.shard_shares.get(shards, 1 / shards)
 
     def _slowed(self, at_once: int) -> float:
@@ -141,7 +141,7 @@ class Profile:
         return factor
 
     def clock(self, workers: int, shards: int = 1, through: Network | None = None) -> ClockSettings:
-        """The declared times of a run; ValueError, naming key and remedy, where they are none."""
+        """The declared times of a run; ValueError, naming key and remedy, if they are invalid."""
         joined, software = through or self.network, self.software or Software()
         served_s = times(
             self.server_s, max(self.share(shards), self._on_one(shards, workers) / (self.server_cores or shards))
@@ -185,17 +185,18 @@ class Profile:
         """Of the link of the machine with the largest part, as what all push or pull passes it in the same time: with
         each gradient come the pushes of all elsewhere to its part, and what its own workers pull from elsewhere; and
         the same the other way."""
-        here = min(self.node.workers if self.node else 1, workers)
+        local_workers = min(self.node.workers if self.node else 1, workers)
         push, pull = self.push_bytes, self.pull_bytes
         comes, goes = (
-            (workers - here) * most * there + here * (1 - most) * own for there, own in ((push, pull), (pull, push))
+            (workers - local_workers) * most * there + local_workers * (1 - most) * own
+            for there, own in ((push, pull), (pull, push))
         )
         slowest = max(comes / (workers * push) if push else 0.0, goes / (workers * pull) if pull else 0.0)
         return bandwidth / slowest if isinstance(bandwidth, float) and slowest else None
 
 
 def delayed(value: Seconds, seconds: float) -> Seconds:
-    """Each draw so much longer, with the same spread."""
+    """Each draw `seconds` longer, with the same spread."""
     if not isinstance(value, Distribution) or not seconds:
         return value if isinstance(value, Distribution) else value + seconds
     whole = value.mean + seconds
@@ -211,12 +212,12 @@ def _slower(one: Bandwidth, other: float | None) -> Bandwidth:
 
 
 def mean(value: Seconds) -> float:
-    """Of a number, itself."""
+    """The mean of a distribution; a number itself."""
     return value.mean if isinstance(value, Distribution) else value
 
 
 def times(value: Seconds, factor: float) -> Seconds:
-    """The same distribution, so many times as long."""
+    """The same distribution, `factor` times as long."""
     if isinstance(value, Distribution):
         return Distribution(value.kind, value.mean * factor, value.cv)
     return value * factor
@@ -232,7 +233,7 @@ KEYS: Final = (
 
 
 def load_profile(path: Path) -> Profile:
-    """Of a YAML file; ConfigError, naming key and remedy, for what is no profile."""
+    """The profile in a YAML file; ConfigError, naming key and remedy, if it is none."""
     raw = records.mapping(path.resolve())
     if raw is None:
         raise ConfigError("--profile", f"there is no file {path}", "Write one; docs/concepts/planner.md shows how.")
@@ -240,7 +241,7 @@ def load_profile(path: Path) -> Profile:
 
 
 def read_profile(raw: Mapping[str, Any]) -> Profile:
-    """What a person has written, or `as_mapping`; ConfigError, naming key and remedy, for what is no profile."""
+    """The profile that a person has written, or `as_mapping`; ConfigError, naming key and remedy, if it is none."""
     for key in raw:
         if key not in KEYS:
             raise ConfigError(f"profile.{key}", "unknown key", f"Known: {', '.join(KEYS)}.")
@@ -282,7 +283,7 @@ def _refuse_wrong(made: Profile) -> None:
     if not made.gradient_mean_s:
         raise ConfigError("profile.gradient", "is 0 s", "Write the seconds of one gradient, as 180 ms.")
     if made.server_cores is not None and made.server_machines == "each":
-        why = "has no effect with server_machines: each, where a shard has a machine and is served by one core"
+        why = "has no effect with server_machines: each, where one core serves each shard"
         raise ConfigError("profile.server_cores", why, "Remove it, or write server_machines: one, or workers.")
     for shards, share in made.shard_shares.items():
         if not 0 < share <= 1:
@@ -301,7 +302,7 @@ def _refuse_wrong(made: Profile) -> None:
 
 
 def as_mapping(profile: Profile) -> dict[str, Any]:
-    """What `read_profile` makes the same profile of; plain numbers, for YAML and JSON."""
+    """The inverse of `read_profile`: plain numbers, for YAML and JSON."""
     written: dict[str, Any] = {
         "title": profile.title,
         "source": profile.source,
@@ -385,9 +386,9 @@ def _ready(written: object) -> tuple[tuple[float, float], ...]:
 
 
 def _algorithm(written: object) -> Algorithm:
-    for known in get_args(Algorithm):
-        if written == known:
-            chosen: Algorithm = known
+    for choice in get_args(Algorithm):
+        if written == choice:
+            chosen: Algorithm = choice
             return chosen
     raise ConfigError("profile.all_reduce", f"is {written!r}", f"Write one of {', '.join(get_args(Algorithm))}.")
 
@@ -461,9 +462,9 @@ def _by_number(written: object, key: str) -> dict[int, float]:
 
 
 def _machines(written: object) -> Machines:
-    for known in get_args(Machines):
-        if written == known:
-            chosen: Machines = known
+    for choice in get_args(Machines):
+        if written == choice:
+            chosen: Machines = choice
             return chosen
     raise ConfigError("profile.server_machines", f"is {written!r}", "Write one, each, or workers.")
 

@@ -24,17 +24,17 @@ _TEXT: Final = re.compile(r"\s*([0-9.eE+-]+)\s*([A-Za-zµ/]+)\s*")
 
 
 def quantity(written: object, unit: Unit, key: str) -> float:
-    """In seconds, bytes or bytes a second; ConfigError, naming key and remedy, for anything else."""
+    """The value in seconds, bytes or bytes a second; ConfigError, naming key and remedy, for anything else."""
     remedy = f"Write it as {EXAMPLES[unit]}."
     if isinstance(written, int | float) and not isinstance(written, bool):
         value = float(written)
     else:
-        found = _TEXT.fullmatch(written) if isinstance(written, str) else None
-        factor = UNITS[unit].get(found[2]) if found else None
-        if found is None or factor is None:
+        match = _TEXT.fullmatch(written) if isinstance(written, str) else None
+        factor = UNITS[unit].get(match[2]) if match else None
+        if match is None or factor is None:
             raise ConfigError(key, f"is {written!r}, not a number of {_NAMES[unit]}", remedy)
         try:
-            value = float(found[1]) * factor
+            value = float(match[1]) * factor
         except ValueError:
             raise ConfigError(key, f"is {written!r}, not a number of {_NAMES[unit]}", remedy) from None
     if not (math.isfinite(value) and value >= 0):
@@ -52,7 +52,7 @@ def format_quantity(value: float, unit: Unit) -> str:
         "B": (("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)),
         "B/s": (("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)),
     }[unit]
-    name, factor = next((one for one in reversed(scale) if value >= one[1]), scale[0])
+    name, factor = next((entry for entry in reversed(scale) if value >= entry[1]), scale[0])
     return f"{value / factor:.3g} {name}"
 
 

@@ -18,30 +18,30 @@ MOST_TRAINED: Final = 16
 """Workers of a virtual run, where nobody asks for more by name."""
 STRATEGIES: Final = "--strategies"
 COMPARED: Final = "ddp,fsdp,sync,async"
-"""Strategies, where nobody has named one: without a server, and a parameter server by its rule."""
+"""Strategies that are compared by default: without a server, and a parameter server by its rule."""
 AT: Final = 16
-"""Workers for which strategies are compared, where no number was asked for."""
+"""The default number of workers for which strategies are compared."""
 WORKERS: Final = tuple(2**power for power in range(10))
 
 
 @dataclass(frozen=True)
 class Question:
-    """Every combination of these is played.
+    """A question. Every combination of these is simulated.
 
     Args:
-        workers: How many, rising.
-        rules: A parameter server's, or `AllReduce`. None of them: as the config has it, and `COMPARED` beside it.
-        shards: Into how many parts the parameters are divided. None: as the config has it.
+        workers: Numbers of workers, rising.
+        rules: Rules of a parameter server, or `AllReduce`. Empty: the config's own, and `COMPARED` beside it.
+        shards: Numbers of parts into which the parameters are divided. Empty: the config's own.
         networks: Names of `links.NETWORKS`, or `own`: the profile's.
-        seed: Of what is drawn.
-        elastic: Of a config whose machines may join and leave: the fewest workers, and all; both are among `workers`.
-        written: What a config says beside rule and shards, and what is played where none of these is asked for.
+        seed: Seed of all draws.
+        elastic: Fewest and most workers of a config whose nodes may join and leave; both are among `workers`.
+        written: The config's settings beside rule and shards, and what is simulated if none of these is asked for.
         beside: The same in words, as far as it is not at its default.
         coded: Whether codecs make the profile's bytes fewer than the parameters'.
-        config_workers: Of the config, which are among `workers`; 0 without one, and for one that trains in one process.
-        at: Workers for which strategies are compared; 0: of the config, else up to AT.
-        node: Workers of one machine, where the config says it; 0: as the profile has it.
-        config_rule: Of `rules`, the config's own; None without a config.
+        config_workers: Workers of the config, among `workers`; 0 without a config, and for one process.
+        at: Number of workers for which strategies are compared; 0: the config's, else up to AT.
+        node: Workers of one node, if the config says so; 0: as in the profile.
+        config_rule: The config's own among `rules`; None without a config.
     """
 
     workers: Sequence[int] = WORKERS
@@ -59,27 +59,27 @@ class Question:
     config_rule: Rule | AllReduce | None = None
 
     def of(self, config: Mapping[str, Any], description: Description) -> "Question":
-        """The same of this config. ConfigError for what of its strategy cannot be planned."""
-        found = configured(config, description)
-        load = found.load
+        """The question with the settings of a config. ConfigError for what of its strategy cannot be planned."""
+        plan = configured(config, description)
+        load = plan.load
         node = refuse_machines(load, self.networks)
         single = load.strategy == "single"
-        own = None if single else found.aggregation
-        asked = replace(
+        own = None if single else plan.aggregation
+        question = replace(
             self,
-            rules=self.rules or self._compared(own, found.settings),
+            rules=self.rules or self._compared(own, plan.settings),
             config_rule=own,
             node=node,
-            shards=self.shards or (found.settings.shards,),
-            written=found.settings,
-            beside=found.beside,
-            coded=found.coded,
+            shards=self.shards or (plan.settings.shards,),
+            written=plan.settings,
+            beside=plan.beside,
+            coded=plan.coded,
         )
         if single:
-            return asked
+            return question
         ends = (load.workers,) if load.least is None else (load.least, load.workers)
-        asked = replace(asked, workers=sorted({*self.workers, *ends}), config_workers=load.workers)
-        return asked if load.least is None else replace(asked, elastic=ends)
+        question = replace(question, workers=sorted({*self.workers, *ends}), config_workers=load.workers)
+        return question if load.least is None else replace(question, elastic=ends)
 
     def _compared(self, own: Rule | AllReduce | None, written: Settings) -> Sequence[Rule | AllReduce]:
         """The config's own, and of the others those that go with what else it says."""
@@ -97,7 +97,7 @@ class Question:
 
     @property
     def compared_at(self) -> int:
-        """Workers for which strategies are compared, which are among `workers`."""
+        """The number of workers for which strategies are compared, one of `workers`."""
         if self.config_workers > 1 and not self.at:
             return self.config_workers
         return (
@@ -139,15 +139,15 @@ def _listed(values: Sequence[int]) -> str:
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
-    """Of `1,2,4`; ConfigError for anything else."""
+    """The numbers in `1,2,4`; ConfigError for anything else."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(option, f"is {text!r}", f"Write numbers with commas between, as {option} 1,2,4.") from None
+        raise ConfigError(option, f"is {text!r}", f"Write numbers separated by commas, as {option} 1,2,4.") from None
 
 
 def rules(text: str) -> tuple[Rule | AllReduce, ...]:
-    """Of `ddp,async,bounded:2,sync:1`: ddp, fsdp, or a rule's name and the value of its first argument.
+    """The rules in `ddp,async,bounded:2,sync:1`: ddp, fsdp, or a rule's name and the value of its first argument.
 
     ConfigError otherwise.
     """
@@ -181,7 +181,8 @@ COLLECTIVES: Final[Mapping[str, AllReduce]] = {"ddp": AllReduce(), "fsdp": AllRe
 
 
 def label(rule: Rule | AllReduce) -> str:
-    """As `rules` reads it: `bounded:4`; its first argument where it is not at its default, or the name says nothing."""
+    """As `rules` reads it: `bounded:4`; with its first argument if that is no default, or the name alone says
+    nothing."""
     if isinstance(rule, AllReduce):
         return rule.name
     settings = rule.settings()

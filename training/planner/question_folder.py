@@ -1,4 +1,4 @@
-"""A question that a process of its own works on: what is asked, how far it is, what came of it. Loads no torch.
+"""A question that a process of its own works on: its request, progress and answer. Loads no torch.
 
 `.scalebook/cache/plans/` holds `answers/` and `targets/` by profile, question and the engine's version, `profiles/` by
 the hash of the config that was measured, and `asked/`: a folder for each question, with its process. State is derived
@@ -26,18 +26,17 @@ from scalebook.training.planner.time_to_target import TargetAnswer
 
 CONFIG: Final = "config.yaml"
 KEPT: Final = 100
-"""Answers, and folders of questions; older ones are removed when another is asked."""
+"""Most answers, and most folders of questions; older ones are removed when another is asked."""
 PLANNING: Final = Path(__file__).parent
-ENGINE: Final = PLANNING.parent / "ps"
+ENGINE: Final = PLANNING.parent / "engine"
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is asked, of a profile (as `profile.as_mapping`) or of a config, whose parts are measured first.
+    """What is asked about a profile (as `profile.as_mapping`), or about a config, whose parts are measured first.
 
-    `config_hash` is "" where there is a profile. `rules` as `question.rules` reads them; no rule, or no number of
-    shards: as the config has it. With a `target` of `metric`
-    the config is also trained by virtual workers, with so many `seeds` each.
+    `config_hash` is "" if there is a profile. `rules` as `question.rules` reads them; without rules, or shards: as in
+    the config. With a `target` of `metric` the config is also trained by simulated workers, with `seeds` seeds each.
     """
 
     profile: dict[str, Any] | None
@@ -52,7 +51,7 @@ class PlanRequest:
     seeds: int = 1
 
     def question(self) -> Question:
-        """ConfigError, naming option and remedy, for what cannot be asked."""
+        """The question; ConfigError, naming option and remedy, for what cannot be asked."""
         of_config = self.profile is None
         for option, values in (("--strategies", self.rules or of_config), ("--links", self.networks)):
             if not values:
@@ -71,7 +70,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class PlanProgress:
-    """`done` of about `whole` plays, and what is done now; 0 of 0 while parts are measured."""
+    """`done` of about `whole` simulations, and what is done now; 0 of 0 while parts are measured."""
 
     done: int
     whole: int
@@ -88,14 +87,14 @@ class PlanFailure:
 
 
 class QuestionFolder:
-    """The folder of one question. Any process may look; who starts it is the browser's side."""
+    """The folder of one question. Any process may read it; the browser's side starts it."""
 
     def __init__(self, workspace: Workspace, request: PlanRequest) -> None:
         self.workspace, self.request = workspace, request
 
     @classmethod
     def at(cls, folder: Path) -> "QuestionFolder":
-        """The one that was started in `folder`; its request is there."""
+        """The question that was started in `folder`, which holds its request."""
         request = records.load(folder / "request.json", PlanRequest)
         assert request is not None, folder
         return cls(Workspace(folder.parents[4]), request)
@@ -112,7 +111,7 @@ class QuestionFolder:
         return (self.folder / CONFIG).exists()
 
     def config(self) -> dict[str, Any]:
-        """The one to measure, where the request has no profile."""
+        """The config to measure, if the request has no profile."""
         config = records.mapping(self.folder / CONFIG)
         assert config is not None, "`start` was given one"
         return config
@@ -120,30 +119,30 @@ class QuestionFolder:
     # --- what is known -----------------------------------------------------------------------------------------------
 
     def profile(self) -> Profile | None:
-        """The one that is asked of, or that was measured; None before it was."""
+        """The request's profile, or the measured one; None before it was measured."""
         if self.request.profile is not None:
             return read_profile(self.request.profile)
         written = records.peek(self._measured, dict[str, Any])
         return None if written is None else read_profile(written)
 
     def answer(self) -> Answer | None:
-        """None before there is one."""
+        """The answer; None before there is one."""
         profile = self.profile()
         return None if profile is None else records.peek(self._answer(profile), Answer)
 
     def target_answer(self) -> TargetAnswer | None:
-        """None before there is one, and where no target was named."""
+        """The answer to the target; None before there is one, and without a target."""
         profile = self.profile() if self.request.target is not None else None
         return None if profile is None else records.peek(self._target(profile), TargetAnswer)
 
     def running(self) -> PlanProgress | None:
-        """How far the process is; None where none works on it."""
+        """The progress of the process; None if none works on the question."""
         if self._process() is None:
             return None
         return records.peek(self.folder / "progress.json", PlanProgress) or PlanProgress(0, 0, "starting")
 
     def failure(self) -> PlanFailure | None:
-        """Why the last process made no answer; None where it has made one, works, or was stopped."""
+        """Why the last process gave no answer; None if it gave one, works, or was stopped."""
         return None if self.running() else records.peek(self.folder / "failure.json", PlanFailure)
 
     @property
@@ -160,7 +159,8 @@ class QuestionFolder:
     # --- starting and stopping ---------------------------------------------------------------------------------------
 
     def start(self, config: Mapping[str, Any] | None = None, *, anew: bool = False) -> None:
-        """Have a process work on it, unless one does; `config` is what it measures, `anew` also where it was before.
+        """Start a process for the question, unless one works on it. `config` is what it measures, with `anew` once
+        more.
 
         ConfigError for what cannot be asked.
         """
@@ -181,7 +181,7 @@ class QuestionFolder:
         records.save(self.folder / "process.json", ProcessId.of(process.pid))
 
     def stop(self) -> None:
-        """Ask the process to end, with what it measures; nothing happens where none works."""
+        """Ask the process and its measurement to end; without effect if none works."""
         if (process := self._process()) is not None:
             send(process, signal.SIGTERM)
 
@@ -215,7 +215,7 @@ class QuestionFolder:
 
 
 def measured(workspace: Workspace, config_hash: str) -> Profile | None:
-    """What was measured of a config on this machine; None before it was."""
+    """The measured profile of a config on this machine; None before it was measured."""
     return QuestionFolder(workspace, PlanRequest(None, config_hash, [], [], [], [])).profile()
 
 
@@ -246,7 +246,7 @@ def _make_room(plans: Path) -> None:
 
 @cache
 def engine_version() -> str:
-    """Another one for each change of the engine, the planner or its measured ranges; in any process the same."""
+    """Hash of the engine, the planner and its measured ranges; the same in any process."""
     digest = hashlib.sha256()
     for path in _files():
         digest.update(f"{path.relative_to(PLANNING.parent)}\n".encode())

@@ -1,4 +1,4 @@
-"""How far plans have been from runs, by kind: each plan is told with the range of plans like it.
+"""How far plans were off from runs, by kind: each plan is given with the range of plans like it.
 
 `reliability.json` holds every plan that was compared with a run, measured or published. The benchmarks that compare
 write it with `--reliability`, each its own part.
@@ -26,17 +26,17 @@ PLACES: Final[dict[Place, str]] = {
     "machine": "on one machine", "short": "on one machine, with gradients below 3 ms", "network": "over a network",
 }  # fmt: skip
 SHORT_S: Final = 0.003
-"""Seconds of a gradient below which waking each other, 0.1 to 0.3 ms, is a tenth of it for workers of one machine."""
+"""Seconds of a gradient below which waking another worker on the machine, 0.1 to 0.3 ms, takes a tenth of it."""
 FEWEST: Final = 4
-"""Cells without which a kind has no range of its own."""
+"""Fewest cells for a kind to have a range of its own."""
 SHARE: Final = 0.9
-"""Of the plans of a kind, how many a range is to hold."""
+"""Share of a kind's plans that its range holds."""
 
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """One plan beside a run, or beside a published speed-up. `rates`: predicted / measured updates or samples a second;
-    `staleness`: the same of its mean, where there is any."""
+    """One plan compared with a run, or with a published speed-up. `rates`: predicted / measured updates or samples a
+    second; `staleness`: the same for the mean staleness, if there is any."""
 
     strategy: Strategy
     place: Place
@@ -47,7 +47,7 @@ class ComparedPlan:
 
 @dataclass(frozen=True)
 class PlansCompared:
-    """What one command has compared. `machine`: where it measured, or who has published."""
+    """The comparisons of one command. `machine`: where it measured, or who published."""
 
     command: str
     machine: str
@@ -56,12 +56,12 @@ class PlansCompared:
 
 @dataclass(frozen=True)
 class Compared:
-    """All of it, as it is committed."""
+    """All comparisons, as they are committed."""
 
     sources: list[PlansCompared]
 
     def cells(self, strategy: str | None = None, place: str | None = None) -> list[ComparedPlan]:
-        """Of all kinds, where nothing is said."""
+        """The cells of a strategy and a place; without these, of all."""
         return [
             cell
             for source in self.sources
@@ -70,11 +70,11 @@ class Compared:
         ]
 
     def of(self, strategy: Strategy, place: Place) -> Reliability:
-        """Of plans of this strategy at this place; where too few were compared of this strategy anywhere; else of all,
-        which `Reliability.borrowed` says."""
-        here, anywhere = self.cells(strategy, place), self.cells(strategy)
-        if len(here) >= FEWEST:
-            kind, cells = f"{strategy} {PLACES[place]}", here
+        """The reliability of plans of this strategy at this place; if too few were compared, of this strategy anywhere,
+        else of all, which `Reliability.borrowed` says."""
+        same_place, anywhere = self.cells(strategy, place), self.cells(strategy)
+        if len(same_place) >= FEWEST:
+            kind, cells = f"{strategy} {PLACES[place]}", same_place
         else:
             kind, cells = strategy, anywhere
         borrows = len(cells) < FEWEST
@@ -93,8 +93,8 @@ class Compared:
 
 
 def likely_range(ratios: Sequence[float]) -> Range:
-    """Where the next one lies with a probability of SHARE, of ratios whose logarithms are normal: wider than those that
-    are there where these are few (a prediction interval by Student's t)."""
+    """The range in which the next ratio lies with probability SHARE, if logarithms of ratios are normal: a prediction
+    interval by Student's t, wider than the given ratios where these are few."""
     logs = [math.log(ratio) for ratio in ratios]
     center, count = statistics.fmean(logs), len(logs)
     off = quantile((1 + SHARE) / 2, count - 1) * statistics.stdev(logs) * math.sqrt(1 + 1 / count)
@@ -102,7 +102,7 @@ def likely_range(ratios: Sequence[float]) -> Range:
 
 
 def reliability_of(profile: Profile, rule: Rule | AllReduce, own_network: bool) -> Reliability:
-    """Of a plan of this rule. `own_network`: over the profile's own links."""
+    """The reliability of a plan of this rule. `own_network`: over the profile's own links."""
     place: Place = "network"
     if own_network and profile.cores is not None:
         place = "short" if profile.gradient_mean_s < SHORT_S else "machine"
@@ -118,16 +118,16 @@ def strategy_of(rule: Rule | AllReduce) -> Strategy:
 
 @cache
 def read_comparisons() -> Compared:
-    """What is committed."""
+    """The committed comparisons."""
     with resources.as_file(resources.files("scalebook.training.planner") / "reliability.json") as path:
-        found = records.load(path, Compared)
-    assert found is not None, "it lies beside this module"
-    return found
+        plans = records.load(path, Compared)
+    assert plans is not None, "it lies beside this module"
+    return plans
 
 
 def write(path: Path, source: PlansCompared) -> None:
-    """Put what a command has compared in place of what it had compared before, by the module that it runs."""
-    kept = records.load(path, Compared) or Compared([])
+    """Replace the earlier comparisons of a command, which is known by the module that it runs."""
+    earlier = records.load(path, Compared) or Compared([])
     module = source.command.split()[2]
-    others = [one for one in kept.sources if one.command.split()[2] != module]
-    records.save(path, Compared(sorted([*others, source], key=lambda one: one.command)))
+    others = [entry for entry in earlier.sources if entry.command.split()[2] != module]
+    records.save(path, Compared(sorted([*others, source], key=lambda entry: entry.command)))

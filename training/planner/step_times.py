@@ -1,4 +1,4 @@
-"""What a worker's steps take on this machine, alone and beside others: computing, and the parameter server's part."""
+"""Measures a worker's steps on this machine, alone and beside others: computing, and the parameter server's part."""
 
 import os
 import socket
@@ -31,24 +31,24 @@ from scalebook.training.tracking.logger import upload
 
 FILE: Final = "plan-profile.json"
 WARM_UP: Final = 20
-"""Steps that count nothing, since the first take ten times as long; at most a third of all."""
+"""Steps that do not count, since the first take ten times as long; at most a third of all."""
 POLL_S: Final = 0.005
 READY_AT: Final = 3
-"""The step whose backward pass says when gradients are there."""
+"""The step whose backward pass shows when gradients are ready."""
 REDUCED: Final = (4_096, 4_194_304)
 """Bytes of the all-reduces that are measured."""
 REDUCES: Final = 12
-"""Of each size; the first one does not count."""
+"""All-reduces of each size; the first one does not count."""
 MEETING_S: Final = 20.0
 SHARDS: Final = (2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
 class StepMeasures:
-    """Of the steps that count. `gradient_s`: from one push to the next, without waiting and applying; `cv`: standard
-    deviation / mean of a step; `server_s`: applying one gradient. `slowdown`: how many times as long a step takes
-    beside others, where `at_once` workers compute. `shard_shares`: of the largest of so many shards. `sparse`:
-    whether the model has sparse tables."""
+    """Measures of the steps that count. `gradient_s`: from one push to the next, without waiting and applying; `cv`:
+    standard deviation / mean of a step; `server_s`: applying one gradient. `slowdown`: factor by which a step takes
+    longer while `at_once` workers compute. `shard_shares`: the largest shard's share, by the number of shards.
+    `sparse`: whether the model has sparse tables."""
 
     steps: int
     batch_size: int
@@ -62,15 +62,15 @@ class StepMeasures:
     slowdown: float = 1.0
     sparse: bool = False
     ready: list[list[float]] = field(default_factory=list)
-    """Of one backward pass: seconds before its end at which gradients were there, and their bytes, in this order."""
+    """Of one backward pass: seconds before its end at which gradients were ready, and their bytes, in this order."""
     weights: float = 0.0
     """Bytes of the model's parameters."""
     state: float = 0.0
     """Bytes of the optimizers' state."""
     reduce_s: list[list[float]] = field(default_factory=list)
-    """Of all-reduces by all `at_once` workers over this machine's loopback: bytes, seconds."""
+    """All-reduces by all `at_once` workers over this machine's loopback: bytes, seconds."""
     message_s: list[list[float]] = field(default_factory=list)
-    """Of frames of the engine's channel from one end to the other over this machine's loopback: bytes, seconds."""
+    """Frames of the engine's channel, one way over this machine's loopback: bytes, seconds."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class _Phase:
 
 
 class StepTimes(Callback):
-    """Measures worker 0 of a parameter server's, alone and then beside the others, and writes `FILE`.
+    """Measures worker 0 of a parameter server, alone and then beside the others, and writes `FILE`.
 
     Each of the two takes half of `seconds`, or `most` steps; the others wait with their first batch until worker 0 has
     been measured alone. A single worker has all the time. Batches that are smaller than the first count nothing.
@@ -107,10 +107,10 @@ class StepTimes(Callback):
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """A few steps say nothing of a model: neither divergence nor pictures matter."""
+        """Remove callbacks that judge or draw the model: a few steps say nothing about it."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
-        kept = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
-        trainer.callbacks = kept  # type: ignore[attr-defined]  # as above
+        remaining = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
+        trainer.callbacks = remaining  # type: ignore[attr-defined]  # as above
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -124,7 +124,7 @@ class StepTimes(Callback):
 
     @override
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """In one backward pass of worker 0, alone, note when each gradient is there."""
+        """In one backward pass of worker 0, alone, note when each gradient is ready."""
         if self._ready or not trainer.is_global_zero or len(self._phases) != 1 or self._phases[0].done != READY_AT:
             return
 
@@ -144,7 +144,7 @@ class StepTimes(Callback):
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._hooks:
             now = perf_counter()
-            self._ready = [(now - at, nbytes) for at, nbytes in self._ready]
+            self._ready = [(now - ready_at, nbytes) for ready_at, nbytes in self._ready]
             for hook in self._hooks:
                 hook.remove()
             self._hooks = []
@@ -195,7 +195,7 @@ class StepTimes(Callback):
             return
         phase, mean = self._phases[0], statistics.fmean(alone)
         server_s = phase.served_s / phase.served if phase.served else 0.0
-        told = StepMeasures(
+        measures = StepMeasures(
             steps=len(alone),
             batch_size=self._size,
             gradient_s=max(0.0, mean - phase.served_s / max(1, phase.done)),
@@ -209,18 +209,18 @@ class StepTimes(Callback):
             sparse=any(map(is_table, pl_module.parameters())),
             weights=float(sum(parameter.nbytes for parameter in pl_module.parameters())),
             state=state_bytes(trainer),
-            ready=[list(one) for one in self._ready],
+            ready=[list(pair) for pair in self._ready],
             reduce_s=reduce_s,
             message_s=frames(REDUCED),
         )
         path = Path(trainer.default_root_dir) / FILE
-        records.save(path, asdict(told))
+        records.save(path, asdict(measures))
         upload(trainer, path)
 
 
 def all_reduces(folder: Path, trainer: Trainer) -> list[list[float]]:
-    """Seconds of an all-reduce of few and of many bytes by all workers, the medians of some; as DDP's on a CPU. Empty
-    on GPUs, whose links gloo does not show, and where a worker does not come in time."""
+    """Median seconds of all-reduces of few and of many bytes by all workers, as DDP's on a CPU. Empty on GPUs, whose
+    links gloo does not use, and if a worker does not come in time."""
     if trainer.strategy.root_device.type != "cpu" or dist.is_initialized():
         return []
     if any(name == "lo" for _, name in socket.if_nameindex()):
@@ -250,8 +250,8 @@ def _reduce_s(nbytes: int) -> float:
 
 
 def frames(sizes: Sequence[int]) -> list[list[float]]:
-    """Bytes and seconds of frames from one thread to another over the loopback: half of there and back, the medians of
-    some. Empty where the machine lets nobody connect there."""
+    """Bytes and seconds of frames from one thread to another over the loopback: half of a round trip, the median of
+    some. Empty if the machine lets nobody connect there."""
     try:
         return [[float(nbytes), seconds] for nbytes, seconds in zip(sizes, _frames_s(sizes), strict=True)]
     except OSError as error:
@@ -300,7 +300,7 @@ def _receive(wire: Wire, into: memoryview) -> None:
 
 
 def state_bytes(trainer: Trainer) -> float:
-    """Of all optimizers; worker 0's, who has that of all shards."""
+    """Bytes of the state of worker 0's optimizers, which have that of all shards."""
     states = [trainer.strategy.optimizer_state(optimizer)["state"] for optimizer in trainer.optimizers]
     return float(sum(
         value.nbytes for each in states for values in each.values() for value in values.values()
@@ -314,7 +314,7 @@ def _alone(trainer: Trainer) -> Path:
 
 
 def shard_shares(parameters: list[tuple[str, Tensor]]) -> dict[str, float]:
-    """The largest shard's share of all bytes, for as many shards as there are parameters for."""
+    """The largest shard's share of all bytes, by the number of shards, which is at most that of the parameters."""
     whole = sum(tensor.nbytes for _, tensor in parameters) or 1
     return {
         str(shards): max(sum(tensor.nbytes for _, tensor in part) for part in split_into_shards(parameters, shards))

@@ -8,7 +8,7 @@ from scalebook.training.planner.answer import Reliability
 
 @dataclass(frozen=True)
 class TargetPoint:
-    """So many workers. `updates`: to the target, the mean of the seeds; None where one of them missed it."""
+    """One number of workers. `updates`: to the target, the mean of the seeds; None if one of them missed it."""
 
     workers: int
     updates: float | None
@@ -16,13 +16,13 @@ class TargetPoint:
 
     @property
     def seconds(self) -> float | None:
-        """To the target."""
+        """Seconds to the target."""
         return None if self.updates is None else self.updates / self.updates_per_s
 
 
 @dataclass(frozen=True)
 class TargetAnswer:
-    """Of one rule, all else as in the config. `runs`: the MLflow runs that were made for it."""
+    """The times under one rule, all else as in the config. `runs`: the MLflow runs that were made for it."""
 
     metric: str
     target: float
@@ -33,40 +33,40 @@ class TargetAnswer:
     runs: list[str]
 
 
-def target_lines(found: TargetAnswer, reliability: Reliability) -> list[str]:
-    """A table of both factors, and what follows."""
+def target_lines(answer: TargetAnswer, reliability: Reliability) -> list[str]:
+    """A table of both factors, and what follows from them."""
     lines = [
-        f"To {found.metric} {found.target:g} under {found.rule}, at the config's own learning rate:",
+        f"To {answer.metric} {answer.target:g} under {answer.rule}, at the config's own learning rate:",
         "workers   updates needed   updates/s   time      of one worker's",
     ]
-    first = next((point for point in found.points if point.seconds is not None), None)
-    for point in found.points:
+    first = next((point for point in answer.points if point.seconds is not None), None)
+    for point in answer.points:
         if point.seconds is None or first is None or first.seconds is None:
             lines.append(f"{point.workers:7d} {'not reached':>16} {point.updates_per_s:>11.4g}")
             continue
         share = f"{point.seconds / first.seconds:.2f}" if first.workers == 1 else ""
         factors = f"{point.updates:>16,.0f} {point.updates_per_s:>11.4g}"
         lines.append(f"{point.workers:7d} {factors}   {roughly(point.seconds):<9} {share}")
-    return [*lines, target_words(found, reliability)]
+    return [*lines, target_words(answer, reliability)]
 
 
-def target_words(found: TargetAnswer, reliability: Reliability) -> str:
-    """Which number of workers gets there first, and what the two factors do."""
-    there = [point for point in found.points if point.seconds is not None]
-    if not there:
+def target_words(answer: TargetAnswer, reliability: Reliability) -> str:
+    """The number of workers that reaches the target first, and what the two factors do."""
+    reached = [point for point in answer.points if point.seconds is not None]
+    if not reached:
         return "No number of workers reached it. Train longer, or lower the target."
-    best = min(there, key=lambda point: point.seconds or 0.0)
-    first, best_s = there[0], best.seconds
+    best = min(reached, key=lambda point: point.seconds or 0.0)
+    first, best_s = reached[0], best.seconds
     assert best_s is not None
     rates = reliability.updates_per_s
     fast, slow = (1 / rate for rate in reversed(rates.likely(1.0)))
     many = f"{best.workers} workers are" if best.workers > 1 else "1 worker is"
-    said = f"{many} there first, in {roughly(best_s * fast)} to {roughly(best_s * slow)}."
+    sentence = f"{many} there first, in {roughly(best_s * fast)} to {roughly(best_s * slow)}."
     if best is first or first.updates is None or best.updates is None:
-        return said
+        return sentence
     speed = best.updates_per_s / first.updates_per_s
     low, high = rates.likely_ratio(speed)
     return (
-        f"{said} Against {first.workers}: {speed:.2g} times the updates a second ({low:.2g} to {high:.2g}), and "
+        f"{sentence} Against {first.workers}: {speed:.2g} times the updates a second ({low:.2g} to {high:.2g}), and "
         f"{best.updates / first.updates:.2g} times as many of them."
     )

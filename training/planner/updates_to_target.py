@@ -1,4 +1,4 @@
-"""How many updates a config needs to a target with so many workers: virtual runs of the person's own model."""
+"""How many updates a config needs to reach a target: simulated runs of the user's own model."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -41,16 +41,18 @@ def reach(
     seeds: int,
     out: TextIO,
 ) -> TargetAnswer:
-    """Train with each number of virtual workers, and play each number's seconds. NotMeasured where a run fails, or has
-    validated without the metric; ConfigError as `check_metric`."""
+    """Train with each number of simulated workers, and simulate each number's seconds. NotMeasured if a run fails, or
+    has validated without the metric; ConfigError as `check_metric`."""
     check_metric(config, metric, description)
     allowed = [count for count in workers if setting.allows(count)]
     lower: bool | None = None
     points, runs = [], []
     with hold_supervisor(workspace):
         for count in allowed:
-            asked = simulated_config(config, count, setting)
-            jobs = job_requests.submit(workspace, asked, seeds=seeds_from(asked, seeds), description=description)
+            run_config = simulated_config(config, count, setting)
+            jobs = job_requests.submit(
+                workspace, run_config, seeds=seeds_from(run_config, seeds), description=description
+            )
             needed = []
             for job in jobs:
                 open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
@@ -72,18 +74,20 @@ def reach(
 
 
 def check_metric(config: Mapping[str, Any], metric: str, description: Description) -> None:
-    """ConfigError for a metric that the config's model, one of Scalebook's own, does not record. What others record is
-    known once they have validated."""
+    """ConfigError for a metric that the config's model, one of Scalebook's own, does not record. What other models
+    record is known once they have validated."""
     model = read_class(config.get("model")).info("models", description)
     if model is None or model.source != "scalebook" or not model.metrics:
         return
-    known = [*model.metrics, names.TRAIN_LOSS]
-    if metric not in known:
-        raise ConfigError("--metric", f"is {metric}, which {model.name} does not record", f"Use {' or '.join(known)}.")
+    recorded = [*model.metrics, names.TRAIN_LOSS]
+    if metric not in recorded:
+        raise ConfigError(
+            "--metric", f"is {metric}, which {model.name} does not record", f"Use {' or '.join(recorded)}."
+        )
 
 
 def refuse_unknown(job: JobFolder, metric: str) -> None:
-    """NotMeasured, with the names there are, once the run has validated without recording `metric`."""
+    """NotMeasured, with the recorded names, once the run has validated without recording `metric`."""
     progress = job.progress()
     recorded = sorted(progress.metrics) if progress else []
     late = "train" in metric  # what an epoch of training logs comes after its validation
@@ -100,13 +104,13 @@ def _finished(workspace: Workspace, job: JobFolder, metric: str) -> None:
 
 
 def simulated_config(config: Mapping[str, Any], workers: int, setting: Setting) -> dict[str, Any]:
-    """The config with so many virtual workers, on the clock that is also played without gradients. All else of its
-    strategy stays. ConfigError for host `overlap`, which virtual workers do not have."""
+    """The config with `workers` simulated workers, on the clock that is also simulated without gradients. All else of
+    its strategy stays. ConfigError for host `overlap`, which simulated workers do not have."""
     if setting.overlap:
-        why = "is overlap, and a target is reached by virtual workers, who compute nothing meanwhile"
+        why = "is overlap, but a target is reached by virtual workers, which cannot overlap"
         raise ConfigError(f"{ARGUMENTS}.host", why, "Write process, or plan without a target.")
     if isinstance(setting.rule, AllReduce):
-        why = f"is {setting.rule.name}, and a target is reached by virtual workers of a parameter server"
+        why = f"is {setting.rule.name}, but a target is reached by virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")
     trainer = {**(config.get("trainer") or {}), "devices": 1, "num_nodes": 1}
     written = read_class(trainer.get("strategy"))

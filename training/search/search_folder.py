@@ -1,8 +1,9 @@
 """A search's folder, `.scalebook/studies/<id>/`: what was asked, how it goes, how it ended.
 
-Who writes what: whoever starts the search `search.json` and `search.yaml` (again to extend it), the empty file `stop`,
-and files in `given/`, one for each point added by hand; the driver `driver.json`, `progress.json` and `result.json`.
-JSON is replaced atomically, a folder appears whole, and the state is derived from the files and the process table.
+Who writes what: the process that starts the search writes `search.json` and `search.yaml` (again to extend it), the
+empty file `stop`, and files in `given/`, one for each point added by hand; the driver `driver.json`, `progress.json`
+and `result.json`. JSON is replaced atomically, a folder appears whole, and the state is derived from the files and the
+process table.
 """
 
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ class SearchRequest:
     trials_experiment: str = ""
     """Id of the MLflow experiment of its trials' runs. "" in records of earlier versions: that of its own run."""
     modules: str = ""
-    """The person's own modules that its config uses, as they were when it began (training/base/own_modules.py)."""
+    """The user's own modules that its config uses, as they were when it began (training/base/own_modules.py)."""
 
     @property
     def study(self) -> str:
@@ -59,7 +60,7 @@ class SearchRequest:
 
 @dataclass(frozen=True)
 class DriverProcess:
-    """`driver.json`: the process that asks and tells."""
+    """`driver.json`: the driver's process."""
 
     process: ProcessId
     started: float
@@ -127,11 +128,11 @@ class SearchFolder(RecordFolder):
         return self.path / "given"
 
     def request(self) -> SearchRequest:
-        """What was asked; it never changes. FileNotFoundError when the folder is gone, or Broken."""
+        """The request; it never changes. FileNotFoundError when the folder is gone, or Broken."""
         return load_once(self.path / "search.json", SearchRequest)
 
     def name(self) -> str:
-        """What people call it; "" where it is gone or cannot be read."""
+        """The search's name; "" if its folder is gone or cannot be read."""
         try:
             return self.request().name
         except (OSError, BrokenRecord):
@@ -156,7 +157,7 @@ class SearchFolder(RecordFolder):
         return records.peek(self.path / "progress.json", SearchProgress)
 
     def result(self) -> SearchResult | None:
-        """How it ended. None where that cannot be read: a driver will find out and say it again."""
+        """How it ended. None if that cannot be read: a driver will find out and write it again."""
         try:
             return records.load(self.path / "result.json", SearchResult)
         except BrokenRecord as error:
@@ -176,7 +177,7 @@ class SearchFolder(RecordFolder):
         records.put(self.path / BODY, yaml.dump(body).encode(), durable=True)
 
     def stamp(self) -> int:
-        """Another one when somebody has written another body."""
+        """Changes when the body is written again."""
         try:
             return (self.path / BODY).stat().st_mtime_ns
         except OSError:
@@ -187,9 +188,9 @@ class SearchFolder(RecordFolder):
         return may_run(self.workspace, self.path, SEARCH)
 
     def require_trust(self, *, reading: bool = False) -> None:
-        """ConfigError where it was found: its driver runs what it says, and its store may be anywhere.
+        """ConfigError unless `may_run`: its driver runs what it says, and its storage may be anywhere.
 
-        `reading`: a journal within the workspace may be looked at all the same.
+        `reading`: a journal within the workspace may be read in any case.
         """
         journal = journal_path(self.request().storage)
         if reading and journal is not None and journal.resolve().is_relative_to(self.workspace.root.resolve()):
@@ -203,7 +204,7 @@ class SearchFolder(RecordFolder):
         return driving is not None and alive(driving.process)
 
     def undriven(self) -> None:
-        """Forget its driver, which left in order: only one that did not has died."""
+        """Forget a driver that ended in order; one that is not forgotten has died."""
         (self.path / "driver.json").unlink(missing_ok=True)
 
     def state(self) -> State:
@@ -222,7 +223,7 @@ class SearchFolder(RecordFolder):
 
 
 def standing(state: State, result: SearchResult | None, progress: SearchProgress | None) -> str:
-    """The state; of a search that finished, and of which some trials failed, how many: `finished, 3 of 12 failed`."""
+    """The state; of a finished search also how many trials failed, if any: `finished, 3 of 12 failed`."""
     if state != "finished" or result is None or not result.failed:
         return state
     return f"finished, {result.failed:,}{f' of {progress.done:,}' if progress else ''} failed"

@@ -53,10 +53,10 @@ def start(
     description: Description,
     recorded: Mapping[str, str] = MappingProxyType({}),
 ) -> SearchFolder:
-    """Begin a search, or go on with the study of the same name, notebook and identity, with the budget of `body`.
+    """Begin a search, or resume the study of the same name, notebook and identity, with the budget of `body`.
 
-    `base` is the config of the experiment that `body` names, if it names one; `recorded` are further tags of the run of
-    one that begins. ConfigError before anything is made.
+    `base` is the config of the experiment that `body` names, if it names one; `recorded` are further tags of a new
+    search's run. ConfigError before anything is made.
     """
     spec = read_search(body, base, description)
     if notebook is not None and base is not None:
@@ -67,9 +67,9 @@ def start(
     read_recorded(spec.config, partial(find_run, workspace))  # refused here, not by each trial
     code = CodeNow(description.folder)
     for search in all_searches(workspace):
-        asked = search.request()
-        same = (asked.notebook, asked.name, asked.identity) == (notebook, name, what)
-        if same and search.may_run() and not (code.changed(asked.modules) and _has_results(search)):
+        request = search.request()
+        same = (request.notebook, request.name, request.identity) == (notebook, name, what)
+        if same and search.may_run() and not (code.changed(request.modules) and _has_results(search)):
             return _go_on(search, spec, description)
     with refusals_told():
         modules = _modules(workspace, spec, description)
@@ -86,8 +86,8 @@ def require_logged(
     config: Mapping[str, Any],
     description: Description,
 ) -> None:
-    """ConfigError for an objective that finished runs of the same config have not logged and the model's source does
-    not name, or of which they have recorded that its other values are better."""
+    """ConfigError for an objective that neither finished runs of the same config have logged nor the model's source
+    names, or whose direction is the opposite of the one that they have recorded."""
     hashed, code = config_hash(config, description), CodeNow(description.folder)
     where = "attributes.status = 'FINISHED'"
     runs = RunReader(workspace.tracking_uri()).runs(
@@ -95,14 +95,14 @@ def require_logged(
     )
     runs = [run for run in runs if not code.changed(run.tags.get(names.TAG_MODULES, ""))]
     model = read_class(config.get("model")).info("models", description)
-    known = {name for run in runs for name in run.metrics}
+    logged = {name for run in runs for name in run.metrics}
     for objective in spec.objectives:
         if not runs or objective.name in names.AXES:
             continue
-        there = known & {objective.name, names.best(objective.name)}
-        if not there and objective.name not in (model.metrics if model else ()):
+        present = logged & {objective.name, names.best(objective.name)}
+        if not present and objective.name not in (model.metrics if model else ()):
             remedy = f"Write one of them, or run {experiment} once more if its model logs it now."
-            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, known)}", remedy)
+            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", remedy)
         better = directions.of_runs(objective.name, None, [run.tags for run in runs], [config])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"
@@ -111,16 +111,16 @@ def require_logged(
 
 
 def lacking_gpus(spec: SearchSpec, description: Description, machines: Sequence[NodeDevices]) -> list[Problem]:
-    """What a trial asks of GPUs that no machine has, at the ends of the space."""
+    """GPUs that trials at the ends of the space need and no machine has."""
     key = "space.workers" if spec.has("workers") else "space.strategy" if spec.has("strategy") else "config"
     if not any(machine.gpus for machine in machines):
         return gpu_problems(workload(spec.config, description), machines)
-    found: dict[str, Problem] = {}
+    by_message: dict[str, Problem] = {}
     for _, point in islice(extremes(spec), MOST_POINTS):
-        for one in gpu_problems(workload(resolve(spec, point, description), description), machines):
-            message = f"{summary(spec, point)} cannot run: {one.key} {one.message}"
-            found.setdefault(one.message, Problem(key, message, one.remedy))
-    return list(found.values())
+        for problem in gpu_problems(workload(resolve(spec, point, description), description), machines):
+            message = f"{summary(spec, point)} cannot run: {problem.key} {problem.message}"
+            by_message.setdefault(problem.message, Problem(key, message, problem.remedy))
+    return list(by_message.values())
 
 
 def resume(folder: SearchFolder, description: Description, trials: int | None = None) -> SearchFolder:
@@ -134,14 +134,14 @@ def resume(folder: SearchFolder, description: Description, trials: int | None = 
 
 
 def stop(folder: SearchFolder) -> None:
-    """Ask for its end: running trials are stopped, and run again when the search is resumed."""
+    """Request its end: running trials are stopped, and run again when the search is resumed."""
     if folder.state() not in ENDED:
         folder.stop_file.touch()
         _wake(folder)
 
 
 def give(folder: SearchFolder, points: Sequence[Mapping[str, Any]]) -> None:
-    """Points to be tried next; a search that has ended gets them when it is resumed."""
+    """Queue points to be tried next; a search that has ended takes them when it is resumed."""
     folder.given_points.mkdir(exist_ok=True)
     for place, point in enumerate(points):
         name = f"{time.time():017.6f}-{place}-{uuid.uuid4().hex[:6]}.json"
@@ -165,7 +165,7 @@ def waiting_points(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def find(workspace: Workspace, word: str) -> SearchFolder:
-    """The one search whose id begins so, or the newest that is called so; ConfigError where there is none."""
+    """The one search whose id begins with `word`, or the newest of that name; ConfigError if there is none."""
     searches = all_searches(workspace)
     by_id = [search for search in searches if search.id.startswith(word)]
     if len(by_id) == 1:
@@ -179,15 +179,15 @@ def find(workspace: Workspace, word: str) -> SearchFolder:
 
 def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | None:
     """The newest search of a notebook's cell."""
-    asked = ((search, search.request()) for search in all_searches(workspace))
-    return next((search for search, request in asked if (request.notebook, request.cell) == (notebook, cell)), None)
+    pairs = ((search, search.request()) for search in all_searches(workspace))
+    return next((search for search, request in pairs if (request.notebook, request.cell) == (notebook, cell)), None)
 
 
 def what_changed(
     ran: str, modules: str, body: Mapping[str, Any], base: Mapping[str, Any] | None, description: Description
 ) -> str:
     """What has changed since the search of identity `ran` began, in words: its space, objective or config, or the
-    person's own modules, of which `modules` is the record; "" where nothing has."""
+    user's own modules, of which `modules` is the record; "" if nothing."""
     try:
         same = identity(read_search(body, base, description), description) == ran
     except ConfigError:
@@ -210,9 +210,9 @@ def _go_on(folder: SearchFolder, spec: SearchSpec, description: Description) -> 
 
     Where no trial has a result yet, its code is that of now: whoever mended it goes on.
     """
-    asked = folder.request()
-    if CodeNow(str(folder.workspace.root)).changed(asked.modules) and not _has_results(folder):
-        folder.write(replace(asked, modules=_modules(folder.workspace, spec, description)))
+    request = folder.request()
+    if CodeNow(str(folder.workspace.root)).changed(request.modules) and not _has_results(folder):
+        folder.write(replace(request, modules=_modules(folder.workspace, spec, description)))
         record_folder.forget()
     folder.write_body(body_of(spec))
     sign(folder.path, folder.id, SEARCH)

@@ -88,7 +88,7 @@ def test_new_keys_stand_behind_the_last_one() -> None:
 
 
 def test_a_new_experiment_stands_where_asked() -> None:
-    nb = edit.put_experiment(parse(PAGE), "second", {"model": "M"}, 2, at=2)
+    nb = edit.put_experiment(parse(PAGE), "second", {"model": "M"}, 2, position=2)
     assert [type(cell).__name__ for cell in nb.cells] == [
         "Note", "ExperimentCell", "ExperimentCell", "Note", "ComparisonCell",
     ]  # fmt: skip

@@ -98,7 +98,7 @@ def test_a_cell_that_one_moved_or_edited_and_the_other_deleted_is_left_to_a_pers
 
 def test_two_cells_of_one_name_are_left_to_a_person() -> None:
     nb = parse(PAGE)
-    mine = edit.put_experiment(nb, "new", {"model": "X"}, at=0).text
+    mine = edit.put_experiment(nb, "new", {"model": "X"}, position=0).text
     theirs = edit.put_experiment(nb, "new", {"model": "Y"}).text
     assert together(mine, theirs) is None
 

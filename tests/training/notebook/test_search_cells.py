@@ -118,7 +118,7 @@ def test_a_new_search_reads_as_a_page() -> None:
         "space": {"learning_rate": rate},
         "trials": 9,
     }
-    nb = edit.put_search(parse(PAGE), "rates", body, at=2)
+    nb = edit.put_search(parse(PAGE), "rates", body, position=2)
     assert [type(cell).__name__ for cell in nb.cells] == ["Note", "ExperimentCell", "SearchCell", "SearchCell"]
     assert (
         nb.cells[2].source

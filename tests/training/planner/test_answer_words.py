@@ -71,8 +71,8 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
 
 def test_of_machines_that_may_join_all_are_planned_for_and_what_is_with_the_fewest_is_said() -> None:
     assert sentences(CURVE, [2, 8])[0] == (
-        "The config has workers: {min: 2, max: 8}. 8 workers make 50 updates/s and 500 samples/s when all are there; "
-        "2 workers make 20 updates/s and 200 samples/s with as few as it begins with."
+        "The config has workers: {min: 2, max: 8}. 8 workers make 50 updates/s and 500 samples/s with all of them; "
+        "2 workers make 20 updates/s and 200 samples/s with the fewest."
     )
     assert sentences(CURVE, [2, 8])[1:] == sentences(CURVE)
     assert sentences(CURVE, [3, 8]) == sentences(CURVE)  # a rule that does not allow three
@@ -135,8 +135,7 @@ def test_workers_that_help_up_to_the_last() -> None:
     ]
     waits = replace(linear, causes=[Cause(["stragglers"], 1.3, 0.83, 2.0)])
     assert sentences(waits)[1] == (
-        "The limit is waiting for those whose gradient takes longer: without that, 4 workers train 1.3 "
-        "times as fast (0.83 to 2)."
+        "The limit is waiting for slower workers: without that, 4 workers train 1.3 times as fast (0.83 to 2)."
     )
     assert sentences(replace(CURVE, causes=[]))[1].startswith("No single resource")
     assert sentences(replace(CURVE, points=[])) == ["This rule allows none of these numbers of workers."]

@@ -98,7 +98,7 @@ def test_what_would_move_a_saturated_link() -> None:
     found = {change.words: change.factor for change in changes}
     shared = 4 * closed_form(40, 0.4, 0.02) / closed_form(40, 0.1, 0.02)  # 3.92: at times nobody pushes, or pulls
     assert found == {
-        "4 shards, each on a machine with a link of its own": pytest.approx(4, rel=0.01),
+        "4 shards, each on a node with a link of its own": pytest.approx(4, rel=0.01),
         "local SGD, averaging every 16 steps (local: local_sgd)": pytest.approx(8, rel=0.1),
         "int8: 1/4 of the bytes": pytest.approx(4, rel=0.01),
         "sums of 4 gradients (local: downpour)": pytest.approx(shared, rel=0.03),

@@ -276,6 +276,6 @@ def test_an_experiment_of_a_notebook_is_planned_for(
     assert scalebook([*several, "--links", "10gbe"]) == 1  # played, not run
     assert len(asked) == 2
     assert scalebook(several) == 2
-    assert "trainer.num_nodes: is 2, and what joins these machines cannot be measured" in capsys.readouterr().err
+    assert "trainer.num_nodes: is 2, and the network between these nodes cannot be measured" in capsys.readouterr().err
     assert scalebook(["plan", str(page), "--cell", "letters"]) == 2
     assert "--cell: letters is not an experiment of this notebook. Known: digits" in capsys.readouterr().err

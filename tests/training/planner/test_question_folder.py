@@ -74,12 +74,12 @@ def test_what_another_engine_has_played_is_no_answer(workspace: Workspace, monke
 
 def test_the_version_follows_the_code_that_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asking.engine_version() == asking.engine_version.__wrapped__()
-    for name in ("ps", "planning"):
+    for name in ("engine", "planner"):
         shutil.copytree(asking.PLANNING.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(asking, "ENGINE", tmp_path / "ps")
-    monkeypatch.setattr(asking, "PLANNING", tmp_path / "planning")
+    monkeypatch.setattr(asking, "ENGINE", tmp_path / "engine")
+    monkeypatch.setattr(asking, "PLANNING", tmp_path / "planner")
     assert asking.engine_version.__wrapped__() == asking.engine_version()
-    with (tmp_path / "ps" / "sim" / "clock.py").open("a") as file:
+    with next((tmp_path / "engine" / "sim").glob("*.py")).open("a") as file:
         file.write("# another engine\n")
     assert asking.engine_version.__wrapped__() != asking.engine_version()
 

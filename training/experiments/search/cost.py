@@ -17,12 +17,12 @@ MOST_COUNTED: Final = 1000
 
 
 ROUNDING: Final = 1e-6
-"""Three thirds are one."""
+"""Tolerance of sums: three thirds are one."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """`minutes` is None where nobody knows how long a run takes; never more than the search's own limit."""
+    """`minutes` is None if it is unknown how long a run takes; never more than the search's own limit."""
 
     runs: int
     seconds_a_run: float | None

@@ -38,14 +38,14 @@ def read_body(
 ) -> tuple[SearchSpec, list[Problem], ReadSpace]:
     """The search that `raw` describes, what is wrong with it, and its space as it was read.
 
-    Where something is wrong its default stands in the search. `default_metric` is minimised, or maximised, where no
-    objective is told.
+    Where something is wrong its default stands in the search. `default_metric` is minimised, or maximised, if no
+    objective is named.
     """
     body = Body(raw)
-    kept, more = few_strangers(raw, KEYS)
+    keys, more = few_strangers(raw, KEYS)
     if more:
         body.wrong("search", f"has {more} more unknown keys", "Remove them.")
-    for key in kept:
+    for key in keys:
         if key not in KEYS:
             body.wrong(str(key), "is not a key of a search", near(str(key), KEYS))
     config = _config(body, base)
@@ -198,8 +198,8 @@ def _sampler(body: Body) -> tuple[str, int]:
         body.wrong("sampler", f"is {quoted_value(sampler)}", one_of(sampler, tuple(SAMPLERS)))
         return "tpe", 1
     seed = settings.get("seed", 1) if isinstance(settings, Mapping) else None
-    known = isinstance(settings, Mapping) and set(settings) <= {"seed"}
-    if not known or isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+    valid = isinstance(settings, Mapping) and set(settings) <= {"seed"}
+    if not valid or isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         body.wrong(
             "sampler", f"has settings {quoted_value(settings)}", f"Write {sampler}, or {{{sampler}: {{seed: 1}}}}."
         )
@@ -227,7 +227,7 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
         body.wrong("points", f"is {quoted_value(raw)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}].")
         return ()
     points = []
-    known = {dimension.name: dimension for dimension in space.dimensions}
+    by_name = {dimension.name: dimension for dimension in space.dimensions}
     for place, item in enumerate(raw):
         if not isinstance(item, Mapping) or not item:
             body.wrong(
@@ -237,11 +237,11 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
         point = {space.canonical.get(str(name), str(name)): value for name, value in item.items()}
         for name, value in point.items():
             key = f"points.{place}.{name}"
-            if name not in known:
+            if name not in by_name:
                 if not space.problems:
-                    body.wrong(key, "is not a dimension of the space", near(name, tuple(known)))
-            elif not known[name].contains(value):
-                body.wrong(key, f"is {quoted_value(value)}", f"Write one of the space: {known[name].words()}.")
+                    body.wrong(key, "is not a dimension of the space", near(name, tuple(by_name)))
+            elif not by_name[name].contains(value):
+                body.wrong(key, f"is {quoted_value(value)}", f"Write one of the space: {by_name[name].words()}.")
         points.append(point)
     return tuple(points)
 
@@ -324,7 +324,7 @@ def _read(
 
 
 def _plain(value: Any) -> Any:
-    """16 and 16.0 are one number, as they are to whoever edits the search."""
+    """16 and 16.0 are one number, as they are to a person."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

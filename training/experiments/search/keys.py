@@ -70,7 +70,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "points": [],
     "storage": None,
 }
-"""Keys that are left out while they say this."""
+"""Defaults: a key is left out while it has this value."""
 
 
 class MethodChoice(NamedTuple):
@@ -108,5 +108,5 @@ PRUNERS: Final = {
 
 
 def without_defaults(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what says nothing."""
+    """The body without keys that are at their default."""
     return {key: value for key, value in body.items() if key not in DEFAULTS or value != DEFAULTS[key]}

@@ -1,6 +1,6 @@
 """From a point of a search to the config that its trial runs.
 
-What the four handles mean in a config (batch size, learning rate, strategy, workers) is said here and nowhere else.
+What the four handles mean in a config (batch size, learning rate, strategy, workers) is defined only here.
 """
 
 import contextlib
@@ -40,15 +40,15 @@ def resolve(
     `scaling: strong`: the point's batch size is what all workers together compute at a time, under DDP the samples of
     one update, under a parameter server batch per worker x workers, whatever its rule makes of their gradients; the
     config gets the share of each. `weak`: it is each worker's. Without a batch size in the point the base's is kept in
-    that sense. One process has one worker, whatever the point says. `base`: the workload of the search's config, for
-    who resolves many points of it.
+    that sense. One process has one worker, whatever the point says. `base`: the workload of the search's config, which
+    saves time if many points of it are resolved.
 
     ConfigError, its key the dimension, where there can be no such trial.
     """
     for name in point:
         if not spec.has(name):
-            known = ", ".join(dimension.name for dimension in spec.space)
-            raise ConfigError(name, "is not a dimension of this search", f"Known: {known}.")
+            names = ", ".join(dimension.name for dimension in spec.space)
+            raise ConfigError(name, "is not a dimension of this search", f"Known: {names}.")
     for name in ("batch_size", "workers"):  # the only ones that are counted with
         value = point.get(name, 1)
         if not number(value) or value != int(value) or value < 1:
@@ -64,9 +64,9 @@ def resolve(
     if "workers" in point or workers != workload(config, description).workers:
         config = put_workers(config, workers, description)
     if "batch_size" in point or workers != base.workers:
-        asked = point.get("batch_size", base.batch_global if spec.scaling == "strong" else base.batch_per_worker)
-        if asked is not None:
-            batch = _share(asked, workers) if spec.scaling == "strong" else asked
+        size = point.get("batch_size", base.batch_global if spec.scaling == "strong" else base.batch_per_worker)
+        if size is not None:
+            batch = _share(size, workers) if spec.scaling == "strong" else size
             config = put(config, batch_place(config, description), batch, description)
     if "learning_rate" in point:
         config = put(config, rate_place(config, description), point["learning_rate"], description)
@@ -79,7 +79,7 @@ def resolve(
 
 
 def canonical(spec: SearchSpec, point: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for all points that run the same: one process has one worker, so `workers` is then the lowest."""
+    """The same for all points that run alike: one process has one worker, so `workers` is then the lowest."""
     done = dict(point)
     if "workers" in done and is_single(done.get("strategy")):
         done["workers"] = spec.dimension("workers").ends()[0]
@@ -97,22 +97,22 @@ def grid_points(spec: SearchSpec) -> Iterator[dict[str, Any]]:
 
 def summary(spec: SearchSpec, point: Mapping[str, Any]) -> str:
     """`batch 64, rate 0.1, async x 2`: what tells the trials of a search apart, in few words."""
-    said = {
+    labels = {
         dimension.name: dimension.label(point[dimension.name]) for dimension in spec.space if dimension.name in point
     }
     words = []
-    if "batch_size" in said:
-        words.append(f"batch {said.pop('batch_size')}")
-    if "learning_rate" in said:
-        words.append(f"rate {said.pop('learning_rate')}")
-    strategy, workers = said.pop("strategy", None), said.pop("workers", None)
+    if "batch_size" in labels:
+        words.append(f"batch {labels.pop('batch_size')}")
+    if "learning_rate" in labels:
+        words.append(f"rate {labels.pop('learning_rate')}")
+    strategy, workers = labels.pop("strategy", None), labels.pop("workers", None)
     if strategy is not None:
         alone = workers is None or is_single(point["strategy"])
         words.append(strategy if alone else f"{strategy} x {workers}")
     elif workers is not None:
         words.append(f"{workers} worker{'' if workers == '1' else 's'}")
-    last = [name.rsplit(".", 1)[-1] for name in said]
-    for name, short, label in zip(said, last, said.values(), strict=True):
+    last = [name.rsplit(".", 1)[-1] for name in labels]
+    for name, short, label in zip(labels, last, labels.values(), strict=True):
         words.append(f"{short.replace('_', ' ') if last.count(short) == 1 else name} {label}")
     return ", ".join(words)
 
@@ -158,11 +158,11 @@ def _share(batch: int, workers: int) -> int:
 
 def _with_time(trainer: Mapping[str, Any], seconds: int) -> dict[str, Any]:
     """A budget of time instead of any other."""
-    kept = {key: value for key, value in trainer.items() if key not in OTHER_BUDGETS}
+    rest = {key: value for key, value in trainer.items() if key not in OTHER_BUDGETS}
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
-    return {**kept, "max_time": f"{days:02d}:{hours:02d}:{minutes:02d}:{seconds:02d}"}
+    return {**rest, "max_time": f"{days:02d}:{hours:02d}:{minutes:02d}:{seconds:02d}"}
 
 
 # --- the handles ------------------------------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
     """
     if is_single(value):
         alone = put(config, PathTarget(("trainer", "strategy"), None, "strategies"), "auto", description)
-        kept = {key: value for key, value in alone["trainer"].items() if key != "num_nodes"}
-        return {**alone, "trainer": {**kept, "devices": 1}}
+        rest = {key: value for key, value in alone["trainer"].items() if key != "num_nodes"}
+        return {**alone, "trainer": {**rest, "devices": 1}}
     if isinstance(value, str) and value in RULES:
         rule = _rule(config, description)
         choice = (
@@ -219,7 +219,7 @@ def put_strategy(config: Mapping[str, Any], value: Any, description: Description
 def put_workers(config: Mapping[str, Any], workers: int, description: Description) -> dict[str, Any]:
     """`config` with so many workers, all on the devices that it has: one process becomes DDP where they are several.
 
-    ConfigError where its machines cannot have as many each.
+    ConfigError if its nodes cannot have as many each.
     """
     trainer = dict(mapping(config.get("trainer")))
     now = workload(config, description)

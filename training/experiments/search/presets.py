@@ -1,4 +1,4 @@
-"""Searches that this field of work asks for again and again, made to measure for an experiment."""
+"""Common searches, made to measure for an experiment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ PER: Final = 256
 
 LEAST_BATCH: Final = 8
 LEAST_UPDATES: Final = 2
-"""Of an epoch, at the largest batch."""
+"""Fewest updates of an epoch, at the largest batch."""
 
 COMPARED: Final = tuple(word for word in STRATEGIES if word not in RULES or not RULES[word].gathers)
 """Strategies of the preset `strategies`: a rule that averages over workers reaches what DDP does."""
@@ -71,7 +71,7 @@ def preset_body(
     """
     preset = next((candidate for candidate in PRESETS if candidate.name == name), None)
     if preset is None:
-        raise ConfigError("preset", f"is unknown: {name}", suggestion(name, [known.name for known in PRESETS]))
+        raise ConfigError("preset", f"is unknown: {name}", suggestion(name, [item.name for item in PRESETS]))
     if "batch_size" in preset.needs:
         batch_place(config, description)
     rate_place(config, description)

@@ -87,7 +87,7 @@ SAME_FIELD: Final = {
     "strategy": ("trainer.strategy",),
     "workers": ("trainer.devices", "trainer.strategy.workers"),
 }
-"""Paths that are what a handle stands for; those of a learning rate depend on the config."""
+"""The paths that a handle stands for; those of a learning rate depend on the config."""
 
 
 def clashes(spec: SearchSpec, space: ReadSpace, description: Description) -> list[Problem]:
@@ -161,24 +161,26 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec, description: Descrip
     if dimension.name == "seed_everything":
         return [Problem(key, "is not a field to search over", "Write seeds: 3 to run each point with several.")]
     if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
-        known = [*HANDLES, *(path for path, _ in fields(spec.config, description))]
-        return [Problem(key, "is not a field of this config", suggestion(dimension.name, known))]
+        names = [*HANDLES, *(path for path, _ in fields(spec.config, description))]
+        return [Problem(key, "is not a field of this config", suggestion(dimension.name, names))]
     model = read_class(spec.config.get("model")).info("models", description)
     if dimension.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
         return [Problem(key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.")]
     if spec.seconds_per_trial is not None and dimension.name in ("trainer.max_epochs", "trainer.max_steps"):
         return [Problem(key, "has no effect beside seconds_per_trial", "Remove one of them.")]
-    there: list[PathTarget] = []
+    places: list[PathTarget] = []
     missing: list[tuple[str, ConfigError]] = []
     for words, config in _variants(dimension, spec, description):
         try:
-            there.append(place(dimension.name, config, description))
+            places.append(place(dimension.name, config, description))
         except ConfigError as error:
             missing.append((words, error))
-    if not there:
+    if not places:
         raise missing[0][1]
     problems = (
-        _classes(key, dimension, there[0], description) if there[0].group else _values(key, dimension, there[0].field)
+        _classes(key, dimension, places[0], description)
+        if places[0].group
+        else _values(key, dimension, places[0].field)
     )
     if missing and not problems:
         words = ", ".join(dict.fromkeys(words_ for words_, _ in missing))

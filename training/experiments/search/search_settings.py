@@ -13,7 +13,7 @@ from scalebook.training.experiments.search.types import AMOUNTS, SearchSpec
 from scalebook.training.tracking import directions, names
 
 MOST_POINTS: Final = 100_000
-"""Of a grid."""
+"""Most points of a grid."""
 
 FEW_SEEDS: Final = 5
 """Wilcoxon's signed-rank test of 3 pairs cannot fall below p = 0.125, so pruning begins with the fourth seed."""
@@ -36,11 +36,11 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
     if unlogged:
         return unlogged
     if model is not None and model.metrics:
-        known = [*model.metrics, *logged_metrics.names_seen([spec.config], description), names.TRAIN_LOSS]
+        recorded = [*model.metrics, *logged_metrics.names_seen([spec.config], description), names.TRAIN_LOSS]
         for name in metrics:
-            if name not in AMOUNTS and name not in known:
+            if name not in AMOUNTS and name not in recorded:
                 what = f"names {name}, which {model.name} does not record"
-                problems.append(Problem("objective", what, suggestion(name, [*known, *AMOUNTS]), "warning"))
+                problems.append(Problem("objective", what, suggestion(name, [*recorded, *AMOUNTS]), "warning"))
     for objective in spec.objectives:
         better = directions.of_runs(objective.name, None, (), [spec.config])
         if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
@@ -59,7 +59,11 @@ def _objectives(spec: SearchSpec, description: Description) -> list[Problem]:
 def _logged_instead(spec: SearchSpec, metric: str, description: Description) -> list[str] | None:
     """What trials log, where it is known that none logs `metric`: each may have another model, or tell it what to
     log."""
-    deciding = [one for one in spec.space if one.name.partition(".")[0] in ("model", "data") and not one.ordered]
+    deciding = [
+        dimension
+        for dimension in spec.space
+        if dimension.name.partition(".")[0] in ("model", "data") and not dimension.ordered
+    ]
     return None if deciding else logged_metrics.unlogged([spec.config], metric, description)
 
 

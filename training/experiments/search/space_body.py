@@ -22,7 +22,7 @@ MORE_KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "log_uniform": ("points",),
     "int": ("log", "step", "points"),
 }
-"""What a dimension may say beside its kind; a learning rate also `RATE_KEYS`."""
+"""Keys of a dimension beside its kind; a learning rate also has `RATE_KEYS`."""
 LARGEST_WHOLE: Final = 2**53
 """Above it neighbours are one float, and samplers count in floats."""
 MOST_DIMENSIONS: Final = 200
@@ -81,7 +81,7 @@ def read_dimension(name: str, raw: Any) -> Dimension:
     if not isinstance(raw, Mapping) or len(kinds) != 1:
         what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {quoted_value(raw)}, without a kind of range"
         raise ConfigError(name, what, _near_kind(raw) or f"Write one of {', '.join(KINDS)} with its values.")
-    kind: Kind = next(known for known in KINDS if known == kinds[0])
+    kind: Kind = next(candidate for candidate in KINDS if candidate == kinds[0])
     more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
     for key in raw:
         if key != kind and key not in more:
@@ -152,7 +152,7 @@ def _rate(raw: Mapping[str, Any]) -> RateRule | None:
             if raw.get(key) is not None:
                 raise ConfigError(f"{name}.{key}", "has no effect without a rule", "Write rule: linear, sqrt or none.")
         return None
-    known_rule = next((known for known in RULES if known == rule), None)
+    known_rule = next((candidate for candidate in RULES if candidate == rule), None)
     if known_rule is None:
         raise ConfigError(f"{name}.rule", f"is {quoted_value(rule)}", f"Write one of {', '.join(RULES)}.")
     warmup = raw.get("warmup_epochs", 0.0)

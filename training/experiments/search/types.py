@@ -16,7 +16,7 @@ AMOUNTS: Final = ("seconds", "samples", "updates")
 
 @dataclass(frozen=True)
 class Objective:
-    """`name` is a metric or one of `AMOUNTS`; `lower`: the smaller value wins; `said`: the body says so itself."""
+    """`name` is a metric or one of `AMOUNTS`; `lower`: the smaller value wins; `said`: whether the body says so."""
 
     name: str
     lower: bool

@@ -1,8 +1,8 @@
-"""What a claim said when its first run began. Each run records it in its tags, so nobody else has to keep it.
+"""The terms of a claim when its first run began. Each run records them in its tags, so nothing else has to keep them.
 
-A run of a notebook's cell has the tag TAG_CLAIMS, the names of the claims that spoke of its cell then, and for each of
-them one with all that it said. Runs are found by the config that they ran, so cells and claims may move, be renamed, or
-come back with an older copy of the notebook.
+A run of a notebook's cell has the tag TAG_CLAIMS, the names of the claims that named its cell then, and for each of
+them one tag with all its terms. Runs are found by the config that they ran, so cells and claims may move, be renamed,
+or come back with an older copy of the notebook.
 """
 
 import json
@@ -22,12 +22,12 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import OLDEST_FIRST, RunReader, RunRecord
 
 FIRST_RUNS: Final = 50
-"""Of each cell, the oldest, in which the claim is looked for."""
+"""How many of a cell's runs, the oldest first, are searched for the claim."""
 
 
 @dataclass(frozen=True)
 class KnownCell:
-    """A cell that a claim speaks of: the hash of what it runs, and with how many seeds."""
+    """A cell that a claim names: the hash of what it runs, and with how many seeds."""
 
     hash: str
     seeds: int
@@ -42,30 +42,31 @@ class Entry:
     """Its YAML."""
     cells: dict[str, KnownCell]
     began: float
-    """When the run did, unix s."""
+    """When the run began, Unix time, s."""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """What runs say of a claim. `cell` is the claim as it stood when the first run began that knew it, at `began`."""
+    """A claim's lock, by its runs. `cell` is the claim as the first run that recorded it began, at `began`."""
 
     cell: ClaimCell | None = None
     began: float = 0.0
     changes: tuple[str, ...] = ()
-    """What says something else now, as `at_most was 1.25`."""
+    """The terms that have changed, as `at_most was 1.25`."""
     late: tuple[str, ...] = ()
     """Cells that had begun before the claim was written."""
     unknown: tuple[str, ...] = ()
-    """Cells whose first run says nothing of claims."""
+    """Cells whose first run records no claims."""
     deleted: tuple[str, ...] = ()
-    """Cells of which runs were deleted that had begun before those that are there."""
+    """Cells of which runs were deleted that began before those that are left."""
     more_seeds: tuple[str, ...] = ()
     """Cells that have more seeds now, as `base: 3, now 8`."""
 
 
 @dataclass(frozen=True)
 class Locks:
-    """Of a notebook: by claim, None where no run of it has begun; and claims that were locked and are there no more."""
+    """A notebook's locks: by claim, None if no run of it has begun; and the names of locked claims that were
+    removed."""
 
     by_claim: Mapping[str, Lock | None]
     gone: tuple[str, ...] = ()
@@ -73,7 +74,7 @@ class Locks:
 
 @dataclass
 class RecordedClaims:
-    """What the runs of one cell say of claims."""
+    """What the runs of one cell record of claims."""
 
     first: float | None = None
     silent: bool = False
@@ -82,49 +83,48 @@ class RecordedClaims:
 
 
 def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
-    """Of a run of this cell, an experiment or a search: what the notebook claims of it as the run is submitted."""
+    """Tags of a run of this cell, an experiment or a search: what the notebook claims of it as the run is submitted."""
     claims = [claim for claim in nb.claims() if cell in names_of(claim)]
-    found = {names.TAG_CLAIMS: ", ".join(claim.name for claim in claims)[: names.LONGEST_TAG]}
+    run_tags = {names.TAG_CLAIMS: ", ".join(claim.name for claim in claims)[: names.LONGEST_TAG]}
     for place, claim in enumerate(claims):
-        known = {name: one for name in names_of(claim) if (one := _known(nb, name, description)) is not None}
-        told = {"claim": claim.name, **edit.values_of(claim)}
-        told["cells"] = {name: {"hash": one.hash, "seeds": one.seeds} for name, one in known.items()}
-        text = json.dumps(told, ensure_ascii=False)
+        cells = {name: entry for name in names_of(claim) if (entry := _known(nb, name, description)) is not None}
+        record = {"claim": claim.name, **edit.values_of(claim)}
+        record["cells"] = {name: {"hash": entry.hash, "seeds": entry.seeds} for name, entry in cells.items()}
+        text = json.dumps(record, ensure_ascii=False)
         if len(text) > names.LONGEST_TAG:
             remedy = "Split it into several."
             raise ConfigError(claim.name, "is a claim too long to be recorded with its runs", remedy)
-        found[f"{names.TAG_CLAIM}{place}"] = text
-    return found
+        run_tags[f"{names.TAG_CLAIM}{place}"] = text
+    return run_tags
 
 
-def read(said: Callable[[str], RecordedClaims], nb: Notebook, description: Description) -> Locks:
-    """What runs say of the claims of a notebook. `said`: those of the config or search with this hash;
-    `recorded_claims`."""
-    known = known_cells(nb, description)
-    recorded = {name: said(one.hash) for name, one in known.items()}
+def read(lookup: Callable[[str], RecordedClaims], nb: Notebook, description: Description) -> Locks:
+    """The locks of a notebook's claims. `lookup`: `recorded_claims` for the hash of a config or search."""
+    cells = known_cells(nb, description)
+    recorded = {name: lookup(one.hash) for name, one in cells.items()}
     present = {claim.name for claim in nb.claims()}
-    taken: set[str] = set()
+    named: set[str] = set()
     by_claim: dict[str, Lock | None] = {}
     for claim in nb.claims():
         own = {name: recorded[name] for name in names_of(claim) if name in recorded}
-        by_claim[claim.name], entry = _lock(nb, claim, own, known, present)
-        taken |= {claim.name, *([entry.name] if entry is not None else [])}
+        by_claim[claim.name], entry = _lock(nb, claim, own, cells, present)
+        named |= {claim.name, *([entry.name] if entry is not None else [])}
     locked = {entry.name for one in recorded.values() for entry in one.entries}
-    return Locks(by_claim, tuple(sorted(locked - taken)))
+    return Locks(by_claim, tuple(sorted(locked - named)))
 
 
 def known_cells(nb: Notebook, description: Description) -> dict[str, KnownCell]:
-    """By name: the experiments and searches that the claims of a notebook speak of."""
+    """The experiments and searches that the claims of a notebook name, by name."""
     return {
-        name: one
+        name: cell
         for claim in nb.claims()
         for name in names_of(claim)
-        if (one := _known(nb, name, description)) is not None
+        if (cell := _known(nb, name, description)) is not None
     }
 
 
 def names_of(claim: ClaimCell) -> list[str]:
-    """The experiments and searches that it speaks of."""
+    """The experiments and searches that a claim names."""
     experiments = [side for side in claim.sides if isinstance(side, str)]
     return list(dict.fromkeys([*experiments, *claim.searches]))
 
@@ -133,37 +133,39 @@ def _lock(
     nb: Notebook,
     claim: ClaimCell,
     recorded: Mapping[str, RecordedClaims],
-    known: Mapping[str, KnownCell],
+    cells: Mapping[str, KnownCell],
     present: set[str],
 ) -> tuple[Lock | None, Entry | None]:
-    begun = {name: one for name, one in recorded.items() if one.first is not None}
-    deleted = tuple(name for name, one in recorded.items() if one.deleted)
+    begun = {name: record for name, record in recorded.items() if record.first is not None}
+    deleted = tuple(name for name, record in recorded.items() if record.deleted)
     if not begun:
         return (Lock(deleted=deleted) if deleted else None), None
-    unknown = tuple(name for name, one in begun.items() if one.silent)
-    entries = sorted((entry for one in begun.values() for entry in one.entries), key=lambda entry: entry.began)
-    found = _entry(nb, claim, entries, known, present)
-    if found is None:
+    unknown = tuple(name for name, record in begun.items() if record.silent)
+    entries = sorted((entry for record in begun.values() for entry in record.entries), key=lambda entry: entry.began)
+    match = _entry(nb, claim, entries, cells, present)
+    if match is None:
         late = tuple(name for name in begun if name not in unknown)
         return Lock(late=late, unknown=unknown, deleted=deleted), None
-    entry, cell = found
+    entry, cell = match
     late = tuple(
-        name for name, one in begun.items() if name not in unknown and one.first is not None and one.first < entry.began
+        name
+        for name, record in begun.items()
+        if name not in unknown and record.first is not None and record.first < entry.began
     )
     more = tuple(
-        f"{name}: {then.seeds}, now {known[name].seeds}"
+        f"{name}: {then.seeds}, now {cells[name].seeds}"
         for name, then in entry.cells.items()
-        if name in known and then.seeds < known[name].seeds
+        if name in cells and then.seeds < cells[name].seeds
     )
     return Lock(cell, entry.began, _changes(cell, claim), late, unknown, deleted, more), entry
 
 
 def _entry(
-    nb: Notebook, claim: ClaimCell, entries: list[Entry], known: Mapping[str, KnownCell], present: set[str]
+    nb: Notebook, claim: ClaimCell, entries: list[Entry], cells: Mapping[str, KnownCell], present: set[str]
 ) -> tuple[Entry, ClaimCell] | None:
     """The first that is of this claim: of its name; else of a name that no claim has any more, with what it says; else
     with the sides that it has."""
-    read_ = [(entry, cell) for entry in entries if (cell := _cell(nb, entry, known)) is not None]
+    read_ = [(entry, cell) for entry in entries if (cell := _cell(nb, entry, cells)) is not None]
     orphans = [(entry, cell) for entry, cell in read_ if entry.name not in present]
     named = ((entry, cell) for entry, cell in read_ if entry.name == claim.name)
     same = ((entry, cell) for entry, cell in orphans if not _changes(cell, claim))
@@ -171,13 +173,13 @@ def _entry(
     return next(named, None) or next(same, None) or next(alike, None)
 
 
-def _cell(nb: Notebook, entry: Entry, known: Mapping[str, KnownCell]) -> ClaimCell | None:
+def _cell(nb: Notebook, entry: Entry, cells: Mapping[str, KnownCell]) -> ClaimCell | None:
     """The claim that was recorded, with the names that its cells have now; None where it cannot be read."""
-    here = {*(cell.name for cell in nb.experiments()), *(cell.name for cell in nb.searches())}
+    names = {*(cell.name for cell in nb.experiments()), *(cell.name for cell in nb.searches())}
     says = dict(entry.says)
     for name, then in entry.cells.items():
-        now = next((other for other, one in known.items() if one.hash == then.hash), None)
-        if name not in here and now is not None:
+        now = next((other for other, current in cells.items() if current.hash == then.hash), None)
+        if name not in names and now is not None:
             says = edit.cell_renamed(says, name, now)
     try:
         return read_claim("", entry.name, says)
@@ -186,11 +188,11 @@ def _cell(nb: Notebook, entry: Entry, known: Mapping[str, KnownCell]) -> ClaimCe
 
 
 def _changes(then: ClaimCell, now: ClaimCell) -> tuple[str, ...]:
-    found = []
+    changes = []
     for key, before in _terms(then).items():
         if before != _terms(now)[key]:
-            found.append(f"{key} was {_words(before)}")
-    return tuple(found)
+            changes.append(f"{key} was {_words(before)}")
+    return tuple(changes)
 
 
 def _words(value: Any) -> str:
@@ -238,35 +240,35 @@ def _known(nb: Notebook, name: str, description: Description) -> KnownCell | Non
 
 
 def recorded_claims(reader: RunReader, notebook: str, hashed: str) -> RecordedClaims:
-    """What the runs of a store say; `notebook` is the file's name."""
-    found = reader.runs(notebook=notebook, config_hash=hashed, limit=FIRST_RUNS, order_by=OLDEST_FIRST)
-    there = [run for run in found if names.TAG_PARENT not in run.tags]
-    gone = reader.deleted(notebook, hashed, FIRST_RUNS)
-    first = there[0].started if there else None
-    deleted = any(run.tags.get(names.TAG_CLAIMS) and (first is None or run.started < first) for run in gone)
-    silent = bool(there) and names.TAG_CLAIMS not in there[0].tags
-    return RecordedClaims(first, silent, deleted, [entry for run in there for entry in _entries(run)])
+    """What the runs of a store record of claims; `notebook` is the file's name."""
+    runs = reader.runs(notebook=notebook, config_hash=hashed, limit=FIRST_RUNS, order_by=OLDEST_FIRST)
+    own_runs = [run for run in runs if names.TAG_PARENT not in run.tags]
+    deleted_runs = reader.deleted(notebook, hashed, FIRST_RUNS)
+    first = own_runs[0].started if own_runs else None
+    deleted = any(run.tags.get(names.TAG_CLAIMS) and (first is None or run.started < first) for run in deleted_runs)
+    silent = bool(own_runs) and names.TAG_CLAIMS not in own_runs[0].tags
+    return RecordedClaims(first, silent, deleted, [entry for run in own_runs for entry in _entries(run)])
 
 
 def _entries(run: RunRecord) -> list[Entry]:
-    found = []
+    entries = []
     for key in sorted(key for key in run.tags if key.startswith(names.TAG_CLAIM)):
         try:
-            told = json.loads(run.tags[key])
-            cells = {name: KnownCell(**one) for name, one in told.pop("cells").items()}
-            found.append(Entry(told.pop("claim"), told, cells, run.started))
+            record = json.loads(run.tags[key])
+            cells = {name: KnownCell(**cell) for name, cell in record.pop("cells").items()}
+            entries.append(Entry(record.pop("claim"), record, cells, run.started))
         except (ValueError, TypeError, KeyError, AttributeError):
             continue  # not of our writing
-    return found
+    return entries
 
 
 def as_locked(nb: Notebook, locks: Locks) -> list[ClaimCell]:
     """The claims of the notebook, each as it was locked, or as it stands where nothing has changed."""
-    found = []
+    claims = []
     for claim in nb.claims():
         lock = locks.by_claim[claim.name]
         changed = lock is not None and lock.changes and lock.cell is not None
-        found.append(
+        claims.append(
             replace(lock.cell, name=claim.name, source=claim.source) if lock and lock.cell and changed else claim
         )
-    return found
+    return claims

@@ -46,7 +46,7 @@ def numeric(judgement: Judgement) -> list[int]:
 
 
 def guessed_directions(judgement: Judgement) -> list[str]:
-    """That nobody says what is better of its metrics, and what to write; a page has a button for it."""
+    """Which metrics have a guessed better direction, and what to write; a page has a button for it."""
     read = {plain.metric for plain in judgement.cell.plain if needs_curve(plain)}
     return [
         f"{better.plain.capitalize()} of {metric}: a guess, nothing says so. {better.remedy(metric)}"
@@ -56,21 +56,21 @@ def guessed_directions(judgement: Judgement) -> list[str]:
 
 
 def remarks(judgement: Judgement) -> list[str]:
-    """What the figures do not say: its lock and its power, why a row is not resolved, runs that missed the target, how
+    """What the figures do not show: its lock and its power, why a row is not resolved, runs that missed the target, how
     points were chosen."""
-    said = [*lock_words(judgement), *outlook(judgement)]
-    said += [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
+    sentences = [*lock_words(judgement), *outlook(judgement)]
+    sentences += [f"{row.evidence.label}: {row.why}" for row in judgement.rows if row.why]
     base = judgement.rows[0] if judgement.rows and judgement.rows[0].verdict is None else None
     if base is not None and base.evidence.lacking and not any(row.why for row in judgement.rows):
-        said.append(f"{base.evidence.label}: {base.evidence.lacking}")
+        sentences.append(f"{base.evidence.label}: {base.evidence.lacking}")
     censored = [row for row in judgement.rows if row.censored]
-    said += [
+    sentences += [
         f"{row.evidence.label}: {row.censored} of {len(row.evidence.amounts)} runs never reached the target; they "
         "count with what they took until their end, so the true figure is larger."
         for row in censored
     ]
     at_once = [row for row in judgement.rows if any(amount.at_once for amount in row.evidence.amounts.values())]
-    said += [
+    sentences += [
         f"{row.evidence.label}: the first validation of a run was at the target already, so it took that or less; "
         "validate more often."
         for row in at_once
@@ -78,60 +78,64 @@ def remarks(judgement: Judgement) -> list[str]:
     chosen = [row.evidence for row in judgement.rows if row.evidence.chosen]
     if chosen:
         how = " and ".join(dict.fromkeys(side.chosen for side in chosen))
-        said.append(f"Each at its own best point ({how}). The seeds choose and judge; the interval spans both.")
+        sentences.append(f"Each at its own best point ({how}). The seeds choose and judge; the interval spans both.")
     if nearest := [side.label for side in chosen if side.none_reached]:
-        said.append(f"No point reached the target, so the nearest to it: {', '.join(nearest)}.")
+        sentences.append(f"No point reached the target, so the nearest to it: {', '.join(nearest)}.")
     if any(row.ratio is not None and row.ratio.paired for row in judgement.rows):
-        said.append("Ratios are of pairs with the same seed; geometric means.")
+        sentences.append("Ratios are of pairs with the same seed; geometric means.")
     if judgement.beside > 1:
-        said.append(_family(judgement))
+        sentences.append(_family(judgement))
     if any(row.evidence.is_own and row.evidence.amounts for row in judgement.rows):
-        said.append(f"{SIGN} {WORDS}")
+        sentences.append(f"{SIGN} {WORDS}")
     simulated = {row.evidence.is_simulated for row in judgement.rows if row.evidence.amounts}
     timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
     if len(simulated) > 1 and timed:
-        said.append("Virtual seconds stand beside measured ones.")
-    return [*said, *_directions(judgement)]
+        sentences.append("Virtual seconds stand beside measured ones.")
+    return [*sentences, *_directions(judgement)]
 
 
 def _directions(judgement: Judgement) -> list[str]:
     """What is better of the metrics whose best values it is about; `guessed_directions` has those that nothing says."""
     read = {plain.metric for plain in judgement.cell.plain if plain.figure == "best"}
-    known = judgement.directions.items()
+    items = judgement.directions.items()
     return [
-        f"{better.plain.capitalize()} of {metric}." for metric, better in known if metric in read and not better.guessed
+        f"{better.plain.capitalize()} of {metric}." for metric, better in items if metric in read and not better.guessed
     ]
 
 
 def verdicts(judgement: Judgement) -> list[str]:
-    """The verdict, and that by the terms that were locked, where it says something else now."""
+    """The verdict, and the verdict by the locked terms if these have changed."""
     locked = judgement.locked
     return [judgement.verdict, *([] if locked is None else [f"as locked: {locked.verdict}"])]
 
 
 def lock_words(judgement: Judgement) -> list[str]:
-    """What its runs say of it: when it was locked, what has changed since, whether it was written after them."""
+    """When it was locked, what has changed since, and whether it was written after its runs."""
     lock, locked = judgement.lock, judgement.locked
     if lock is None:
         return []
     day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(lock.began))  # the same wherever an archive is verified
-    said = []
+    sentences = []
     if locked is not None:
         changes = ", ".join(lock.changes)
-        said.append(f"Changed after its first run ({day}): {changes}. As locked it is {locked.verdict}: ")
-        said[-1] += f"{locked.statement}."
-        said += [f"As locked: {why}" for why in (f"{row.evidence.label}: {row.why}" for row in locked.rows if row.why)]
+        sentences.append(f"Changed after its first run ({day}): {changes}. As locked it is {locked.verdict}: ")
+        sentences[-1] += f"{locked.statement}."
+        sentences += [
+            f"As locked: {why}" for why in (f"{row.evidence.label}: {row.why}" for row in locked.rows if row.why)
+        ]
     elif lock.cell is not None:
-        said.append(f"Locked when its first run began, {day}.")
+        sentences.append(f"Locked when its first run began, {day}.")
     if lock.late:
-        said.append(f"Written after the runs: those of {', '.join(lock.late)} had begun before.")
+        sentences.append(f"Written after the runs: those of {', '.join(lock.late)} had begun before.")
     if lock.unknown:
-        said.append(f"Runs of {', '.join(lock.unknown)} do not say which claims stood when they began.")
+        sentences.append(f"Runs of {', '.join(lock.unknown)} do not say which claims stood when they began.")
     if lock.more_seeds:
-        said.append(f"More seeds than when it was locked ({'; '.join(lock.more_seeds)}): each look has its own chance.")
+        sentences.append(
+            f"More seeds than when it was locked ({'; '.join(lock.more_seeds)}): each look has its own chance."
+        )
     if lock.deleted:
-        said.append(f"Earlier runs of {', '.join(lock.deleted)} were deleted, and what they had locked with them.")
-    return said
+        sentences.append(f"Earlier runs of {', '.join(lock.deleted)} were deleted, and what they had locked with them.")
+    return sentences
 
 
 def outlook(judgement: Judgement) -> list[str]:
@@ -157,17 +161,17 @@ def text(judgement: Judgement) -> str:
     rows = [head(judgement), *cells(judgement)]
     lines = aligned(rows, numeric(judgement), rule=1)
     title = f"{judgement.cell.name}: {judgement.statement}\n{', '.join(verdicts(judgement)).upper()}"
-    said = [*guessed_directions(judgement), *remarks(judgement)]
-    return "\n".join([title, "", *lines, *(["", *said] if said else [])])
+    notes = [*guessed_directions(judgement), *remarks(judgement)]
+    return "\n".join([title, "", *lines, *(["", *notes] if notes else [])])
 
 
 def _family(judgement: Judgement) -> str:
     if judgement.verdict == judgement.alone:
-        gone = f", {judgement.gone} of them taken out after their first run" if judgement.gone else ""
+        gone = f", {judgement.gone} of them removed after their first run" if judgement.gone else ""
         return f"Verdicts are corrected for the {judgement.beside} claims of this notebook (Holm){gone}."
     return (
-        f"By itself it would be {judgement.alone}; beside the other claims of this notebook, {judgement.beside} in "
-        "all, it is not clear enough (Holm)."
+        f"Alone it would be {judgement.alone}; corrected for all {judgement.beside} claims of this notebook, it is "
+        "not clear enough (Holm)."
     )
 
 

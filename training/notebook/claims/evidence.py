@@ -1,4 +1,4 @@
-"""What stands for each side of a claim: runs of an experiment, or of the best point of a part of a search, by seed."""
+"""The evidence for each side of a claim: runs of an experiment, or of the best point of a part of a search, by seed."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRe
 
 @dataclass(frozen=True)
 class Evidence:
-    """One side. `amounts` by seed; `lacking` says why they are not all that was asked for, "" where they are."""
+    """The evidence for one side. `amounts` by seed; `lacking` says why some are missing, "" if none is."""
 
     label: str
     amounts: Mapping[int, Amount] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class Evidence:
     run_ids: Sequence[str] = ()
     lacking: str = ""
     point: str = ""
-    """Of a part of a search, the point that stands for it, in words."""
+    """The point that stands for a part of a search, in words."""
     chosen: str = ""
-    """Out of what that was chosen."""
+    """Among which points it was chosen, in words."""
     none_reached: bool = False
     """None of the points reached the target."""
     at_edge: str = ""
@@ -53,17 +53,17 @@ class Evidence:
     is_own: bool = False
     """A run's metric is not computed from all workers' data together."""
     seeds: int = 0
-    """With how many it is to be run."""
+    """Number of seeds that are planned."""
     points: int = 1
-    """Out of how many it is to be chosen."""
+    """Number of points among which it is to be chosen."""
     earlier: Sequence[Amount] = ()
-    """Of finished runs of an earlier config, where there is none of the config as it stands."""
+    """Amounts of finished runs of an earlier config, if there are none of the config as it stands."""
 
 
 @dataclass(frozen=True)
 class RecordedSearch:
-    """A search that ran: its identity and body as recorded, and how its trials are read. `modules`: the record of a
-    person's own modules that it began with."""
+    """A search that ran: its identity and body as recorded, and how its trials are read. `modules`: the record of the
+    user's own modules that it began with."""
 
     identity: str
     body: Mapping[str, Any]
@@ -89,7 +89,7 @@ class SearchedClaim:
 
 
 class EvidenceReader:
-    """Reads what claims speak of, for one look: each run and each curve once. `notebook` is the file's name."""
+    """Reads the evidence of claims, each run and each curve once. `notebook` is the file's name."""
 
     def __init__(
         self, workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, description: Description
@@ -99,14 +99,14 @@ class EvidenceReader:
         self._known_runs: dict[str, RunRecord | None] = {}
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self.direction = Direction(True, "guess")
-        """What is better of the metric of the claim whose sides were asked for last, and who says so."""
+        """The better direction of the metric of the claim that was read last, and who says so."""
 
     def locked_claims(self, hashed: str) -> RecordedClaims:
-        """What the runs of a config or search say of claims."""
+        """What the runs of a config or search record of claims."""
         return recorded_claims(self.reader, self.notebook, hashed)
 
     def sides(self, cell: ClaimCell) -> list[Evidence]:
-        """Of all sides of a claim whose sides are no ratios, `against` first."""
+        """The evidence for all sides of a claim without ratios, `against` first."""
         ran = self._ran(cell) if any(isinstance(side, dict) for side in cell.sides) else ""
         runs, configs = self._all_of(cell, ran)
         self.direction = directions.of_runs(cell.metric, cell.goal, [run.tags for run in runs], configs)
@@ -118,19 +118,19 @@ class EvidenceReader:
     def _part_of(self, cell: ClaimCell, side: dict[str, Any], ran: SearchedClaim | str) -> Evidence:
         seeds, points = self._planned(cell, side)
         if isinstance(ran, str):
-            found = _without(side, ran)
+            evidence = _without(side, ran)
         else:
-            found = self._part(cell, side, ran, self._matching(cell, side, ran))
-        return replace(found, seeds=seeds, points=points)
+            evidence = self._part(cell, side, ran, self._matching(cell, side, ran))
+        return replace(evidence, seeds=seeds, points=points)
 
     def _planned(self, cell: ClaimCell, side: Mapping[str, Any]) -> tuple[int, int]:
         """Seeds and points of a part, as its search says them; 0 and 1 where that cannot be read."""
-        found = self.nb.search(cell.search or "")
+        search = self.nb.search(cell.search or "")
         try:
-            if found is None:
+            if search is None:
                 return 0, 1
             spec, part = (
-                read_search(found.body, self.nb.base(found), self.description),
+                read_search(search.body, self.nb.base(search), self.description),
                 canonical(self.nb, cell, side, self.description),
             )
         except ConfigError:
@@ -140,7 +140,7 @@ class EvidenceReader:
         return spec.seeds, max(1, named or min(spec.trials, math.prod(free)))
 
     def named(self, cell: ClaimCell) -> ClaimCell:
-        """With the metric that it is judged by, where it names none, or one of its ratios names none."""
+        """The claim with the metric that it is judged by filled in where it, or one of its ratios, names none."""
         if cell.ratios:
             pairs = zip(cell.ratios, cell.plain, strict=True)
             sides: list[Side] = [replace(ratio, metric=self.named(plain).metric) for ratio, plain in pairs]
@@ -152,8 +152,8 @@ class EvidenceReader:
 
     def _all_of(self, cell: ClaimCell, ran: "SearchedClaim | str") -> tuple[list[RunRecord], list[dict[str, Any]]]:
         """Runs of all experiments that it names, one of its search, and their configs."""
-        found = [self.nb.experiment(side) for side in cell.sides if isinstance(side, str)]
-        experiments = [experiment for experiment in found if experiment is not None]
+        candidates = [self.nb.experiment(side) for side in cell.sides if isinstance(side, str)]
+        experiments = [experiment for experiment in candidates if experiment is not None]
         configs = [experiment.config for experiment in experiments]
         runs = [
             result.run
@@ -193,29 +193,29 @@ class EvidenceReader:
 
     def _ran(self, cell: ClaimCell) -> SearchedClaim | str:
         """The newest search of the cell, or why there is none to judge by."""
-        found = self.nb.search(cell.search or "")
-        if found is None:
+        search = self.nb.search(cell.search or "")
+        if search is None:
             return f"no search {cell.search} in this notebook"
         try:
-            searched = self.searched(found.name)
+            searched = self.searched(search.name)
             if searched is None:
-                return f"the search {found.name} has not been run"
-            base = self.nb.base(found)
+                return f"the search {search.name} has not been run"
+            base = self.nb.base(search)
             if changed := search_requests.what_changed(
-                searched.identity, searched.modules, found.body, base, self.description
+                searched.identity, searched.modules, search.body, base, self.description
             ):
-                return f"the search {found.name} is stale: {changed}"
+                return f"the search {search.name} is stale: {changed}"
             return searched.read(self.description)
         except ConfigError as error:
-            return f"the search {found.name} cannot be read: {error}"
+            return f"the search {search.name} cannot be read: {error}"
 
     def searched(self, name: str) -> RecordedSearch | None:
         """The newest search of this cell, None where there is none. ConfigError where it cannot be read."""
         folder = search_requests.of_cell(self.workspace, self.notebook, name)
         if folder is None:
             return None
-        asked = folder.request()
-        return RecordedSearch(asked.identity, folder.body(), lambda spec: _trials(folder, spec), asked.modules)
+        request = folder.request()
+        return RecordedSearch(request.identity, folder.body(), lambda spec: _trials(folder, spec), request.modules)
 
     def _matching(self, cell: ClaimCell, side: Mapping[str, Any], ran: SearchedClaim) -> list[TrialRecord]:
         try:
@@ -236,23 +236,25 @@ class EvidenceReader:
         part = canonical(self.nb, cell, side, self.description)
         label, choice = summary(ran.spec, part), len(trials) > 1
         if not choice:
-            told = self._finished(cell, label, trials[0], ran.seeds)
-            return replace(told, point=summary(ran.spec, trials[0].point))
-        shown = {trial.number: found for trial in trials if (found := self._shown(cell, trial, ran.seeds)) is not None}
-        if not shown:
+            evidence = self._finished(cell, label, trials[0], ran.seeds)
+            return replace(evidence, point=summary(ran.spec, trials[0].point))
+        by_trial = {
+            trial.number: by_seed for trial in trials if (by_seed := self._shown(cell, trial, ran.seeds)) is not None
+        }
+        if not by_trial:
             return _without(side, "no point of it has finished with all seeds")
         lower, space = self._lower(cell), ran.spec.space
-        chosen = best_of(trials, shown, lower, space)
-        left_out = dict(zip(ran.seeds, by_others(trials, shown, lower, space), strict=True))
-        told = self._finished(cell, label, chosen, ran.seeds)
+        chosen = best_of(trials, by_trial, lower, space)
+        left_out = dict(zip(ran.seeds, by_others(trials, by_trial, lower, space), strict=True))
+        evidence = self._finished(cell, label, chosen, ran.seeds)
         return replace(
-            told,
+            evidence,
             left_out=left_out,
             point=summary(ran.spec, chosen.point),
-            chosen=f"of {len(shown)}"
-            if len(shown) == len(trials)
-            else f"of {len(shown)} that finished, of {len(trials)}",
-            none_reached=all(seed.amount.censored for seed in shown[chosen.number]),
+            chosen=f"of {len(by_trial)}"
+            if len(by_trial) == len(trials)
+            else f"of {len(by_trial)} that finished, of {len(trials)}",
+            none_reached=all(seed.amount.censored for seed in by_trial[chosen.number]),
             at_edge=_at_edge(ran, chosen, trials),
         )
 
@@ -266,8 +268,8 @@ class EvidenceReader:
     def _shown(self, cell: ClaimCell, trial: TrialRecord, seeds: Sequence[int]) -> list[SeedOutcome] | None:
         """What it showed with each seed; None where one of them is missing."""
         runs = self._runs(trial, seeds).values()
-        found = [SeedOutcome(amount, self._best(cell, run)) for run in runs if (amount := self._amount(cell, run))]
-        return found if len(found) == len(seeds) else None
+        by_seed = [SeedOutcome(amount, self._best(cell, run)) for run in runs if (amount := self._amount(cell, run))]
+        return by_seed if len(by_seed) == len(seeds) else None
 
     def _lower(self, cell: ClaimCell) -> bool:
         """Of the figure that is claimed."""
@@ -283,14 +285,14 @@ class EvidenceReader:
 
     def _runs(self, trial: TrialRecord, seeds: Sequence[int]) -> dict[int, RunRecord]:
         """Its finished runs, by seed."""
-        found: dict[int, RunRecord] = {}
+        by_seed: dict[int, RunRecord] = {}
         for seed in seeds:
             if (run_id := trial.runs.get(seed)) is None:
                 continue
             run = self._run(run_id)
             if run is not None and run.outcome == "finished":
-                found[seed] = run
-        return found
+                by_seed[seed] = run
+        return by_seed
 
     def _run(self, run_id: str) -> RunRecord | None:
         """None where it was deleted, which is said as lacking."""
@@ -309,8 +311,8 @@ class EvidenceReader:
     # --- figures ---------------------------------------------------------------------------------------------------
 
     def _told(self, cell: ClaimCell, label: str, runs: Mapping[int, RunRecord], lacking: str) -> Evidence:
-        found = {seed: self._amount(cell, run) for seed, run in runs.items()}
-        amounts = {seed: amount for seed, amount in found.items() if amount is not None}
+        by_seed = {seed: self._amount(cell, run) for seed, run in runs.items()}
+        amounts = {seed: amount for seed, amount in by_seed.items() if amount is not None}
         if len(amounts) < len(runs):
             silent = f"{len(runs) - len(amounts)} runs recorded no {cell.metric if needs_curve(cell) else cell.figure}"
             lacking = f"{lacking}; {silent}".removeprefix("; ")

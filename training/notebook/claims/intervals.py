@@ -11,7 +11,7 @@ FEWEST: Final = 3
 """Seeds (of a ratio: on each side, or pairs) below which there is no interval."""
 LEVEL: Final = 0.95
 ROUNDING: Final = 1e-12
-"""In parts of a figure, what is no difference."""
+"""Share of a figure that counts as no difference."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Amount:
 class Confidence:
     """An estimate, and the interval that holds the true value at a level of confidence that is asked for.
 
-    `held` is the estimate at the points that for each seed the others choose (the same, but where seeds choose and
-    judge), `error` the standard error, `degrees` its degrees of freedom; all of logarithms where `logs`.
+    `held` is the estimate at the points that the other seeds choose for each seed (the same as `estimate` unless seeds
+    both choose and judge), `error` the standard error, `degrees` its degrees of freedom; all of logarithms if `logs`.
     """
 
     estimate: float
@@ -79,7 +79,7 @@ class Confidence:
         return (0.0 if self.logs else -math.inf) if self.no_low else low, math.inf if self.no_high else high
 
     def over(self, other: "Confidence") -> "Confidence":
-        """How many times the ratio `other` this ratio is, where nothing is common to their runs.
+        """The quotient of this ratio and the ratio `other`, if their runs have nothing in common.
 
         The variances add, and so do their degrees of freedom, by Welch (1947).
         """
@@ -94,7 +94,7 @@ class Confidence:
         )  # fmt: skip
 
     def chance_above(self, bound: float) -> float:
-        """The chance (one-sided) of an estimate so far above `bound` if the truth were there; 1 where none is above."""
+        """The one-sided p-value of an estimate so far above `bound`; 1 if it is not above."""
         return self._chance(bound, self.first, 1) if not self.no_low else 1.0
 
     def chance_below(self, bound: float) -> float:
@@ -118,8 +118,8 @@ def mean_interval(amounts: Sequence[Amount], left_out: Sequence[Amount] = ()) ->
     """The mean, by Student's t with n - 1 degrees of freedom (Student 1908); None for fewer than FEWEST amounts.
 
     A run that was censored counts with what it took until its end: this is the restricted mean (Irwin 1949; Royston and
-    Parmar 2013), which the mean is not below, so the lower end holds and the upper one is infinite. One that was there
-    at once leaves the lower end open. `left_out` as in `ratio_interval`.
+    Parmar 2013), a lower bound of the mean, so the lower end holds and the upper one is infinite. A run that was at the
+    target at once leaves the lower end open. `left_out` as in `ratio_interval`.
     """
     values = [amount.value for amount in amounts]
     if len(values) < FEWEST:
@@ -139,7 +139,7 @@ def ratio_interval(
     others: Mapping[int, Amount],
     left_out: tuple[Mapping[int, Amount], Mapping[int, Amount]] | None = None,
 ) -> Confidence | None:
-    """How many times the `others` (by seed) `these` take: the ratio of geometric means, its interval made on logs.
+    """The ratio of `these` to the `others`, by seed: of their geometric means, its interval made on logs.
 
     Both sides by themselves (Welch 1947), or the ratios of pairs with the same seed where the pairs are seen to
     correlate (Student's t of the correlation, one-sided, 2 %): with few seeds a pair that does not correlate only
@@ -175,7 +175,7 @@ def ratio_interval(
 
 
 def quantile(share: float, degrees: float) -> float:
-    """Of Student's t, also for degrees of freedom that are no whole number."""
+    """A quantile of Student's t, also for degrees of freedom that are no whole number."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, share))
@@ -221,18 +221,18 @@ def _sum(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, f
     return math.sqrt(a + b), (a + b) ** 2 / (a**2 / first + b**2 / second)
 
 
-def crossing(at: Sequence[float], values: Sequence[float], target: float, lower: bool) -> Amount | None:
-    """What it took until the best value so far was `target`; None for a curve without values.
+def crossing(positions: Sequence[float], values: Sequence[float], target: float, lower: bool) -> Amount | None:
+    """The amount until the best value so far was `target`; None for a curve without values.
 
-    `at` (of values on an axis, rising) and `values` are a run's validations. Between two of them what it took is read
-    off a monotone curve through the bests so far (Fritsch and Carlson 1980), over the logarithm of `at`, on which
-    training curves are closest to straight: rounded up to the next validation, the smaller side of a ratio would lose
-    most. A curve that never is there is censored at its end; one whose first value is there took that or less.
+    `positions` (on an axis, rising) and `values` are a run's validations. Between two of them the amount is read off a
+    monotone curve through the best values so far (Fritsch and Carlson 1980) over the logarithm of the position, on
+    which they are closest to straight: rounded up to the next validation, the smaller side of a ratio would lose most.
+    A curve that never reaches the target is censored at its end; one whose first value is there took that or less.
     """
     sign = 1 if lower else -1
     points: list[tuple[float, float]] = []
     reached = None
-    for place, value in zip(at, values, strict=True):
+    for place, value in zip(positions, values, strict=True):
         if math.isnan(value) or (points and sign * value >= points[-1][0]):
             continue
         points.append((sign * value, place))
@@ -241,7 +241,7 @@ def crossing(at: Sequence[float], values: Sequence[float], target: float, lower:
         elif reached is not None:
             break  # one point beyond it shapes the curve
     if reached is None:
-        return Amount(at[-1], censored=True) if len(at) else None
+        return Amount(positions[-1], censored=True) if len(positions) else None
     if reached == 0:
         return Amount(points[0][1], at_once=True)
     around = [(value, place) for value, place in points[max(0, reached - 2) :] if math.isfinite(value)]

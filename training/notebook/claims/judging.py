@@ -29,8 +29,8 @@ Verdict = Literal["supported", "not supported", "not resolved"]
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """One side, of the claim `of`. `figure` is its own, `ratio` to what that claim is against; `claimed` is what the
-    verdict is about: one of the two, or how many times the ratio `against` the ratio is.
+    """One side of the claim `of`. `figure` is its own, `ratio` that to the side `against`; `claimed` is what the
+    verdict is about: one of the two, or this ratio over the ratio `against`.
 
     The rows of `against` have neither `claimed` nor a verdict.
     """
@@ -44,7 +44,7 @@ class ClaimRow:
     why: str = ""
     """Why it is not resolved, where the interval alone does not say."""
     chance: float = 1.0
-    """Of so clear a verdict if the truth lay at the bounds; 1 where there is none."""
+    """The chance of so clear a verdict if the truth lay at the bounds; 1 if there is none."""
 
     @property
     def censored(self) -> int:
@@ -59,25 +59,25 @@ class Judgement:
     cell: ClaimCell
     rows: Sequence[ClaimRow]
     alone: Verdict
-    """What its rows say by themselves."""
+    """The verdict of its rows by themselves."""
     verdict: Verdict
-    """Beside the other claims of its notebook."""
+    """The verdict beside the other claims of its notebook."""
     directions: Mapping[str, Direction]
-    """What is better, and who says so, by metric."""
+    """The better direction, and who says so, by metric."""
     beside: int = 1
-    """How many claims the notebook makes, this one among them, and has made since its first run began."""
+    """How many claims the notebook has, this one included, and those removed since its first run began."""
     gone: int = 0
-    """Those of them that are there no more."""
+    """Those of them that were removed."""
     power: Power | None = None
     """While runs are lacking: how likely they are to support it."""
     resolved_by: int | None = None
-    """Where all runs are there and do not resolve it: seeds that would, if its figures are as measured. 0: by no number
-    up to the most that are tried."""
+    """If all runs are there and do not resolve it: seeds that would, if its figures are as measured. 0: more than the
+    most that are tried."""
 
     lock: Lock | None = None
-    """What its runs say of it; None while none has begun."""
+    """Its lock, by its runs; None while none has begun."""
     locked: "Judgement | None" = None
-    """As it stood when its first run began, where it says something else now."""
+    """The judgement by the terms when its first run began, if these have changed."""
 
     @property
     def statement(self) -> str:
@@ -91,12 +91,12 @@ class Judgement:
         if not cell.ratios:
             base = "" if cell.against is None else f" x that of {self.rows[0].evidence.label}"
             return f"{self._figure(cell)}: {bounds}{base}"
-        said = []
+        parts = []
         for place, plain in enumerate(cell.plain):
             base, of = (row.evidence.label for row in self.rows[2 * place : 2 * place + 2])
-            said.append(f"{self._figure(plain)}, {of} / {base}")
-        against = f" x {said.pop(0)}" if cell.against is not None else ""
-        return f"{' and '.join(said)}: {bounds}{against}"
+            parts.append(f"{self._figure(plain)}, {of} / {base}")
+        against = f" x {parts.pop(0)}" if cell.against is not None else ""
+        return f"{' and '.join(parts)}: {bounds}{against}"
 
     def _figure(self, plain: ClaimCell) -> str:
         if plain.target is not None:
@@ -105,7 +105,7 @@ class Judgement:
         return f"best {plain.metric}" if plain.figure == "best" else plain.figure.replace("_per_second", "/s")
 
 
-def judge_all(witness: EvidenceReader) -> dict[str, Judgement]:
+def judge_all(evidence: EvidenceReader) -> dict[str, Judgement]:
     """The verdicts on the claims of a notebook, by name, from the runs as they are recorded.
 
     A row is supported when its whole interval lies within the bounds, not supported when all of it lies outside on one
@@ -115,36 +115,40 @@ def judge_all(witness: EvidenceReader) -> dict[str, Judgement]:
     corrected together, so that of all its definite verdicts one is wrong by chance in at most one notebook of twenty
     (Holm 1979): the clearest of m claims is held to 5 % / m, the next to 5 % / (m - 1), until one does not hold.
     """
-    locks = locking.read(witness.locked_claims, witness.nb, witness.description)
-    found = _together(witness, witness.nb.claims(), len(locks.gone))
-    found = {name: replace(one, lock=locks.by_claim[name]) for name, one in found.items()}
+    locks = locking.read(evidence.locked_claims, evidence.nb, evidence.description)
+    judgements = _together(evidence, evidence.nb.claims(), len(locks.gone))
+    judgements = {name: replace(judgement, lock=locks.by_claim[name]) for name, judgement in judgements.items()}
     changed = {name for name, lock in locks.by_claim.items() if lock is not None and lock.changes}
-    before = _together(witness, locking.as_locked(witness.nb, locks), len(locks.gone)) if changed else {}
-    return {name: replace(one, locked=before[name]) if name in changed else one for name, one in found.items()}
+    before = _together(evidence, locking.as_locked(evidence.nb, locks), len(locks.gone)) if changed else {}
+    return {
+        name: replace(judgement, locked=before[name]) if name in changed else judgement
+        for name, judgement in judgements.items()
+    }
 
 
-def _together(witness: EvidenceReader, written: Sequence[ClaimCell], gone: int) -> dict[str, Judgement]:
+def _together(evidence: EvidenceReader, written: Sequence[ClaimCell], gone: int) -> dict[str, Judgement]:
     """By name. `gone`: as many more claims were made and taken out, which count as not clear."""
-    cells = [witness.named(cell) for cell in written]
+    cells = [evidence.named(cell) for cell in written]
     judged, directions = {}, {}
     for cell in cells:
-        judged[cell.name], directions[cell.name] = _rows(witness, cell)
+        judged[cell.name], directions[cell.name] = _rows(evidence, cell)
     chances = {name: _chance([row for row in rows if row.verdict is not None]) for name, rows in judged.items()}
     definite = _holm({name: chance for name, (_, chance) in chances.items()}, gone)
-    found = {}
+    judgements = {}
     for cell in cells:
         alone, rows = chances[cell.name][0], judged[cell.name]
-        said: Verdict = alone if cell.name in definite else "not resolved"
+        outcome: Verdict = alone if cell.name in definite else "not resolved"
         beside = len(cells) + gone
-        outlook, seeds = _outlook(cell, rows, beside, said)
-        found[cell.name] = Judgement(
-            cell, rows, alone, said, directions[cell.name], beside, gone, power=outlook, resolved_by=seeds
+        outlook, seeds = _outlook(cell, rows, beside, outcome)
+        judgements[cell.name] = Judgement(
+            cell, rows, alone, outcome, directions[cell.name], beside, gone, power=outlook, resolved_by=seeds
         )
-    return found
+    return judgements
 
 
 def verdict(interval: Confidence, at_least: float | None, at_most: float | None) -> tuple[Verdict, float]:
-    """Of one interval and its bounds, at 95 %; with the chance of so clear a one (two-sided) if the truth lay at them.
+    """The verdict on one interval and its bounds at 95 %, and the two-sided chance of one so clear if the truth lay at
+    them.
 
     A bound that is just met is not resolved: `at_most: 1` means sooner, and what takes as long is not sooner.
     """
@@ -178,12 +182,14 @@ def _holm(chances: Mapping[str, float], gone: int = 0) -> set[str]:
     return held
 
 
-def _outlook(cell: ClaimCell, rows: Sequence[ClaimRow], beside: int, said: Verdict) -> tuple[Power | None, int | None]:
+def _outlook(
+    cell: ClaimCell, rows: Sequence[ClaimRow], beside: int, outcome: Verdict
+) -> tuple[Power | None, int | None]:
     """Before its runs are complete its power; after them, where they do not resolve it, how many seeds would."""
     judged = [row for row in rows if row.verdict is not None]
     lacking = any(row.evidence.lacking for row in rows)
     truth = truth_within_bounds(judged[0].of.figure, cell.at_least, cell.at_most)
-    if truth is None or any(row.evidence.seeds < 1 for row in rows) or (not lacking and said != "not resolved"):
+    if truth is None or any(row.evidence.seeds < 1 for row in rows) or (not lacking and outcome != "not resolved"):
         return None, None
     axis = all(plain.figure in AXES for plain in cell.plain)
     amounts = [[*row.evidence.amounts.values()] or [*row.evidence.earlier] for row in rows]
@@ -207,27 +213,27 @@ def _outlook(cell: ClaimCell, rows: Sequence[ClaimRow], beside: int, said: Verdi
 
 def _pairs(rows: Sequence[ClaimRow]) -> tuple[tuple[Pair, ...], ...]:
     """Of each row with a verdict the places of what it is judged by, as `_rows` has laid them out."""
-    found: list[tuple[Pair, ...]] = []
+    pairs: list[tuple[Pair, ...]] = []
     base: int | None = None
     beside: tuple[Pair, ...] = ()
     for place, row in enumerate(rows):
         if row.verdict is not None:
-            found.append(((place, base), *beside))
+            pairs.append(((place, base), *beside))
         elif row.ratio is not None or (base is not None and row.of == rows[base].of):
             beside = ((place, base),)
         else:
             base = place
-    return tuple(found)
+    return tuple(pairs)
 
 
-def _rows(witness: EvidenceReader, cell: ClaimCell) -> tuple[list[ClaimRow], dict[str, Direction]]:
+def _rows(evidence: EvidenceReader, cell: ClaimCell) -> tuple[list[ClaimRow], dict[str, Direction]]:
     rows: list[ClaimRow] = []
     directions: dict[str, Direction] = {}
     beside: list[ClaimRow] = []
     """Of the ratio that the others are compared with: what it is against, and what it is of."""
     for plain in cell.plain:
-        sides = [_labelled(cell, plain, side) for side in witness.sides(plain)]
-        directions[plain.metric] = witness.direction
+        sides = [_labelled(cell, plain, side) for side in evidence.sides(plain)]
+        directions[plain.metric] = evidence.direction
         base = sides.pop(0) if plain.against is not None else None
         rows += [] if base is None else [ClaimRow(base, plain, _mean(base), None, None, None)]
         if cell.ratios and cell.against is not None and not beside:
@@ -271,12 +277,12 @@ def _row(
             return replace(row, claimed=None, why=name + evidence.lacking)
         if len(evidence.amounts) < FEWEST:
             seeds = f"{len(evidence.amounts)} seed{'s' if len(evidence.amounts) != 1 else ''}"
-            return replace(row, claimed=None, why=f"{name}{seeds}, and {FEWEST} are the fewest")
+            return replace(row, claimed=None, why=f"{name}{seeds}; at least {FEWEST} are needed")
     if claimed is None:
         return replace(row, why="a ratio needs values above 0")
     for name, evidence in named:
         if evidence.at_edge and not evidence.none_reached:
             why = f"{name}the best point lies at an edge of what was tried: widen {evidence.at_edge}"
             return replace(row, why=why)
-    said, chance = verdict(claimed, cell.at_least, cell.at_most)
-    return replace(row, verdict=said, chance=chance)
+    outcome, chance = verdict(claimed, cell.at_least, cell.at_most)
+    return replace(row, verdict=outcome, chance=chance)

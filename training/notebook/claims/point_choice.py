@@ -1,4 +1,4 @@
-"""Which point stands for a part of a search, by what the seeds that choose have shown."""
+"""Chooses the point that stands for a part of a search, by what the choosing seeds have shown."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,45 +11,45 @@ from scalebook.training.search.study.trials import TrialRecord
 
 @dataclass(frozen=True)
 class SeedOutcome:
-    """What a point showed with one seed. `best` value of the metric, the smaller the better; 0 where none is read."""
+    """What a point showed with one seed. `best` value of the metric, smaller is better; 0 if none is read."""
 
     amount: Amount
     best: float = 0.0
 
 
 def best_of(
-    trials: Sequence[TrialRecord], shown: Mapping[int, Sequence[SeedOutcome]], lower: bool, space: Sequence[Dimension]
+    trials: Sequence[TrialRecord], results: Mapping[int, Sequence[SeedOutcome]], lower: bool, space: Sequence[Dimension]
 ) -> TrialRecord:
-    """The best of the trials that are in `shown`, by number, each with the same seeds; one at least.
+    """The best of the trials that are in `results`, by number, each with the same seeds; one at least.
 
-    It reached the target with the most seeds, and then has the best mean figure over those (`lower`: the smaller). A
-    run that missed has none: what it took says when it was ended, not how good it was. Amounts are as coarse as
-    validations, and none is left where no seed got there; then decides the mean of the best values, then who is nearest
-    to the middle of what was tried, so that the better ones on both sides of it are known, and then who was tried
-    first.
+    The best one reached the target with the most seeds; then it has the best mean figure over those (`lower`: the
+    smaller). A run that missed has no figure: its amount says when it was ended, not how good it was. Amounts are as
+    coarse as validations, and there is none if no seed reached the target; then the mean of the best values decides,
+    then the distance to the middle of what was tried, so that the points on both sides of the best one are known, and
+    then which was tried first.
     """
 
     def mark(trial: TrialRecord) -> tuple[int, float, float, float, int]:
-        seeds = shown[trial.number]
-        there = [seed.amount.value for seed in seeds if not seed.amount.censored]
-        figure = statistics.fmean(there) * (1 if lower else -1) if there else 0.0
+        seeds = results[trial.number]
+        reached = [seed.amount.value for seed in seeds if not seed.amount.censored]
+        figure = statistics.fmean(reached) * (1 if lower else -1) if reached else 0.0
         best = statistics.fmean(seed.best for seed in seeds) if seeds else 0.0
-        return len(seeds) - len(there), figure, best, _from_middle(trial, trials, space), trial.number
+        return len(seeds) - len(reached), figure, best, _from_middle(trial, trials, space), trial.number
 
-    return min((trial for trial in trials if trial.number in shown), key=mark)
+    return min((trial for trial in trials if trial.number in results), key=mark)
 
 
 def by_others(
-    trials: Sequence[TrialRecord], shown: Mapping[int, Sequence[SeedOutcome]], lower: bool, space: Sequence[Dimension]
+    trials: Sequence[TrialRecord], results: Mapping[int, Sequence[SeedOutcome]], lower: bool, space: Sequence[Dimension]
 ) -> list[Amount]:
-    """Of each seed, in their order, what it took at the point that the other seeds choose, by `best_of`."""
-    seeds = len(next(iter(shown.values())))
-    found = []
+    """For each seed, in their order, the amount at the point that the other seeds choose, by `best_of`."""
+    seeds = len(next(iter(results.values())))
+    amounts = []
     for place in range(seeds):
-        others = {number: [*seen[:place], *seen[place + 1 :]] for number, seen in shown.items()}
+        others = {number: [*seen[:place], *seen[place + 1 :]] for number, seen in results.items()}
         chosen = best_of(trials, others, lower, space)
-        found.append(shown[chosen.number][place].amount)
-    return found
+        amounts.append(results[chosen.number][place].amount)
+    return amounts
 
 
 def tried(dimension: Dimension, trials: Sequence[TrialRecord]) -> list[float]:

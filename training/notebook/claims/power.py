@@ -1,4 +1,4 @@
-"""How likely a claim is to be resolved: its whole procedure, played with runs that are drawn, before there are any."""
+"""How likely a claim is to be resolved: its whole procedure, simulated with drawn runs, before there are any."""
 
 import math
 import statistics
@@ -17,23 +17,23 @@ Array = npt.NDArray[np.float64]
 
 ALPHA: Final = 0.05
 ENOUGH: Final = 0.8
-"""Of all cases: what a number of seeds is asked for."""
+"""Share of cases in which enough seeds resolve a claim."""
 MOST_SEEDS: Final = 64
 TRIALS: Final = 2000
 """One standard error of a share of 30 % is 1 %."""
 DRAWN: Final = 400_000
 """Values at most that are drawn at once; with more seeds, points or sides there are fewer trials."""
 WORSE: Final = 0.15
-"""Of a point beside the best one, in logarithms of what it takes: rates are tried about as far apart as that."""
+"""By how much another point is worse than the best, in logarithms of the amount: rates are tried about so far apart."""
 SPREAD: Final = {True: 0.15, False: 0.05}
-"""Standard deviation of a run's logarithm, where no runs say it: of what it takes; of best values and speeds."""
+"""Standard deviation of a run's logarithm, if no runs show it: of amounts; of best values and speeds."""
 AWAY: Final = {True: 1.25, False: 1.1}
 """How far from the bound the truth is taken to lie, likewise."""
 
 
 @dataclass(frozen=True)
 class DrawnSide:
-    """A side: with how many seeds, out of how many points it is chosen, the spread of a run's logarithm, its mean."""
+    """A side: its number of seeds, of points among which it is chosen, spread and mean of a run's logarithm."""
 
     seeds: int
     points: int
@@ -42,7 +42,7 @@ class DrawnSide:
 
 
 Pair = tuple[int, int | None]
-"""A side over another one, or by itself, by their places."""
+"""A side over another one, or by itself, as indices of sides."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Design:
 
     @property
     def seeds(self) -> int:
-        """Of the side that has the fewest."""
+        """Seeds of the side that has the fewest."""
         return min(side.seeds for side in self.sides)
 
 
@@ -76,33 +76,33 @@ class Power:
     """Seeds with which that share is ENOUGH; None where MOST_SEEDS are too few."""
     spread: float
     measured: bool
-    """Whether runs say the spread; else it is assumed."""
+    """Whether the spread is measured by runs; else it is assumed."""
 
 
 def power(design: Design, truth: float, measured: bool) -> Power:
-    """`truth` is that of the levels of the design's sides."""
+    """The power of a design; `truth` is that of the levels of its sides."""
     enough = _fewest(design, lambda shares: shares[0])
     spread = statistics.fmean(side.spread for side in design.sides)
     return Power(design.seeds, truth, shares(design)[0], enough, spread, measured)
 
 
 def resolving(design: Design) -> int | None:
-    """Seeds with which it would be supported or not supported in ENOUGH of all cases; None: more than MOST_SEEDS."""
+    """Fewest seeds with which a claim is supported or refuted in ENOUGH of all cases; None: more than MOST_SEEDS."""
     return _fewest(design, sum)
 
 
 def spread_of(sides: Sequence[Sequence[Amount]], axis: bool) -> tuple[float, bool]:
-    """The standard deviation of a run's logarithm, over sides of two or more runs each, pooled; whether it is known."""
+    """The pooled standard deviation of a run's logarithm, over sides of two or more runs; whether it is measured."""
     logs = [[math.log(amount.value) for amount in side if amount.value > 0] for side in sides]
-    known = [side for side in logs if len(side) > 1]
-    if not known:
+    several = [side for side in logs if len(side) > 1]
+    if not several:
         return SPREAD[axis], False
-    degrees = sum(len(side) - 1 for side in known)
-    return math.sqrt(sum(statistics.variance(side) * (len(side) - 1) for side in known) / degrees), True
+    degrees = sum(len(side) - 1 for side in several)
+    return math.sqrt(sum(statistics.variance(side) * (len(side) - 1) for side in several) / degrees), True
 
 
 def truth_within_bounds(figure: str, at_least: float | None, at_most: float | None) -> float | None:
-    """What truth a claim is tried with: well within its bounds. None where they have no logarithm."""
+    """The truth for which a claim's power is computed, well within its bounds. None if they have no logarithm."""
     bounds = [bound for bound in (at_least, at_most) if bound is not None]
     if any(bound <= 0 for bound in bounds):
         return None
@@ -114,7 +114,7 @@ def truth_within_bounds(figure: str, at_least: float | None, at_most: float | No
 
 @lru_cache(maxsize=4096)
 def shares(design: Design) -> tuple[float, float]:
-    """How often it is supported, and not supported. The runs drawn are the same at each call."""
+    """The shares of cases in which it is supported, and not supported. The runs drawn are the same at each call."""
     if design.seeds < FEWEST:
         return 0.0, 0.0
     values = sum(side.seeds * side.points for side in design.sides)

@@ -4,7 +4,7 @@
     (a plain Markdown table)
     <!-- end of results: runs 1a2b3c4d, table 5e6f7a8b -->   digests of the ids of its runs and of the text above
 
-So a code host shows the table, and whoever has the runs can say whether it is of them.
+So a code host shows the table, and anyone who has the runs can check that it is of them.
 """
 
 import hashlib
@@ -47,46 +47,46 @@ class Region:
 
 @dataclass(frozen=True)
 class Table:
-    """What stands there by the runs as they are; `runs` is "" where there are none."""
+    """The table by the current runs; `runs` is "" if there are none."""
 
     text: str
     runs: str
 
 
 def regions(nb: Notebook) -> list[Region]:
-    """In the order of the notebook."""
-    found = []
+    """The regions of a notebook, in its order."""
+    marked = []
     for place, cell in enumerate(nb.cells):
         if isinstance(cell, Note) and "<!-- results:" in cell.source:
-            found += list(_regions(place, cell.source))
-    return found
+            marked += list(_regions(place, cell.source))
+    return marked
 
 
-def tables(witness: EvidenceReader, judged: Mapping[str, Judgement] | None = None) -> dict[str, Table]:
-    """Of the claims and comparisons whose results the notebook has a place for, by name."""
-    wanted = {region.name for region in regions(witness.nb)}
+def tables(evidence: EvidenceReader, judged: Mapping[str, Judgement] | None = None) -> dict[str, Table]:
+    """The tables of the claims and comparisons for which the notebook has a region, by name."""
+    wanted = {region.name for region in regions(evidence.nb)}
     if not wanted:
         return {}
-    judged = judge_all(witness) if judged is None else judged
-    found = {name: _of_claim(one) for name, one in judged.items() if name in wanted}
-    for cell in witness.nb.comparisons():
+    judged = judge_all(evidence) if judged is None else judged
+    by_name = {name: _of_claim(judgement) for name, judgement in judged.items() if name in wanted}
+    for cell in evidence.nb.comparisons():
         if cell.name in wanted:
-            found[cell.name] = _of_comparison(
-                compare(witness.reader, witness.notebook, witness.nb, cell, witness.description)
+            by_name[cell.name] = _of_comparison(
+                compare(evidence.reader, evidence.notebook, evidence.nb, cell, evidence.description)
             )
-    return found
+    return by_name
 
 
 def fill(nb: Notebook, by_name: Mapping[str, Table]) -> Notebook:
-    """With the tables in their places; where there are no runs, what stands there stays."""
+    """The notebook with the tables in their places; where there are no runs, the old text stays."""
     for region in reversed(regions(nb)):
-        one = by_name.get(region.name)
-        if one is None or not one.runs or region.end is None:
+        table = by_name.get(region.name)
+        if table is None or not table.runs or region.end is None:
             continue
         source = nb.cells[region.cell].source
         lines = split_lines(source)
-        mark = f"<!-- end of results: runs {one.runs}, table {_digest(one.text)} -->"
-        own = f"\n{one.text}\n\n{mark}\n".replace("\n", line_end(source))
+        mark = f"<!-- end of results: runs {table.runs}, table {_digest(table.text)} -->"
+        own = f"\n{table.text}\n\n{mark}\n".replace("\n", line_end(source))
         last = lines[region.end]
         own = own if last.endswith(("\n", "\r")) else own.rstrip("\r\n")
         text = "".join([*lines[: region.begin + 1], own, *lines[region.end + 1 :]])
@@ -96,21 +96,21 @@ def fill(nb: Notebook, by_name: Mapping[str, Table]) -> Notebook:
 
 @dataclass(frozen=True)
 class ResultsProblem(CellProblem):
-    """Of the results in a note, the cell at this place."""
+    """A problem of results in a note, the cell at this index."""
 
     cell: int = 0
 
 
 def problems(nb: Notebook, by_name: Mapping[str, Table]) -> list[ResultsProblem]:
-    """Tables that are not of these runs, or were typed. Of one without runs here only the latter can be said."""
+    """Tables that are not of these runs, or were typed. Without runs only the latter can be told."""
     starts = nb.lines()
-    found = []
+    mistakes = []
     for region in regions(nb):
         problem = _problem(nb, region, by_name.get(region.name))
         if problem is not None:
             line = starts[region.cell] + region.begin
-            found.append(ResultsProblem(f"results of {region.name}", problem, line, region.cell))
-    return found
+            mistakes.append(ResultsProblem(f"results of {region.name}", problem, line, region.cell))
+    return mistakes
 
 
 def without_marks(source: str) -> str:
@@ -125,9 +125,9 @@ def without_marks(source: str) -> str:
 
 
 def _problem(nb: Notebook, region: Region, now: Table | None) -> Problem | None:
-    known = [*(claim.name for claim in nb.claims()), *(comparison.name for comparison in nb.comparisons())]
-    if region.name not in known:
-        return Problem("results", "are of no claim or comparison of this notebook", suggestion(region.name, known))
+    names = [*(claim.name for claim in nb.claims()), *(comparison.name for comparison in nb.comparisons())]
+    if region.name not in names:
+        return Problem("results", "are of no claim or comparison of this notebook", suggestion(region.name, names))
     if region.end is None:
         return Problem("results", "have no end", "Write <!-- end of results --> on a line of its own below them.")
     remedy = f"`{COMMAND} FILE` writes them."
@@ -159,9 +159,9 @@ def _regions(cell: int, source: str) -> Iterator[Region]:
 
 def _of_claim(judgement: Judgement) -> Table:
     runs = [run for row in judgement.rows for run in row.evidence.run_ids]
-    said = f"{_plain(judgement.statement)}: **{', '.join(claim_table.verdicts(judgement))}**"
+    statement = f"{_plain(judgement.statement)}: **{', '.join(claim_table.verdicts(judgement))}**"
     rows = _markdown(claim_table.head(judgement), claim_table.cells(judgement), claim_table.numeric(judgement))
-    return Table(f"{said}\n\n{rows}", _of_runs(runs))
+    return Table(f"{statement}\n\n{rows}", _of_runs(runs))
 
 
 def _of_comparison(comparison: Comparison) -> Table:

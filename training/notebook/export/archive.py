@@ -33,21 +33,21 @@ from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRecord
 
 FORM: Final = 1
-"""Of the files in it."""
+"""Version of the archive's files."""
 MARK: Final = b"exported by Scalebook on demand; scalebook notebook verify FILE reads it"
 NOTEBOOK: Final = "notebook.md"
 MANIFEST: Final = "manifest.json"
 DESCRIPTION: Final = "description.json"
 SEARCHES: Final = "searches.json"
 LOCKS: Final = "locks.json"
-"""What runs say of claims, the first of each cell among them: hash of the config or search -> `locks.Recorded`."""
+"""The claims that runs have recorded: hash of the config or search -> `RecordedClaims`."""
 LOCK: Final = "constraints.txt"
 RUNS: Final = "runs/"
 
 MOST_FILES: Final = 10_000
 MOST_FILE_BYTES: Final = 2**25
 MOST_BYTES: Final = 2**27
-"""Unpacked, of one file and of all."""
+"""Most unpacked bytes, of one file and of all."""
 
 TAGS: Final = frozenset(
     {
@@ -58,7 +58,7 @@ TAGS: Final = frozenset(
         names.TAG_DIRECTIONS, names.TAG_OWN, names.TAG_PARENT, names.TAG_TRIAL, names.TAG_POINT, names.TAG_TRIAL_STATE,
     }
 )  # fmt: skip
-"""Those of a run that are kept: no hosts, users, paths."""
+"""Tags of a run that are archived: no hosts, users, paths."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ArchivedRun:
 
 @dataclass(frozen=True)
 class ArchivedTrial:
-    """As `TrialRecord`, what claims read of it."""
+    """The part of a `TrialRecord` that claims read."""
 
     number: int
     state: State
@@ -104,7 +104,7 @@ class ArchivedSearch:
 
 @dataclass(frozen=True)
 class ArchivedVerdict:
-    """What was said of a claim."""
+    """The verdict on a claim."""
 
     verdict: str
     alone: str
@@ -112,7 +112,7 @@ class ArchivedVerdict:
     table: list[list[str]]
     remarks: list[str]
     locked: str = ""
-    """The verdict by the terms that its first run has locked, where it says something else now."""
+    """The verdict by the locked terms, if these have changed."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,14 @@ class Manifest:
     name: str
     python: str
     machines: list[str]
-    """On which its runs ran, in words."""
+    """The machines on which its runs ran, in words."""
     packages: dict[str, str]
     verdicts: dict[str, ArchivedVerdict]
     files: dict[str, str]
 
 
-def verdicts(witness: EvidenceReader) -> dict[str, ArchivedVerdict]:
-    """On all claims of the notebook, as they are judged now."""
+def verdicts(evidence: EvidenceReader) -> dict[str, ArchivedVerdict]:
+    """The verdicts on all claims of the notebook, as they are judged now."""
     return {
         name: ArchivedVerdict(
             judged.verdict,
@@ -141,37 +141,39 @@ def verdicts(witness: EvidenceReader) -> dict[str, ArchivedVerdict]:
             [*claim_table.guessed_directions(judged), *claim_table.remarks(judged)],
             "" if judged.locked is None else judged.locked.verdict,
         )
-        for name, judged in judge_all(witness).items()
+        for name, judged in judge_all(evidence).items()
     }
 
 
 def archive(workspace: Workspace, reader: RunReader, stored: Stored, description: Description) -> bytes:
     """The zip file of a notebook as it stands. It reads, and starts nothing. ConfigError where it becomes too large."""
     nb, name = stored.notebook, stored.path.name
-    witness = EvidenceReader(workspace, reader, name, nb, description)
-    searches = {search.name: found for search in nb.searches() if (found := _search(witness, search.name)) is not None}
-    runs = {run.id: run for run in _runs(witness, searches.values())}
-    known = {str(workspace.root.resolve()): ".", str(Path.home()): "~"}
+    evidence = EvidenceReader(workspace, reader, name, nb, description)
+    searches = {
+        search.name: archived for search in nb.searches() if (archived := _search(evidence, search.name)) is not None
+    }
+    runs = {run.id: run for run in _runs(evidence, searches.values())}
+    folders = {str(workspace.root.resolve()): ".", str(Path.home()): "~"}
     files: dict[str, bytes] = {NOTEBOOK: nb.text.encode()}
     for cell in nb.experiments():
         files[f"configs/{_plain(cell.name)}.yaml"] = yaml.dump(dict(cell.config)).encode()
     for search in nb.searches():
         body = searches[search.name].body if search.name in searches else dict(search.body)
-        files[f"configs/search-{_plain(search.name)}.yaml"] = yaml.dump(clean(body, known)).encode()
+        files[f"configs/search-{_plain(search.name)}.yaml"] = yaml.dump(clean(body, folders)).encode()
     for path in source_files(workspace):
         if path.is_relative_to(workspace.root):
             files[f"modules/{path.relative_to(workspace.root).as_posix()}"] = path.read_bytes()
     files[DESCRIPTION] = _json(asdict(replace(description, folder="")))
     files[SEARCHES] = _json({key: asdict(search) for key, search in searches.items()})
     cells = known_cells(nb, description).values()
-    files[LOCKS] = _json({cell.hash: asdict(witness.locked_claims(cell.hash)) for cell in cells})
+    files[LOCKS] = _json({cell.hash: asdict(evidence.locked_claims(cell.hash)) for cell in cells})
     for run in runs.values():
         curves = {curve.metric: _curve(curve) for curve in reader.every_curve(run.id)}
         files[f"{RUNS}{_plain(run.id)}.json"] = _json(asdict(ArchivedRun(_public(run), curves)))
     packages = dict(sorted({dist.name: dist.version for dist in distributions() if dist.name}.items()))
     packages.pop("scalebook", None)
     files[LOCK] = "".join(f"{package}=={version}\n" for package, version in packages.items()).encode()
-    files = {key: clean(content.decode("utf-8", "replace"), known).encode() for key, content in files.items()}
+    files = {key: clean(content.decode("utf-8", "replace"), folders).encode() for key, content in files.items()}
     manifest = Manifest(
         FORM,
         scalebook.__version__,
@@ -179,10 +181,10 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
         platform.python_version(),
         sorted({run.tags[names.TAG_MACHINE] for run in runs.values() if names.TAG_MACHINE in run.tags}),
         packages,
-        verdicts(witness),
+        verdicts(evidence),
         {key: hashlib.sha256(content).hexdigest() for key, content in sorted(files.items())},
     )
-    files[MANIFEST] = clean(_json(asdict(manifest)).decode(), known).encode()
+    files[MANIFEST] = clean(_json(asdict(manifest)).decode(), folders).encode()
     return _zipped(files)
 
 
@@ -201,34 +203,34 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     return memory.getvalue()
 
 
-def _search(witness: EvidenceReader, name: str) -> ArchivedSearch | None:
+def _search(evidence: EvidenceReader, name: str) -> ArchivedSearch | None:
     try:
-        found: RecordedSearch | None = witness.searched(name)
-        if found is None:
+        searched: RecordedSearch | None = evidence.searched(name)
+        if searched is None:
             return None
         trials = [
             ArchivedTrial(
                 trial.number, trial.state, trial.point, {str(seed): run for seed, run in trial.runs.items()},
                 trial.failure, trial.cause,
             )
-            for trial in found.read(witness.description).records
+            for trial in searched.read(evidence.description).records
         ]  # fmt: skip
-        return ArchivedSearch(found.identity, dict(found.body), trials)
+        return ArchivedSearch(searched.identity, dict(searched.body), trials)
     except ConfigError as error:
         return ArchivedSearch(problem=str(error))
 
 
-def _runs(witness: EvidenceReader, searches: Iterable[ArchivedSearch]) -> Iterator[RunRecord]:
+def _runs(evidence: EvidenceReader, searches: Iterable[ArchivedSearch]) -> Iterator[RunRecord]:
     """Those that stand for the seeds of its experiments, and those of its searches' trials."""
-    for cell in witness.nb.experiments():
-        for result in results(witness.reader, witness.notebook, cell, witness.description, None, witness.nb):
+    for cell in evidence.nb.experiments():
+        for result in results(evidence.reader, evidence.notebook, cell, evidence.description, None, evidence.nb):
             if result.run is not None:
                 yield result.run
     for search in searches:
         for trial in search.trials:
             for run_id in trial.runs.values():
                 try:
-                    yield witness.reader.run(run_id)
+                    yield evidence.reader.run(run_id)
                 except KeyError:
                     continue  # it was deleted: claims say so
 

@@ -22,9 +22,9 @@ LONGEST_VALUE: Final = 200
 def comparison_blocks(
     reader: RunReader, notebook: str, nb: Notebook, cell: ComparisonCell, description: Description
 ) -> list[Block]:
-    """`notebook` is the file's name."""
-    shown = replace(cell, runs=[*dict.fromkeys(cell.runs)][:MOST_ROWS])
-    comparison = compare(reader, notebook, nb, shown, description)
+    """The blocks of a comparison. `notebook` is the file's name."""
+    shortened = replace(cell, runs=[*dict.fromkeys(cell.runs)][:MOST_ROWS])
+    comparison = compare(reader, notebook, nb, shortened, description)
     columns = filled(comparison)
     rows = [[column.cell(line) for column in columns] for line in comparison.rows]
     numeric = [i for i, column in enumerate(columns) if not column.left_aligned]
@@ -32,8 +32,8 @@ def comparison_blocks(
     blocks: list[Block] = [CellHead("comparison", cell.name), Remark(heading(comparison))]
     blocks.append(DataTable(head, rows, numeric, _winner(comparison)))
     blocks += [Remark(remark) for remark in remarks(comparison)]
-    if len(shown.runs) < len(cell.runs):
-        blocks.append(Remark(f"{len(shown.runs)} of the {len(cell.runs)} names that the cell has."))
+    if len(shortened.runs) < len(cell.runs):
+        blocks.append(Remark(f"{len(shortened.runs)} of the {len(cell.runs)} names that the cell has."))
     for axis in dict.fromkeys(cell.x):
         words, log = f"{comparison.metric} against {axis}", cell.scale == "log"
         if drawn := curve_figure(_drawn(comparison, axis), axis, comparison.metric, comparison.target, log=log):
@@ -43,8 +43,8 @@ def comparison_blocks(
 
 def _winner(comparison: Comparison) -> int | None:
     sign = 1 if comparison.lower_is_better else -1
-    known = [(sign * line.best.mean, i) for i, line in enumerate(comparison.rows) if line.best is not None]
-    return min(known)[1] if len(known) > 1 else None
+    scores = [(sign * line.best.mean, i) for i, line in enumerate(comparison.rows) if line.best is not None]
+    return min(scores)[1] if len(scores) > 1 else None
 
 
 def _drawn(comparison: Comparison, axis: Axis) -> list[DrawnCurve]:
@@ -52,10 +52,10 @@ def _drawn(comparison: Comparison, axis: Axis) -> list[DrawnCurve]:
     by_run = {curve.run_id: curve for curve in comparison.curves}
     drawn: list[DrawnCurve] = []
     for hue, line in enumerate(comparison.rows):
-        mine = [by_run[run] for run in line.run_ids if by_run[run].values]
-        mean = mean_curve(mine, axis)
+        curves = [by_run[run] for run in line.run_ids if by_run[run].values]
+        mean = mean_curve(curves, axis)
         name = line.experiment
-        drawn += [DrawnCurve(name, *curve.on(axis), hue, faint=mean is not None) for curve in mine]
+        drawn += [DrawnCurve(name, *curve.on(axis), hue, faint=mean is not None) for curve in curves]
         if mean is not None:
             drawn.append(DrawnCurve(name, mean.x, mean.mean, hue, low=mean.low, high=mean.high))
     return drawn

@@ -1,11 +1,11 @@
-"""What an exported notebook consists of. Every text in here is plain: whoever writes a format escapes it."""
+"""What an exported notebook consists of. Every text in here is plain: the writer of a format escapes it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 MOST_CODE: Final = 20_000
-"""Characters of one config that are shown; the rest is cut, and said to be."""
+"""Characters of one config that are shown; the rest is cut, which the text says."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class UserMarkdown:
 
 @dataclass(frozen=True)
 class CellHead:
-    """Where a cell begins: its kind and name, and words on how it stands: `finished`, `stale`."""
+    """The head of a cell: its kind and name, and its states in words: `finished`, `stale`."""
 
     kind: str
     name: str
@@ -26,14 +26,14 @@ class CellHead:
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading that no person wrote, before a part that the export adds."""
+    """A heading of a part that the export adds."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and values; pairs without a value are left out by who makes them."""
+    """Names and values, without pairs that have no value."""
 
     pairs: Sequence[tuple[str, str]]
 
@@ -93,5 +93,5 @@ def cut_lines(text: str, most: int = MOST_CODE) -> str:
     """`text` by whole lines, at most about `most` characters; the lines left out are counted."""
     if len(text) <= most:
         return text
-    kept = text[:most].rpartition("\n")[0] or text[:most]
-    return f"{kept}\n# … {len(text) - len(kept):,} more characters in the notebook"
+    head = text[:most].rpartition("\n")[0] or text[:most]
+    return f"{head}\n# … {len(text) - len(head):,} more characters in the notebook"

@@ -37,12 +37,12 @@ from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRe
 MOST_SEEDS: Final = 50
 AXIS: Final[Axis] = "updates"
 ORDER: Final = ("running", "stopping", "waiting", "failed", "stopped", "finished")
-"""Of an experiment's runs, the one that needs attention first says how it stands."""
+"""States in the order of urgency: the first one among an experiment's runs is its own."""
 
 
 @dataclass(frozen=True)
 class ExperimentPart:
-    """Its blocks, and the runs that they tell of."""
+    """An experiment's blocks, and the runs that they show."""
 
     blocks: list[Block]
     runs: list[RunRecord]
@@ -81,21 +81,21 @@ def experiment_part(
 
 
 def state(workspace: Workspace, run: RunRecord) -> str:
-    """As its job's folder says, which knows whether it lives; as the store says where the folder is not here."""
+    """The state of a run by its job's folder, which knows whether it lives; by the store if the folder is not here."""
     job = JobFolder(workspace.jobs / run.id)
     return job.state() if (job.path / "job.json").exists() else run.outcome
 
 
 def config_of(source: str) -> SourceText:
-    """What stands in a cell's fence, as it was written; in Markdown it is that cell again."""
+    """The content of a cell's fence, as it was written; in Markdown it is that cell again."""
     fence = fences(source)[0]
     text = cut_lines(fence.body)
     return SourceText("Config", text, f"yaml {fence.kind}={fence.name}" if text == fence.body else "yaml")
 
 
-def moment(at: float) -> str:
+def moment(seconds: float) -> str:
     """`2026-03-01 09:30 UTC`."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def _facts(cell: ExperimentCell, description: Description) -> Facts:
@@ -158,8 +158,8 @@ def _table(
 def _figure(value: float | None, digits: int = number_format.DIGITS) -> str:
     if value is None:
         return number_format.NOTHING
-    known = Estimate(value, None, 1)
-    return number_format.metric(known) if digits == number_format.DIGITS else number_format.amount(known, digits)
+    estimate = Estimate(value, None, 1)
+    return number_format.metric(estimate) if digits == number_format.DIGITS else number_format.amount(estimate, digits)
 
 
 def _seconds(workspace: Workspace, run: RunRecord) -> float | None:

@@ -1,4 +1,4 @@
-"""What people wrote, as HTML that nobody need trust: no HTML of theirs, no scripts, nothing fetched from anywhere."""
+"""Renders what people wrote as safe HTML: no HTML of theirs, no scripts, nothing fetched from anywhere."""
 
 import re
 import threading
@@ -16,7 +16,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 LONGEST: Final = 1_000
-"""Characters; what is longer stands as it is written."""
+"""Characters of the longest formula that is drawn; a longer one is shown as it is written."""
 EM: Final = 100.0
 """Units of a drawing in the height of a letter's box."""
 FENCE: Final = re.compile(r"\${2,}")
@@ -84,7 +84,11 @@ def _inline(state: StateInline, silent: bool) -> bool:
     if run is None:
         return False
     end = next(
-        (one for one in re.compile(r"\$+").finditer(state.src, run.end(), state.posMax) if one.group() == run.group()),
+        (
+            closing
+            for closing in re.compile(r"\$+").finditer(state.src, run.end(), state.posMax)
+            if closing.group() == run.group()
+        ),
         None,
     )
     if not silent:
@@ -100,20 +104,22 @@ def _block(state: StateBlock, first: int, last: int, silent: bool) -> bool:
     fence = FENCE.match(line)
     if fence is None or state.is_code_block(first) or "$" in line[fence.end() :]:
         return False
-    within = takewhile(lambda at: state.sCount[at] >= state.blkIndent or state.isEmpty(at), range(first + 1, last))
-    end = next((at for at in within if _line(state, at).strip() == fence.group()), None)
+    within = takewhile(
+        lambda number: state.sCount[number] >= state.blkIndent or state.isEmpty(number), range(first + 1, last)
+    )
+    end = next((number for number in within if _line(state, number).strip() == fence.group()), None)
     if end is None:
         return False
     if not silent:
         token = state.push("formulas", "", 0)
-        inner = [line[fence.end() :], *(_line(state, at) for at in range(first + 1, end))]
+        inner = [line[fence.end() :], *(_line(state, number) for number in range(first + 1, end))]
         token.content, token.map = "\n".join(inner), [first, end + 1]
         state.line = end + 1
     return True
 
 
-def _line(state: StateBlock, at: int) -> str:
-    return state.src[state.bMarks[at] + state.tShift[at] : state.eMarks[at]]
+def _line(state: StateBlock, number: int) -> str:
+    return state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]]
 
 
 SCHEME: Final = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE)
@@ -123,18 +129,18 @@ PICTURE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/
 MARKUP: Final = re.compile(r"[*_\[`|<&!>~]")
 MOST_MARKUP: Final = 30_000
 MOST_DOLLARS: Final = 2_000
-"""Of one note: a formula takes some 3 ms."""
+"""Most dollars of one note: a formula takes some 3 ms."""
 MOST_BRACKETS: Final = 5_000
-"""Of one note, in characters: the parser takes a time that grows with the square of the brackets, 0.03 s for these."""
+"""Most brackets of one note: the parser takes a time that grows with their square, 0.03 s for these."""
 DEEPEST: Final = 40
 LINKED: Final = "linked"
 
 
 def rendered(source: str) -> str:
-    """The Markdown (CommonMark, tables, strikethrough, formulas) as HTML. Raw HTML stands there as text.
+    """The Markdown (CommonMark, tables, strikethrough, formulas) as HTML. Raw HTML is shown as text.
 
     A picture within the text (`data:`) is drawn; any other is a link, since it is not part of the file. Links lead to
-    http, https and mailto only. A note that is all markup, beyond the limits above, stands as it is written.
+    http, https and mailto only. A note with more markup than the limits above is shown as it is written.
     """
     markup = sum(1 for _ in MARKUP.finditer(source))
     if source.count("[") > MOST_BRACKETS or source.count("$") > MOST_DOLLARS or markup > MOST_MARKUP:

@@ -1,4 +1,4 @@
-"""From a notebook and what its workspace knows of it to a `Document`."""
+"""Gathers a notebook and its results in the workspace into a `Document`."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
 
 
 def claim_blocks(judgement: Judgement) -> list[Block]:
-    """Its head has the verdict as its state."""
+    """The blocks of a claim, whose head has the verdict as its state."""
     rows = claim_table.cells(judgement)
     return [
         CellHead("claim", judgement.cell.name, claim_table.verdicts(judgement)),
@@ -93,26 +93,26 @@ def claim_blocks(judgement: Judgement) -> list[Block]:
     ]
 
 
-def published(document: Document, known: Mapping[str, str]) -> Document:
-    """The document without private paths: known folders renamed as `known` says, homes as `~`, passwords as `***`."""
-    cleaned = clean(document, known)
+def published(document: Document, folders: Mapping[str, str]) -> Document:
+    """The document without private paths: `folders` renamed as they say, homes as `~`, passwords as `***`."""
+    cleaned = clean(document, folders)
     assert isinstance(cleaned, Document)
     return cleaned
 
 
-def clean(part: Any, known: Mapping[str, str]) -> Any:
-    """The same without private paths, as `published` has it; of a text, or of what holds texts."""
+def clean(part: Any, folders: Mapping[str, str]) -> Any:
+    """A text, or an object that holds texts, without private paths, as `published` has it."""
     if isinstance(part, str):
-        for folder, word in known.items():
+        for folder, word in folders.items():
             if folder != "/":
                 part = re.sub(rf"(?<![\w+=]){re.escape(folder)}(?![\w.-])", word, part)
         return PASSWORDS.sub(r"\1\2***", HOMES.sub("~", part))
     if isinstance(part, list | tuple):
-        return [clean(item, known) for item in part]
+        return [clean(item, folders) for item in part]
     if isinstance(part, dict):
-        return {key: clean(value, known) for key, value in part.items()}
+        return {key: clean(value, folders) for key, value in part.items()}
     if isinstance(part, Document | Block):
-        return replace(part, **{field.name: clean(getattr(part, field.name), known) for field in fields(part)})
+        return replace(part, **{field.name: clean(getattr(part, field.name), folders) for field in fields(part)})
     return part
 
 
@@ -131,12 +131,12 @@ def _recorded(runs: Sequence[RunRecord]) -> list[Block]:
     if not runs:
         return [Remark("No run is recorded.")]
     versions = [_versions(run.tags.get(names.TAG_VERSIONS, "")) for run in runs]
-    pairs = [(shown, _said(version.get(key, "") for version in versions)) for key, shown in PACKAGES.items()]
+    pairs = [(title, _said(version.get(key, "") for version in versions)) for key, title in PACKAGES.items()]
     pairs.append(("machine", _said(run.tags.get(names.TAG_MACHINE, "") for run in runs)))
     pairs.append(("commit", _said(run.tags.get(names.TAG_COMMIT, "")[:12] for run in runs)))
     facts = [(key, value) for key, value in pairs if value]
     count = f"As recorded with {len(runs)} run{'' if len(runs) == 1 else 's'} of this document."
-    return [Facts(facts), Remark(count)] if facts else [Remark("Their runs say nothing of it.")]
+    return [Facts(facts), Remark(count)] if facts else [Remark("The runs have recorded no environment.")]
 
 
 def _versions(text: str) -> dict[str, str]:
@@ -153,8 +153,8 @@ def _said(values: Iterable[str]) -> str:
     many = Counter(value[:LONGEST] for value in values if value)
     if len(many) < 2:
         return next(iter(many), "")
-    said = [f"{value} ({count} run{'' if count == 1 else 's'})" for value, count in many.most_common(MOST_KINDS)]
-    return ", ".join([*said, *(["…"] if len(many) > MOST_KINDS else [])])
+    parts = [f"{value} ({count} run{'' if count == 1 else 's'})" for value, count in many.most_common(MOST_KINDS)]
+    return ", ".join([*parts, *(["…"] if len(many) > MOST_KINDS else [])])
 
 
 def _commands(nb: Notebook, file: str) -> list[str]:

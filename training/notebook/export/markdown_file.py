@@ -26,14 +26,14 @@ SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|!&~$])")
 
 @dataclass(frozen=True)
 class MarkdownExport:
-    """The text, and the pictures by their file names, which it looks for in the folder `pictures` that was told."""
+    """The text, and its pictures by their file names, in the folder `pictures` that was given."""
 
     text: str
     pictures: Mapping[str, str]
 
 
 def as_markdown(document: Document, pictures: str) -> MarkdownExport:
-    """`pictures` is the folder of the charts, as seen from the text's."""
+    """The document as Markdown. `pictures` is the folder of the charts, relative to the text's."""
     first = document.blocks[0] if document.blocks else None
     named = isinstance(first, UserMarkdown) and first_heading(first.source) is not None
     parts = [] if named else [f"# {plain(document.title)}"]
@@ -50,7 +50,7 @@ def as_markdown(document: Document, pictures: str) -> MarkdownExport:
 
 
 def plain(words: str) -> str:
-    """`words` on one line, as they are: nothing in them is Markdown or HTML."""
+    """`words` on one line, escaped: nothing in them is Markdown or HTML."""
     return SPECIAL.sub(r"\\\1", " ".join(words.split()))
 
 

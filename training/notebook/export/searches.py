@@ -33,12 +33,12 @@ BEST: Final = 10
 def search_blocks(
     workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, cell: SearchCell, description: Description
 ) -> list[Block]:
-    """Of the newest search of the cell. `notebook` is the file's name. What cannot be read is said in its place."""
+    """The blocks of a cell's newest search. `notebook` is the file's name. What cannot be read says so in its place."""
     folder = search_requests.of_cell(workspace, notebook, cell.name)
     if folder is None:
         return [CellHead("search", cell.name, ["not run"]), config_of(cell.source)]
-    asked = folder.request()
-    stale = search_requests.what_changed(asked.identity, asked.modules, cell.body, nb.base(cell), description)
+    request = folder.request()
+    stale = search_requests.what_changed(request.identity, request.modules, cell.body, nb.base(cell), description)
     blocks: list[Block] = [CellHead("search", cell.name, [folder.standing(), *(["stale"] if stale else [])])]
     if stale:
         blocks.append(Remark(f"Stale: {stale}.", trouble=True))
@@ -82,7 +82,7 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list
     counted = ", ".join(f"{many[state]:,} {state}" for state in STATES if many[state])
     winner = best(records, spec)
     if winner is None:
-        return [Remark(f"No trial has finished within reach yet. Trials: {counted or 'none'}.")]
+        return [Remark(f"No trial has finished with a finite value yet. Trials: {counted or 'none'}.")]
     goal = spec.objectives[0]
     value = number_format.metric(Estimate(winner.values[0], winner.spread, spec.seeds))
     value += f" {SIGN}" if 0 in own_values(winner, spec, tags) else ""

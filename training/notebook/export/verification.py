@@ -1,4 +1,4 @@
-"""`scalebook notebook verify FILE`: what an archive says of its claims, judged anew from its curves.
+"""`scalebook notebook verify FILE`: judges the claims of an archive anew from its curves.
 
 The file may come from a stranger. Nothing in it is executed, imported or written to disk; all of it is read in memory,
 within the limits of `archive.py`, and in bounded time.
@@ -54,15 +54,15 @@ from scalebook.training.tracking.run_reader import MetricCurve, RunReader, RunRe
 
 DEADLINE_S: Final = 120.0
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
-"""Of a file in it: no folder up, none hidden, none absolute."""
+"""Name of a file in it: no folder up, none hidden, none absolute."""
 MOST_DIRECTORY: Final = 4 * 2**20
-"""Bytes of the list of files at its end."""
+"""Most bytes of the list of files at its end."""
 _END: Final = struct.Struct("<4s4H2LH")
 REMEDY: Final = "Get the archive again from whoever made it."
 
 
 def verify(path: Path) -> tuple[dict[str, ArchivedVerdict], list[str]]:
-    """The archived verdicts, and in what they differ from those of today's code, in words; none: they are the same.
+    """The archived verdicts, and how those of today's code differ, in words; none if they are the same.
 
     ConfigError where the file is no archive, goes beyond a limit, or takes more than `DEADLINE_S`.
     """
@@ -110,11 +110,11 @@ def unpacked(path: Path) -> dict[str, bytes]:
 
 def _check_directory(path: Path, content: bytes) -> None:
     """How many files it says it has, before any list of them is made."""
-    at = content.rfind(b"PK\5\6", max(0, len(content) - 2**16 - _END.size))
-    if at < 0 or at + _END.size > len(content):
+    offset = content.rfind(b"PK\5\6", max(0, len(content) - 2**16 - _END.size))
+    if offset < 0 or offset + _END.size > len(content):
         raise BrokenRecord(path, "no zip file")
-    _, _, _, _, count, size, _, _ = _END.unpack_from(content, at)
-    if content[at - 20 : at - 16] == b"PK\6\7" or count > MOST_FILES or size > MOST_DIRECTORY:
+    _, _, _, _, count, size, _, _ = _END.unpack_from(content, offset)
+    if content[offset - 20 : offset - 16] == b"PK\6\7" or count > MOST_FILES or size > MOST_DIRECTORY:
         raise BrokenRecord(path, f"it lists more than {MOST_FILES:,} files")
 
 
@@ -130,7 +130,7 @@ def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
         if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
             raise BrokenRecord(path, f"{name} is no plain file")
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BrokenRecord(path, f"{name} is packed in another way than ours")
+            raise BrokenRecord(path, f"{name} is encrypted, or packed by another method than ours")
         if entry.file_size > MOST_FILE_BYTES:
             raise BrokenRecord(path, f"{name} has {entry.file_size:,} bytes, and {MOST_FILE_BYTES:,} are the most")
     if (total := sum(entry.file_size for entry in entries)) > MOST_BYTES or len(entries) > MOST_FILES:
@@ -161,14 +161,14 @@ def _judged(path: Path, files: dict[str, bytes], manifest: Manifest) -> dict[str
     searches = _record(path, files, SEARCHES, dict[str, ArchivedSearch])
     nb = parse(files[NOTEBOOK].decode("utf-8", "replace"), Path(manifest.name).stem)
     with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
-        witness = ArchivedEvidenceReader(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
-        witness.searches = searches
-        witness.locks = _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {}
-        return verdicts(witness)
+        evidence = ArchivedEvidenceReader(Workspace(Path(folder)), ArchivedReader(runs), manifest.name, nb, description)
+        evidence.searches = searches
+        evidence.locks = _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {}
+        return verdicts(evidence)
 
 
 class ArchivedReader(RunReader):
-    """Answers as a store would that has these runs alone."""
+    """Answers as a store that has these runs alone."""
 
     def __init__(self, runs: Sequence[ArchivedRun]) -> None:
         super().__init__("")
@@ -188,22 +188,22 @@ class ArchivedReader(RunReader):
         order_by: Sequence[str] = (),
     ) -> list[RunRecord]:
         assert not where, "a store is asked in SQL"
-        found = [
+        matching = [
             run.record
             for run in self._runs.values()
             if notebook in (None, run.record.notebook)
             and cell in (None, run.record.cell)
             and config_hash in (None, run.record.tags.get(names.TAG_CONFIG_HASH))
         ]
-        return sorted(found, key=lambda run: -run.started)[:limit]
+        return sorted(matching, key=lambda run: -run.started)[:limit]
 
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
-        known = self._runs[run_id].curves
+        by_metric = self._runs[run_id].curves
         nothing = ArchivedCurve([], [], [], [])
-        found = [(metric, known.get(metric, nothing)) for metric in metrics]
+        pairs = [(metric, by_metric.get(metric, nothing)) for metric in metrics]
         return [
-            MetricCurve(run_id, metric, one.updates, one.samples, one.seconds, one.values, one.bytes)
-            for metric, one in found
+            MetricCurve(run_id, metric, curve.updates, curve.samples, curve.seconds, curve.values, curve.bytes)
+            for metric, curve in pairs
         ]
 
 
@@ -214,27 +214,27 @@ class ArchivedEvidenceReader(EvidenceReader):
     locks: dict[str, RecordedClaims]
 
     def locked_claims(self, hashed: str) -> RecordedClaims:
-        """Of an archive of an earlier version, which has no locks, that its runs say nothing."""
+        """The archived locks; in an archive of an earlier version, which has none, runs record nothing."""
         begun = [run.started for run in self.reader.runs(notebook=self.notebook, config_hash=hashed)]
         return self.locks.get(hashed) or RecordedClaims(min(begun, default=None), silent=bool(begun))
 
     def searched(self, name: str) -> RecordedSearch | None:
-        found = self.searches.get(name)
-        if found is None:
+        archived = self.searches.get(name)
+        if archived is None:
             return None
-        if found.problem:
-            raise ConfigError(name, f"could not be read when it was archived: {found.problem}", REMEDY)
+        if archived.problem:
+            raise ConfigError(name, f"could not be read when it was archived: {archived.problem}", REMEDY)
 
         def trials(spec: SearchSpec) -> list[TrialRecord]:
             return [
                 TrialRecord(
-                    one.number, one.state, one.point, failure=one.failure, cause=one.cause,
-                    runs={int(seed): run for seed, run in one.runs.items()},
+                    trial.number, trial.state, trial.point, failure=trial.failure, cause=trial.cause,
+                    runs={int(seed): run for seed, run in trial.runs.items()},
                 )
-                for one in found.trials
+                for trial in archived.trials
             ]  # fmt: skip
 
-        return RecordedSearch(found.identity, found.body, trials)
+        return RecordedSearch(archived.identity, archived.body, trials)
 
 
 def _differences(before: dict[str, ArchivedVerdict], now: dict[str, ArchivedVerdict]) -> Iterator[str]:
@@ -253,7 +253,7 @@ def _within(seconds: float, path: Path) -> Iterator[None]:
     """ConfigError in the main thread after so long, whatever it does."""
 
     def over(number: int, frame: FrameType | None) -> NoReturn:
-        raise BrokenRecord(path, f"to read it takes more than {seconds:g} s")
+        raise BrokenRecord(path, f"reading it takes more than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FIRST: Final = 8
 PRECISION: Final = 32
-"""Bisection ends when what is left is 1/32 of the largest that fits: memory is not told more sharply."""
+"""Bisection ends within 1/32 of the largest size that fits: memory cannot be told more sharply."""
 
 
 class Bracket:
@@ -48,19 +48,19 @@ class Bracket:
         return middle if middle < self.too_large else None
 
     def note_try(self, size: int, fits: bool) -> None:
-        """How a try ended."""
+        """Note whether a try of `size` fitted."""
         if fits:
             self.fits = max(self.fits, size)
         else:
             self.too_large = size if self.too_large is None else min(size, self.too_large)
 
     def lower(self, most: int) -> None:
-        """No size above `most` can be, for another reason than memory."""
+        """Exclude sizes above `most`, for another reason than memory."""
         self.most = min(self.most, self._down(most))
 
     @property
     def step(self) -> int:
-        """The answer is this sharp: sizes that were not tried begin within so many samples."""
+        """How sharp the answer is, in samples: untried sizes begin within so many."""
         return 0 if self.too_large is None else self.too_large - self.fits
 
     def _down(self, size: int) -> int:
@@ -73,7 +73,7 @@ TEST: Final = "largest batch"
 
 @dataclass(frozen=True)
 class TryResult:
-    """One size, of one worker. `failure` is None where it fits; memory is MB, None where it is not known or limited."""
+    """A try of one size per worker. `failure` is None if it fits; memory in MB, None if unknown or unlimited."""
 
     id: str
     batch_size: int

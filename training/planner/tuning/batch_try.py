@@ -1,4 +1,4 @@
-"""What one try of a batch size finds out: seconds a step, memory taken and left, the size of the training set."""
+"""Measures one try of a batch size: seconds a step, memory taken and left, the size of the training set."""
 
 from pathlib import Path
 from statistics import median
@@ -22,11 +22,11 @@ from scalebook.training.tracking.logger import upload
 
 
 class BatchTry(Callback):
-    """Worker 0 writes `batch.json` into the run's folder: at the start the training set's size, at the end all.
+    """Worker 0 writes `batch.json` into the run's folder: the training set's size at the start, everything at the end.
 
     Refuses batches that the training set cannot fill: `batch_size` samples for each worker at a time. Ends the run
-    after `updates` whole batches: what is left over at the end of an epoch is smaller, and says nothing. Memory of a
-    CPU is private writable memory beyond that at the start, read after forward, backward and update (20 us each).
+    after `updates` whole batches: the smaller last batch of an epoch does not count. Memory of a CPU is private
+    writable memory beyond that at the start, read after forward, backward and update (20 us each).
     """
 
     def __init__(self, batch_size: int, updates: int) -> None:
@@ -39,10 +39,10 @@ class BatchTry(Callback):
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Three updates say nothing of a model: neither divergence nor pictures matter."""
+        """Remove callbacks that judge or draw the model: three updates say nothing about it."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
-        kept = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
-        trainer.callbacks = kept  # type: ignore[attr-defined]  # as above
+        remaining = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
+        trainer.callbacks = remaining  # type: ignore[attr-defined]  # as above
         if self._on_gpu(trainer):
             torch.cuda.reset_peak_memory_stats(trainer.strategy.root_device)
         else:

@@ -14,19 +14,19 @@ from scalebook.training.jobs.waiting_jobs import waiting_reasons
 LOOK_EVERY_S: Final = 0.05
 REASONS_EVERY_S: Final = 2.0
 STOP_DEADLINE_S: Final = 60.0
-"""For a job that was asked to stop; the supervisor ends by force one that does not react, well before."""
+"""Longest wait for a job that was asked to stop; the supervisor ends by force one that does not react, well before."""
 
 SILENCE_S: Final = 1800.0
-"""No change of any kind for so long: given up. The supervisor's own deadlines are shorter."""
+"""Time without any change after which a job is given up. The supervisor's own deadlines are shorter."""
 
 INTERRUPTED: Final = 130
 
 Show = Callable[[JobFolder, str], None]
-"""Is told of a job's present state now and then, and why it waits ("" where it does not)."""
+"""Called now and then with a job, and why it waits ("" if it does not)."""
 
 
 def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
-    """Wait until it has ended and say how. Ctrl-C, or whatever `show` raises, stops the job and is raised again."""
+    """Wait for a job's end, and return its result. Ctrl-C, or what `show` raises, stops the job and is raised again."""
     try:
         _watch(workspace, job, show)
     except BaseException:
@@ -42,15 +42,15 @@ def follow(workspace: Workspace, job: JobFolder, show: Show) -> Result:
 
 
 def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:
-    asked = moved = time.monotonic()
+    reasons_at = moved = time.monotonic()
     keeper = SupervisorKeeper(workspace)
     seen: object = None
     reason = ""
     while (state := job.state()) not in ENDED:
         now = time.monotonic()
         keeper.has_changed()
-        if now - asked > REASONS_EVERY_S:
-            asked = now
+        if now - reasons_at > REASONS_EVERY_S:
+            reasons_at = now
             reason = waiting_reasons(workspace).get(job.id, "") if state == "waiting" else ""
         show(job, reason if state == "waiting" else "")
         progress = job.progress()

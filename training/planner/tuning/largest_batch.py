@@ -67,12 +67,12 @@ def _wall(done: Sequence[TryResult], memory_mb: int | None) -> str:
 
 def _saturation(done: Sequence[TryResult]) -> str:
     rates = {tried.batch_size: tried.samples_per_second for tried in done if tried.failure is None}
-    known = {size: rate for size, rate in rates.items() if rate is not None}
-    if len(known) < 2:
+    measured = {size: rate for size, rate in rates.items() if rate is not None}
+    if len(measured) < 2:
         return ""
-    best = max(known.values())
-    enough = min(size for size, rate in known.items() if rate >= SATURATED * best)
-    return f"\nFrom {enough:,} for each worker on it is as fast as it gets: {best:,.0f} samples/s (within 10 %)."
+    best = max(measured.values())
+    enough = min(size for size, rate in measured.items() if rate >= SATURATED * best)
+    return f"\nFrom {enough:,} per worker on, throughput is at its highest: {best:,.0f} samples/s (within 10 %)."
 
 
 MOST: Final = 65_536
@@ -138,7 +138,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def memory_mb(load: Workload, asked_mb: int | None) -> int | None:
-    """What each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
+    """Memory that each process of a try may take, MB: `asked_mb`, or its share of what is free now; None on a GPU."""
     from scalebook.training.jobs.devices import this_machine
 
     if load.accelerator in ("gpu", "cuda") or (load.accelerator == "auto" and this_machine().gpus):

@@ -33,12 +33,12 @@ class RateRange(Callback):
     """Raises the learning rate exponentially over `updates` updates and records the loss after each.
 
     Ends early when the loss explodes: its moving average is above where it began by as much as it had fallen, or it is
-    no number. Worker 0 leaves `rates.json` and `rates.png` in the run's folder and artifacts, and the suggestion as
-    metrics.
+    NaN. Worker 0 leaves `rates.json` and `rates.png` in the run's folder and artifacts, and the suggestion as metrics.
 
-    The rate of an update is a function of the number of updates before it, made by whomever: with a parameter server,
-    of the version that the gradient is of. Groups of parameters keep the ratio of their rates. A schedule of the
-    model's is put aside. DDP averages the loss over the workers; with a parameter server it is worker 0's own.
+    The rate of an update is a function of the number of updates before it, by any worker: with a parameter server,
+    before the version from which the gradient was computed. Groups of parameters keep the ratio of their rates. A
+    schedule of the model is ignored. DDP averages the loss over the workers; with a parameter server it is worker 0's
+    own.
     """
 
     def __init__(self, lowest: PositiveFloat = 1e-5, highest: PositiveFloat = 10.0, updates: PositiveInt = 200) -> None:
@@ -57,24 +57,24 @@ class RateRange(Callback):
         self._best = math.inf
 
     def rate(self, update: int) -> float:
-        """The learning rate of the update that has so many updates before it."""
+        """The learning rate of the update that has `update` updates before it."""
         share = min(1.0, update / max(1, self.updates - 1))
         return float(self.lowest * (self.highest / self.lowest) ** share)
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """A loss that explodes is what the test looks for, and no reason to end as failed or to draw pictures."""
+        """Remove callbacks that act on an exploding loss, which is what the test looks for, or draw pictures."""
         if not pl_module.automatic_optimization:
             raise ConfigError(
                 "model",
-                f"{type(pl_module).__name__} steps its optimizers itself, so it has no one loss and no one rate",
+                f"{type(pl_module).__name__} steps its optimizers itself, so it has no single loss and no single rate",
                 "Search over its own learning rates instead.",
             )
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
         if any(isinstance(callback, ScaledRates) for callback in callbacks):
             raise ConfigError("lr_scaling", "would change the rates of a range test", "Remove it.")
-        kept = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
-        trainer.callbacks = kept  # type: ignore[attr-defined]  # as above
+        remaining = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
+        trainer.callbacks = remaining  # type: ignore[attr-defined]  # as above
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -60,14 +60,14 @@ def requested(
 
 
 def shorten_training(config: Mapping[str, Any], updates: int, callback: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` for so many updates with `callback` besides, and without what only whole runs need.
+    """`config` for `updates` updates, with `callback` added, and without what only whole runs need.
 
     No validation, no checkpoint, no schedule or scaling of the rate, epochs as many as it takes.
     """
     done = {key: copy.deepcopy(value) for key, value in config.items() if key not in MEANT_FOR_WHOLE_RUNS}
     trainer = {key: value for key, value in mapping(done.get("trainer")).items() if key not in BUDGETS}
-    theirs = trainer.get("callbacks") or []
-    callbacks = [dict(callback), *(theirs if isinstance(theirs, list) else [theirs])]
+    own_callbacks = trainer.get("callbacks") or []
+    callbacks = [dict(callback), *(own_callbacks if isinstance(own_callbacks, list) else [own_callbacks])]
     done["trainer"] = {**trainer, **TRAINER, "max_steps": updates, "callbacks": callbacks}
     return done
 
@@ -87,7 +87,7 @@ def number(options: Mapping[str, str | None], name: str, default: float | None, 
 
 
 def whole_number(options: Mapping[str, str | None], name: str, default: int | None, least: int = 1) -> int | None:
-    """The same for whole numbers."""
+    """The value of an option as a whole number, at least `least`; ConfigError otherwise."""
     value = number(options, name, default, least)
     if value is None:
         return None

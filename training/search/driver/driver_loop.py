@@ -1,9 +1,9 @@
-"""The driver: asks the study for points, has them run as jobs, and tells it how they ended.
+"""The driver: asks the study for points, runs them as jobs, and tells the study how they ended.
 
-One process a search, `python -m scalebook.training.search.driver.driver_loop FOLDER`, started by the supervisor,
-with the search's lock. It keeps nothing that it could not find again: a trial is RUNNING in the study before its first
-job is made, jobs carry the trial's number, and the study is told only of jobs that have ended. So it may be killed at
-any moment; the next driver adopts what runs, tells what has ended, and makes what is missing.
+One process a search, `python -m scalebook.training.search.driver.driver_loop FOLDER`, started by the supervisor, with
+the search's lock. It holds no state that it cannot recover: a trial is RUNNING in the study before its first job is
+made, jobs carry the trial's number, and the study is told only of jobs that have ended. So it may be killed at any
+moment; the next driver adopts what runs, tells what has ended, and makes what is missing.
 """
 
 import signal
@@ -43,11 +43,11 @@ MILDER: Final = "Start the search anew with another pruner, or with none."
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3
-"""So often a trial is run again whose run died unwatched, or never began."""
+"""How often a trial is run again whose run died unwatched, or never began."""
 
 
 class Driver:
-    """One search being driven, by one thread."""
+    """Drives one search, from one thread."""
 
     def __init__(self, folder: SearchFolder, leaving: threading.Event) -> None:
         """Drives until its end, or until `leaving` is set."""
@@ -59,14 +59,14 @@ class Driver:
         self.running: dict[int, Trial] = {}
         self.records: list[TrialRecord] = []
         self._wrong: tuple[str, str] | None = None
-        """Why no further trial is of use, and what to do, as the first trials have shown."""
+        """Why further trials are useless, and what to do, as the first trials have shown."""
         self._news = True
         """Whether a trial has ended since the last look at all of them."""
         self._keeper = SupervisorKeeper(folder.workspace)
         self._read_spec()
 
     def drive(self) -> SearchResult | None:
-        """Until the budget is used, a stop is asked for, or too much fails; None when this process is to leave."""
+        """Drive until the budget is used, a stop is requested, or too much fails; None if `leaving` was set first."""
         self._adopt()
         self.record.record_start()
         while not self.leaving.is_set():
@@ -99,8 +99,8 @@ class Driver:
         self._stamp = self.folder.stamp()
         self.spec = self.folder.spec(self.description)
         self.seeds = seeds_from(self.spec.config, self.spec.seeds)
-        asked = self.folder.request()
-        self.study = Study.open(asked.storage, asked.study, self.spec)
+        request = self.folder.request()
+        self.study = Study.open(request.storage, request.study, self.spec)
         if self.study.mended:
             print(f"scalebook: {self.study.mended}", flush=True)
         self.asking = TrialSource(self.folder, self.study, self.spec, self.description)
@@ -108,8 +108,8 @@ class Driver:
     def _adopt(self) -> None:
         """Trials that an earlier driver left on their way, with the jobs that it had made for them."""
         jobs_by_trial = self.jobs.existing()
-        for asked in self.study.running():
-            trial = Trial(asked.number, asked.point, jobs_by_trial.get(asked.number, {}))
+        for open_trial in self.study.running():
+            trial = Trial(open_trial.number, open_trial.point, jobs_by_trial.get(open_trial.number, {}))
             if self.seeds[0] in trial.runs:
                 trial.curve = CurveTail(trial.runs[self.seeds[0]])
             self.running[trial.number] = trial
@@ -168,16 +168,16 @@ class Driver:
 
     def _compare_seeds(self, trial: Trial) -> None:
         """After each seed: is the trial surely worse than the best one on the same seeds?"""
-        known = trial.compared
+        compared = trial.compared
         for index, seed in enumerate(self.seeds):
             job = trial.runs.get(seed)
-            if seed in known or job is None or judge(job) != "finished":
+            if seed in compared or job is None or judge(job) != "finished":
                 continue
-            known.add(seed)
+            compared.add(seed)
             if (objective := value(job, self.spec.objectives[0], self.spec)) is not None:
                 self.study.seed_value(trial.number, index, objective)
-                if len(known) < len(self.seeds) and self.study.should_prune(trial.number):
-                    trial.pruned = f"{PRUNED} after {len(known)} seeds: the best trial is clearly better"
+                if len(compared) < len(self.seeds) and self.study.should_prune(trial.number):
+                    trial.pruned = f"{PRUNED} after {len(compared)} seeds: the best trial is clearly better"
 
     def _end(self, trial: Trial, outcome: TrialEnd) -> None:
         """Tell the study, then MLflow: in this order a driver that dies between them is made good by the next."""
@@ -243,8 +243,8 @@ class Driver:
                 self._run(trial, seed)
                 lacking -= 1
         while lacking > 0 and self.asking.more():
-            if (asked := self.asking.point()) is not None:
-                trial = self.running[asked.number] = Trial(asked.number, asked.point)
+            if (proposed := self.asking.point()) is not None:
+                trial = self.running[proposed.number] = Trial(proposed.number, proposed.point)
                 self._run(trial, self.seeds[0])
                 lacking -= 1
             self._news = True
@@ -291,7 +291,7 @@ class Driver:
 
 
 def budget_end(records: Sequence[TrialRecord], why: str) -> SearchResult:
-    """The end of its budget, as `why` says it: failed where no trial has finished."""
+    """The result of a search that used its budget, for the reason `why`; failed if no trial finished."""
     failed = [record for record in records if record.state in ("failed", "infeasible")]
     if not any(record.state == "finished" for record in records):
         pruned = [record for record in records if record.state == "pruned"]
@@ -305,12 +305,12 @@ def budget_end(records: Sequence[TrialRecord], why: str) -> SearchResult:
 
 
 def drive(folder: SearchFolder) -> int:
-    """Be the driver of a search; 0 when it has ended or another process drives it, 1 when it failed."""
+    """Drive a search; returns 0 when it has ended or another process drives it, 1 when it failed."""
     leaving = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leaving.set())
-    with locks.only_one(folder.lock) as mine:
-        if not mine:
+    with locks.only_one(folder.lock) as acquired:
+        if not acquired:
             folder.undriven()  # the supervisor has named this process
             return 0
         result: SearchResult | None = None

@@ -1,4 +1,4 @@
-"""How a search stands and how long it still takes, for whoever watches: its progress file, and MLflow's parent run."""
+"""Reports how a search stands and how long it will take: in its progress file, and in MLflow's parent run."""
 
 import heapq
 import statistics
@@ -15,9 +15,9 @@ from scalebook.training.search.study.trials import TrialRecord, best
 
 EVERY_S: Final = 1.0
 FEWEST: Final = 2
-"""Trials that must have ended before anything is said."""
+"""Trials that must have ended before a remaining time is given."""
 LEAST_LEFT: Final = 0.05
-"""Of a mean trial: what one that has taken longer than that is thought to need still."""
+"""Share of a mean trial that one which already takes longer is taken to need still."""
 
 
 class SearchReporter:
@@ -26,7 +26,7 @@ class SearchReporter:
     def __init__(self, folder: SearchFolder, record: SearchRecord) -> None:
         self.folder, self.record = folder, record
         self.overheads: list[float] = []
-        """Of the trials that ended under this driver, s."""
+        """Seconds of overhead of the trials that ended under this driver."""
         self.pace = Pace()
         self._told = 0.0
         self._recorded = -1
@@ -62,7 +62,7 @@ class SearchReporter:
             self.record.so_far(progress.done, progress.best)
 
     def write_result(self, result: SearchResult, records: Sequence[TrialRecord], spec: SearchSpec) -> None:
-        """Write the result to MLflow, then to the folder: whoever finds it in the folder finds it in MLflow too."""
+        """Write the result to MLflow, then to the folder, so that a result in the folder is always in MLflow too."""
         self.record.record_end(result.status, result.cause, result.advice, best(records, spec))
         self.folder.write(result)
         print(f"scalebook: {result.status}: {result.cause}", flush=True)
@@ -82,29 +82,29 @@ class Pace:
         self.spans: dict[int, tuple[float, float]] = {}
 
     def note_starts(self, running: Mapping[int, Trial]) -> None:
-        """Note which trials have begun to run; the first process of a trial that waited before is its begin."""
+        """Note which trials have begun: a trial begins with its first process."""
         for number, trial in running.items():
             if number not in self.starts and (started := _started(trial)):
                 self.starts[number] = started
 
     def note_end(self, trial: Trial) -> None:
-        """Before it is forgotten. One that never had a process says nothing."""
+        """Note a trial's end; one that never had a process is ignored."""
         begin = self.starts.pop(trial.number, None) or _started(trial)
         ends = [result.ended for job in trial.runs.values() if (result := job.result()) is not None]
         if begin and ends:
             self.spans[trial.number] = (begin, max(ends))
 
     def seconds_left(self, missing: int, slots: int) -> float | None:
-        """Seconds until `missing` more trials have ended, those that run among them; None where too little is known."""
+        """Seconds until `missing` more trials have ended, running ones included; None while too little is known."""
         return time_left(time.time(), list(self.spans.values()), list(self.starts.values()), missing, slots)
 
 
 def time_left(
     now: float, spans: Sequence[tuple[float, float]], running: Sequence[float], missing: int, slots: int
 ) -> float | None:
-    """The trials that are left, each as long as those so far, dealt out to `slots` that run side by side.
+    """Seconds until the missing trials have ended, if each takes as long as those so far, with `slots` side by side.
 
-    What a slot stood empty between two trials counts as part of each.
+    The time that a slot is empty between two trials counts as part of them.
     """
     if len(spans) < FEWEST or not missing:
         return 0.0 if not missing else None

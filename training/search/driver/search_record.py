@@ -1,4 +1,4 @@
-"""What MLflow is told of a search: the parent run, and how the study judged each trial's runs."""
+"""Records a search in MLflow: its parent run, and how the study judged each trial's runs."""
 
 import json
 import shutil
@@ -33,21 +33,21 @@ class SearchRecord:
         mark_running(self.client, self.folder.id, time.time())
 
     def judged(self, run_id: str, state: str) -> None:
-        """How the trial that a run belongs to ended, as the study says."""
+        """Record in a run how its trial ended, as the study says."""
         self.client.set_tag(run_id, names.TAG_TRIAL_STATE, state)
 
     def tags(self, run_id: str) -> dict[str, str]:
-        """Of a trial's run."""
+        """The tags of a trial's run."""
         return dict(self.client.get_run(run_id).data.tags)
 
     def so_far(self, done: int, best: float | None) -> None:
-        """The parent's curve: the best value by the number of trials that have ended."""
+        """Extend the parent's curve: the best value by the number of trials that have ended."""
         self.client.log_metric(self.folder.id, names.SEARCH_ENDED, float(done), step=done)
         if best is not None:
             self.client.log_metric(self.folder.id, names.SEARCH_BEST, best, step=done)
 
     def record_end(self, status: str, cause: str, advice: str, best: TrialRecord | None) -> None:
-        """The parent's end, with the best trial in its tags."""
+        """End the parent run, with the best trial in its tags."""
         tags = {names.TAG_STATUS: status, names.TAG_CAUSE: cause, names.TAG_ADVICE: advice}
         if best is not None:
             tags |= {names.TAG_BEST_TRIAL: str(best.number), names.TAG_POINT: json.dumps(best.point, default=str)}
@@ -57,7 +57,7 @@ class SearchRecord:
         self.client.set_terminated(self.folder.id, STATUS[status])
 
     def mend(self, records: Iterable[TrialRecord]) -> int:
-        """After an interruption: runs that were made but never got a job are removed, judgements that are missing made.
+        """After an interruption, remove runs that never got a job, and record missing judgements.
 
         Returns how many runs were mended.
         """
@@ -78,7 +78,7 @@ class SearchRecord:
         return mended
 
     def children(self) -> list[Any]:
-        """The MLflow runs of its trials, those that were deleted excepted."""
+        """The MLflow runs of its trials, without deleted ones."""
         where = f"tags.`{names.TAG_PARENT}` = '{self.folder.id}'"
         runs: list[Any] = []
         token = None

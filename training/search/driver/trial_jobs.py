@@ -1,4 +1,4 @@
-"""The runs of a search's trials: which jobs there are, and making new ones."""
+"""The jobs of a search's trials: finds those that exist, and submits new ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from scalebook.training.jobs.leases import ROUNDING
 from scalebook.training.search.search_folder import SearchFolder
 
 QUIET = {"enable_checkpointing": False, "enable_model_summary": False}
-"""What a trial's trainer is told unless its config says otherwise: hundreds of checkpoints are of no use."""
+"""Trainer arguments of a trial unless its config sets them: hundreds of checkpoints are of no use."""
 
 
 @dataclass
@@ -39,12 +39,12 @@ class Trial:
     pruned: str = ""
     """Why it was asked to end early."""
     compared: set[int] = field(default_factory=set)
-    """Seeds whose values the pruner over seeds has been told."""
+    """Seeds whose values the study has, for the pruner over seeds."""
     interruptions: int = 0
-    """How often a run of it was ended with everything else, under this driver."""
+    """How often its runs were interrupted with everything else, under this driver."""
 
     def runs_now(self) -> bool:
-        """Whether a process of it runs: its next run may still wait."""
+        """Whether one of its processes runs."""
         return any(job.state() in ("running", "stopping") for job in self.runs.values())
 
     def open_jobs(self) -> list[JobFolder]:
@@ -69,20 +69,20 @@ class TrialJobs:
 
     def submit(self, spec: SearchSpec, trial: Trial, seed: int) -> JobFolder:
         """A waiting job for one seed of the trial, which also goes into `trial.runs`."""
-        asked = self.folder.request()
+        request = self.folder.request()
         config = resolve(spec, trial.point, self.description)
         config["trainer"] = quiet(config.get("trainer", {}))
         trial_of = TrialOf(
             self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
-            holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb, experiment=asked.trials_experiment,
+            holds_all=spec.exclusive == ALL, memory_mb=spec.memory_mb, experiment=request.trials_experiment,
         )  # fmt: skip
         (job,) = submit(
             self.folder.workspace,
             config,
             seeds=[seed],
             description=self.description,
-            notebook=asked.notebook,
-            cell=asked.name,
+            notebook=request.notebook,
+            cell=request.name,
             trial=trial_of,
         )
         trial.runs[seed] = job

@@ -1,4 +1,4 @@
-"""What the runs of a trial mean: go on, run again, or an end that the study is told."""
+"""Judges a trial by its runs: it goes on, is run again, or has ended."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from scalebook.training.search.study.own_values import quality
 from scalebook.training.tracking import names
 
 PRUNED: Final = "pruned"
-"""How the cause begins of a run that was ended because others are better."""
+"""Beginning of the cause of a run that was ended because others are better."""
 
 IMPOSSIBLE: Final = (FailureClass.OUT_OF_MEMORY.value, FailureClass.DIVERGED.value)
 """Failures that say something of the point itself; any other says something of this one run."""
@@ -22,7 +22,7 @@ IMPOSSIBLE: Final = (FailureClass.OUT_OF_MEMORY.value, FailureClass.DIVERGED.val
 NO_FAULT_OF_THE_RUN: Final = (FailureClass.DISK_FULL.value, FailureClass.BROKEN_RECORD.value)
 
 BY_HAND: Final = "stopped"
-"""The failure of a trial whose run somebody stopped, but not the search."""
+"""Failure of a trial whose run a person stopped, while the search went on."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TrialEnd:
 
 
 def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "infeasible", "failed"]:
-    """One run of a trial. `again`: it was ended for reasons that are none of its own."""
+    """How one run of a trial stands. `again`: it was ended for reasons outside of it."""
     state = job.state()
     if state in ("waiting", "running", "stopping"):
         return "going"
@@ -64,8 +64,8 @@ def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "in
 def trial_end(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> TrialEnd | None:
     """The trial's end, as soon as its runs decide it; None while any run of it is still wanted.
 
-    One that was to be pruned when all its seeds had been trained to their end is a finished one; where a run of it has
-    died by then, it is pruned, since nobody runs it again.
+    A trial to be pruned is finished if all its seeds have trained to their end by then; it is pruned if a run of it has
+    died, since that is not run again.
     """
     verdicts = {seed: judge(job) for seed, job in trial.runs.items()}
     complete = all(verdicts.get(seed) == "finished" for seed in seeds)
@@ -139,9 +139,9 @@ def to_target(curve: Sequence[Mapping[str, Any]], axis: str, spec: SearchSpec) -
 
 
 def unlogged_words(metric: str, jobs: Sequence[JobFolder]) -> str:
-    """What was logged instead, the closest name first."""
-    known = {name for job in jobs if (progress := job.progress()) for name in progress.metrics}
-    return names.unlogged(metric, known)
+    """Says what was logged instead, the closest name first."""
+    logged = {name for job in jobs if (progress := job.progress()) for name in progress.metrics}
+    return names.unlogged(metric, logged)
 
 
 def _logs(job: JobFolder, metric: str) -> bool:
@@ -167,5 +167,5 @@ def _cause(job: JobFolder) -> str:
 
 
 def _mean(amounts: Sequence[float | None]) -> float | None:
-    known = [amount for amount in amounts if amount is not None]
-    return math.fsum(known) / len(known) if known else None
+    numbers = [amount for amount in amounts if amount is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None

@@ -1,6 +1,6 @@
-"""Which point is next: given ones, then the sampler's, but none that need not be run.
+"""Chooses the next point: one given by hand, then the sampler's, but none that need not be run.
 
-Those are the points beyond the memory wall, and those that were run before.
+Points beyond the memory wall, and those that were run before, need not be run.
 """
 
 import time
@@ -21,11 +21,12 @@ from scalebook.training.search.study.study import AskedTrial, Study
 from scalebook.training.search.study.trials import TrialRecord
 
 WEIGHTLESS: Final = ("batch_size", "learning_rate", "lr", "workers")
-"""Last words of dimensions that say nothing about a process's memory besides its batch."""
+"""Last words of dimensions on which a process's memory does not depend, apart from the batch itself."""
 
 
 class MemoryWall:
-    """Batch sizes that ran out of memory. One as large is not tried again with all else that takes memory the same."""
+    """Batch sizes that ran out of memory. As large a one is not tried again with all else that takes memory the
+    same."""
 
     def __init__(self, spec: SearchSpec, description: Description) -> None:
         self.spec, self.description = spec, description
@@ -33,7 +34,7 @@ class MemoryWall:
         """The smallest batch that did not fit, by the point's other dimensions."""
 
     def learn(self, records: Iterable[TrialRecord]) -> None:
-        """Take in trials that ended out of memory; others are passed over."""
+        """Note the trials that ran out of memory."""
         for record in records:
             if record.state != "infeasible" or record.failure != FailureClass.OUT_OF_MEMORY.value or not record.runs:
                 continue
@@ -64,7 +65,7 @@ class MemoryWall:
 
 
 class TriedPoints:
-    """Points that have been tried: a trial that would be run again with the same seeds is not."""
+    """Points that have been tried; the same point with the same seeds is not run again."""
 
     def __init__(self, spec: SearchSpec) -> None:
         self.spec = spec
@@ -84,7 +85,7 @@ class TriedPoints:
 
 
 class TrialSource:
-    """Asks the study, and tells it at once of points whose end is known.
+    """Asks the study for points, and answers at once those whose end is known.
 
     `began` is when the driver began, by time.monotonic(), s.
     """
@@ -95,41 +96,41 @@ class TrialSource:
         self.records: Sequence[TrialRecord] = ()
         self.began = time.monotonic()
         self.told_study = False
-        """Whether the study was told of a trial since `learn`."""
+        """Whether a trial was answered without a run since `learn`."""
 
     def learn(self, records: Sequence[TrialRecord]) -> None:
-        """Take in how the trials stand."""
+        """Note how the trials stand."""
         self.records, self.told_study = records, False
         self.wall.learn(records)
         self.repeats.learn(records)
 
     def more(self) -> bool:
-        """Whether a further point is wanted. Points that were not run do not count, but as often as the budget."""
+        """Whether another point is wanted. Points that are not run do not count, up to as many as the budget."""
         ran = sum(1 for record in self.records if record.runs or record.state == "running")
         if ran >= self.spec.trials or len(self.records) >= 2 * self.spec.trials or self.study.exhausted():
             return False
         return self.spec.minutes is None or time.monotonic() - self.began < 60 * self.spec.minutes
 
     def point(self) -> AskedTrial | None:
-        """A point to be run, RUNNING in the study; None where the study was told of it already."""
-        for path, given in waiting_points(self.folder):
+        """A point to run, RUNNING in the study; None if it was answered without a run."""
+        for path, point in waiting_points(self.folder):
             try:
-                self.study.give(given)
+                self.study.give(point)
             except ConfigError as error:
                 print(f"scalebook: a point given by hand is left out: {error}", flush=True)
             path.unlink()
-        asked = self.study.ask()
-        if beyond := self.wall.beyond(asked.point):
-            self.study.infeasible(asked.number, FailureClass.OUT_OF_MEMORY.value, beyond)
-        elif (same := self.repeats.of(asked.point)) is not None:
-            self._repeat(asked.number, same)
+        trial = self.study.ask()
+        if beyond := self.wall.beyond(trial.point):
+            self.study.infeasible(trial.number, FailureClass.OUT_OF_MEMORY.value, beyond)
+        elif (same := self.repeats.of(trial.point)) is not None:
+            self._repeat(trial.number, same)
         else:
-            return asked
+            return trial
         self.told_study = True
         return None
 
     def hopeless(self) -> str | None:
-        """Why going on is of no use."""
+        """Why the search cannot succeed; None while it can."""
         failed = [record for record in self.records if record.state == "failed" and record.failure != BY_HAND]
         if len(failed) >= self.spec.failures:
             return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last: {failed[-1].cause}"
@@ -139,7 +140,7 @@ class TrialSource:
         return None
 
     def why_over(self) -> str:
-        """Why there are no more points."""
+        """Why the search has no more points."""
         ran = sum(1 for record in self.records if record.runs)
         if self.study.exhausted():
             return f"{ran} trials: all points"

@@ -42,7 +42,7 @@ def kind(record: TrialRecord) -> str:
 
 
 def value(record: TrialRecord, objective: int = 0) -> float | None:
-    """What a finished trial reached, None for others and for what is not finite."""
+    """A finished trial's value; None for other trials and for a value that is not finite."""
     if record.state != "finished" or objective >= len(record.values):
         return None
     reached = record.values[objective]
@@ -51,13 +51,13 @@ def value(record: TrialRecord, objective: int = 0) -> float | None:
 
 def range_of(records: Sequence[TrialRecord], spec: SearchSpec, objective: int = 0) -> Shades | None:
     """The shades of all finished trials, None before the first."""
-    known = [reached for record in records if (reached := value(record, objective)) is not None]
-    return shades(known, spec.objectives[objective].lower)
+    values = [reached for record in records if (reached := value(record, objective)) is not None]
+    return shades(values, spec.objectives[objective].lower)
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """One panel. `at[kind]` are positions (n, 2), `trials[kind]` the records there; `shade` those of the finished."""
+    """One panel. `positions[kind]` are (n, 2), `trials[kind]` the records there; `shade` those of the finished."""
 
     title: str
     positions: dict[str, Array]
@@ -67,7 +67,7 @@ class Landscape:
     ridge: Array
     """Positions (n, 2), from left to right; fewer than two are no line."""
     wall: float | None
-    """Along x; memory ends there."""
+    """Where memory ends, along x."""
     iso: list[Iso]
 
 
@@ -102,8 +102,8 @@ def panels(records: Sequence[TrialRecord], spec: SearchSpec, by: Sequence[str]) 
 
 
 def _place(dimension: Dimension, label: str) -> int:
-    known = [dimension.label(choice) for choice in dimension.choices]
-    return known.index(label) if label in known else len(known)
+    labels = [dimension.label(choice) for choice in dimension.choices]
+    return labels.index(label) if label in labels else len(labels)
 
 
 def _named(name: str, label: str) -> str:
@@ -140,26 +140,28 @@ def landscape(
     for record in records:
         if record.point.get(x) is None or record.point.get(y) is None:
             continue
-        known = kind(record)
-        if known == "finished" and value(record, objective) is None:
-            known = "failed"  # it ended without a figure
-        trials[known].append(record)
-    at = {
-        kind: np.array([(across.position(each.point[x]), up.position(each.point[y])) for each in mine]).reshape(-1, 2)
-        for kind, mine in trials.items()
+        outcome = kind(record)
+        if outcome == "finished" and value(record, objective) is None:
+            outcome = "failed"  # it ended without a figure
+        trials[outcome].append(record)
+    positions = {
+        kind: np.array([(across.position(each.point[x]), up.position(each.point[y])) for each in members]).reshape(
+            -1, 2
+        )
+        for kind, members in trials.items()
     }
     values = [reached for each in trials["finished"] if (reached := value(each, objective)) is not None]
     shade = colour.of(values) if colour is not None and values else np.zeros(0)
-    bad = np.concatenate([at["out of memory"], at["diverged"]])
-    best = surface.ridge(at["finished"], shade, _columns(across)) if values else []
+    bad = np.concatenate([positions["out of memory"], positions["diverged"]])
+    best = surface.ridge(positions["finished"], shade, _columns(across)) if values else []
     return Landscape(
         title=title,
-        positions=at,
-        trials={kind: mine for kind, mine in trials.items() if mine},
+        positions=positions,
+        trials={kind: members for kind, members in trials.items() if members},
         shade=shade,
-        field=surface.field(at["finished"], shade, bad, cells) if values else None,
-        ridge=at["finished"][best] if "learning_rate" in (x, y) or len(best) > 1 else np.zeros((0, 2)),
-        wall=_wall(at, x),
+        field=surface.field(positions["finished"], shade, bad, cells) if values else None,
+        ridge=positions["finished"][best] if "learning_rate" in (x, y) or len(best) > 1 else np.zeros((0, 2)),
+        wall=_wall(positions, x),
         iso=_iso(spec, across, up),
     )
 
@@ -173,12 +175,12 @@ def _columns(across: Scale) -> list[float] | None:
     return None
 
 
-def _wall(at: dict[str, Array], x: str) -> float | None:
+def _wall(positions: dict[str, Array], x: str) -> float | None:
     """Only along a batch size: that is what memory grows with for certain."""
     if x.rsplit(".", 1)[-1] != "batch_size":
         return None
-    fits = [float(row[0]) for kind in ("finished", "pruned", "diverged") for row in at[kind]]
-    return surface.wall(fits, [float(row[0]) for row in at["out of memory"]])
+    fits = [float(row[0]) for kind in ("finished", "pruned", "diverged") for row in positions[kind]]
+    return surface.wall(fits, [float(row[0]) for row in positions["out of memory"]])
 
 
 def _iso(spec: SearchSpec, across: Scale, up: Scale) -> list[Iso]:

@@ -1,4 +1,4 @@
-"""The map of a search outside the browser: what `landscape` says, a panel for each category."""
+"""The map of a search as a picture: what `landscape` says, a panel for each category."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -43,7 +43,7 @@ GROUND, LINES, RIDGE = "#fbfbfa", "#e7e9e6", "#1c2328"
 
 
 def map_figure(records: Sequence[TrialRecord], spec: SearchSpec) -> "Figure | None":
-    """Over the first two dimensions that have an order; None with fewer of them, or before a trial has finished.
+    """The map over the first two ordered dimensions; None with fewer of them, or before a trial has finished.
 
     `SIDE_BY_SIDE` panels and `MOST_MARKS` trials at most, the first and the best, which has a star.
     """
@@ -57,8 +57,8 @@ def map_figure(records: Sequence[TrialRecord], spec: SearchSpec) -> "Figure | No
     x, y = names[:2]
     drawable = [*records[:MOST_MARKS], *(record for record in records[MOST_MARKS:] if record is first)]
     parts = [
-        landscape(mine, spec, x, y, colour, title=title, cells=CELLS)
-        for title, mine in panels(drawable, spec, default_panels(spec))[:SIDE_BY_SIDE]
+        landscape(members, spec, x, y, colour, title=title, cells=CELLS)
+        for title, members in panels(drawable, spec, default_panels(spec))[:SIDE_BY_SIDE]
     ]
     across, up = scale(spec.dimension(x)), scale(spec.dimension(y))
     columns = min(len(parts), 3 if len(parts) not in (2, 4) else 2)
@@ -83,7 +83,7 @@ def map_figure(records: Sequence[TrialRecord], spec: SearchSpec) -> "Figure | No
         marks["best of each column"] = Line2D([], [], color=drawing.INK, linewidth=1.6)
     ticks = colour.ticks()
     bar = figure.colorbar(ScalarMappable(cmap=shades), ax=places, location="bottom", aspect=60, pad=0.02)
-    bar.set_ticks([at for at, _ in ticks], labels=[words for _, words in ticks])
+    bar.set_ticks([position for position, _ in ticks], labels=[words for _, words in ticks])
     bar.set_label(drawing.plain(spec.objectives[0].name), color=drawing.DIM, fontsize=11.5)
     bar.outline.set_visible(False)
     bar.ax.set_facecolor("none")
@@ -114,27 +114,43 @@ def _panel(place: "Axes", part: Landscape, shades: Any, best: int) -> "dict[str,
             colour = {"color": COLOURS[name]} if "facecolors" not in look else {"edgecolors": COLOURS[name]}
             marks[name] = _dots(place, part.positions[name], zorder=3, **colour, **look)
     if "finished" in part.trials:
-        at = part.positions["finished"]
+        positions = part.positions["finished"]
         marks["finished"] = _dots(
-            place, at, c=part.shade, zorder=4, cmap=shades, vmin=0, vmax=1, s=40, edgecolors="white", linewidths=0.8
+            place,
+            positions,
+            c=part.shade,
+            zorder=4,
+            cmap=shades,
+            vmin=0,
+            vmax=1,
+            s=40,
+            edgecolors="white",
+            linewidths=0.8,
         )
         for i, trial in enumerate(part.trials["finished"]):
             if trial.number == best:
                 marks["best"] = _dots(
-                    place, at[i : i + 1], marker="*", s=190, color="#f2b630", edgecolors=RIDGE, linewidths=0.9, zorder=5
+                    place,
+                    positions[i : i + 1],
+                    marker="*",
+                    s=190,
+                    color="#f2b630",
+                    edgecolors=RIDGE,
+                    linewidths=0.9,
+                    zorder=5,
                 )
     return marks
 
 
-def _dots(place: "Axes", at: Array, **look: Any) -> "Artist":
-    return place.scatter(at[:, 0], at[:, 1], **look)
+def _dots(place: "Axes", positions: Array, **look: Any) -> "Artist":
+    return place.scatter(positions[:, 0], positions[:, 1], **look)
 
 
 def _axes(place: "Axes", across: Scale, up: Scale, *, columns: int, below: bool) -> None:
     place.set(xlim=(-PAD, 1 + PAD), ylim=(-PAD, 1 + PAD))
     ticks, room = across.ticks(), (drawing.WIDTH - 90) / columns
     every = -(-len(ticks) * (10 + 7 * max(len(label) for _, label in ticks)) // int(room))
-    place.set_xticks([at for at, _ in ticks[::every]], [label for _, label in ticks[::every]])
-    place.set_yticks([at for at, _ in up.ticks()], [label for _, label in up.ticks()])
+    place.set_xticks([position for position, _ in ticks[::every]], [label for _, label in ticks[::every]])
+    place.set_yticks([position for position, _ in up.ticks()], [label for _, label in up.ticks()])
     place.tick_params(labelbottom=below)
     place.grid(color=LINES)

@@ -1,4 +1,4 @@
-"""How good a value is, from 0 (as bad as the tenth part that is worst) to 1 (the best): what charts colour by."""
+"""How good a value is, from 0 (the worst tenth of values) to 1 (the best); charts colour by it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,11 +50,11 @@ class Shades:
 
 
 def shades(values: Sequence[float], lower: bool) -> Shades | None:
-    """Over the finite ones of `values`; `lower`: smaller is better. None where there is none."""
-    known = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
-    if not len(known):
+    """The shades of the finite `values`, None without any; `lower`: smaller is better."""
+    finite = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
+    if not len(finite):
         return None
-    ordered = np.sort(known if lower else -known)
+    ordered = np.sort(finite if lower else -finite)
     worst = float(ordered[-1] if len(ordered) < FEW else np.quantile(ordered, WORST))
     best, clipped = float(ordered[0]), bool(ordered[-1] > worst)
     if not lower:

@@ -32,10 +32,10 @@ class ShadeGrid:
     was tried."""
 
 
-def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> ShadeGrid | None:
+def field(positions: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> ShadeGrid | None:
     """Linear interpolation over the Delaunay triangles of the finished trials.
 
-    `at` (n, 2) are their positions, `shade` (n) their values, `infeasible` (m, 2) where a trial diverged or had not
+    `positions` (n, 2) are theirs, `shade` (n) their values, `infeasible` (m, 2) where a trial diverged or had not
     enough memory. Trials at one place count as their mean, and each value is averaged with those within SMOOTH, because
     trials are noisy. Left out: all beyond the hull (nothing is extrapolated), cells far from every trial, and cells
     whose nearest trials are infeasible. None where the trials span no area.
@@ -43,7 +43,7 @@ def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> Sha
     from scipy.interpolate import LinearNDInterpolator  # type: ignore[import-untyped]  # ships no types
     from scipy.spatial import Delaunay, QhullError, cKDTree  # type: ignore[import-untyped]  # ships no types
 
-    places, mean = _merged(at, shade)
+    places, mean = _merged(positions, shade)
     if len(places) < 3:
         return None
     try:
@@ -69,9 +69,9 @@ def field(at: Array, shade: Array, infeasible: Array, cells: int = CELLS) -> Sha
     return ShadeGrid(ticks, ticks, values.reshape(cells, cells), refused.reshape(cells, cells))
 
 
-def _merged(at: Array, shade: Array) -> tuple[Array, Array]:
+def _merged(positions: Array, shade: Array) -> tuple[Array, Array]:
     """Positions without repetition, each with the mean shade of its trials."""
-    places, which = np.unique(at.round(6), axis=0, return_inverse=True)
+    places, which = np.unique(positions.round(6), axis=0, return_inverse=True)
     which = which.reshape(-1)
     return places, np.bincount(which, weights=shade) / np.bincount(which)
 
@@ -89,28 +89,28 @@ def _reach(places: Array, triangles: NDArray[np.int32]) -> float:
     return float(np.clip(0.75 * np.quantile(sides, 0.9), *REACH))
 
 
-def ridge(at: Array, shade: Array, columns: Sequence[float] | None, bins: int = 12) -> list[int]:
-    """The best trial of each column, as indices into `at`, from left to right.
+def ridge(positions: Array, shade: Array, columns: Sequence[float] | None, bins: int = 12) -> list[int]:
+    """The best trial of each column, as indices into `positions`, from left to right.
 
     `columns` are the positions of the first dimension's values where it has few; None cuts a continuous one in `bins`.
     A column without a finished trial has none.
     """
     if columns is None:
-        column = np.clip((at[:, 0] * bins).astype(int), 0, bins - 1)
+        column = np.clip((positions[:, 0] * bins).astype(int), 0, bins - 1)
     else:
-        column = np.abs(at[:, :1] - np.asarray(columns)[None, :]).argmin(axis=1)
+        column = np.abs(positions[:, :1] - np.asarray(columns)[None, :]).argmin(axis=1)
     best_trials = []
     for bin_ in np.unique(column):
-        mine = np.flatnonzero(column == bin_)
-        best_trials.append(int(mine[shade[mine].argmax()]))
-    return sorted(best_trials, key=lambda i: at[i, 0])
+        members = np.flatnonzero(column == bin_)
+        best_trials.append(int(members[shade[members].argmax()]))
+    return sorted(best_trials, key=lambda i: positions[i, 0])
 
 
 def wall(fits: Sequence[float], too_large: Sequence[float]) -> float | None:
     """Where memory ends along an axis: halfway between the last position that fits and the first that does not.
 
     `fits` are the positions of trials that had enough memory, whatever else became of them, `too_large` of those that
-    had not. None without the latter, and where no edge can be told because some fit beyond each that did not.
+    had not. None without the latter, and if some fit beyond every one that did not.
     """
     largest = max(fits, default=None)
     beyond = [position for position in too_large if largest is None or position > largest]
@@ -139,18 +139,18 @@ def iso_lines(batch: Scale, rate: Scale, rule: str, per: float, most: int = 5) -
         return []
     power = {"linear": 1.0, "sqrt": 0.5}.get(rule, 0.0)
 
-    def quotient(size: float, asked: float) -> float:
-        return asked * (size / per) ** power / size if power else asked / size
+    def quotient(size: float, base_rate: float) -> float:
+        return base_rate * (size / per) ** power / size if power else base_rate / size
 
-    def asked(size: float, constant: float) -> float:
+    def base_rate(size: float, constant: float) -> float:
         return constant * size / (size / per) ** power if power else constant * size
 
     corners = [quotient(size, value) for size in (batch.low, batch.high) for value in (rate.low, rate.high)]
     lines = []
     for exponent in range(int(np.floor(np.log10(min(corners)))), int(np.ceil(np.log10(max(corners)))) + 1):
         ends = [
-            (0.0, rate.position(asked(batch.low, 10.0**exponent))),
-            (1.0, rate.position(asked(batch.high, 10.0**exponent))),
+            (0.0, rate.position(base_rate(batch.low, 10.0**exponent))),
+            (1.0, rate.position(base_rate(batch.high, 10.0**exponent))),
         ]
         if (inside := _clipped(ends[0], ends[1])) is not None:
             lines.append(Iso(*inside, 10.0**exponent))

@@ -15,10 +15,10 @@ Tags = Mapping[str, Mapping[str, str]]
 
 
 def quality(spec: SearchSpec) -> tuple[str, bool]:
-    """The metric that curves, pruning and the target are about, and whether less of it is better; "" where the search
-    names amounts alone, which have no curve."""
-    found = next((objective for objective in spec.objectives if objective.name not in names.AXES), None)
-    return ("", True) if found is None else (found.name, found.lower)
+    """The metric of curves, pruning and target, and whether lower is better; "" if all objectives are amounts, which
+    have no curve."""
+    metric = next((objective for objective in spec.objectives if objective.name not in names.AXES), None)
+    return ("", True) if metric is None else (metric.name, metric.lower)
 
 
 def logging_own(reader: RunReader, search: str) -> Tags:
@@ -28,18 +28,22 @@ def logging_own(reader: RunReader, search: str) -> Tags:
 
 
 def own_values(record: TrialRecord, spec: SearchSpec, tags: Tags) -> list[int]:
-    """Which of the trial's values, by objective: of such a metric, or what it took to bring one to the target."""
+    """Indices of the objectives whose value is of such a metric, or is what it took to bring one to the target."""
     judged, _ = quality(spec)
-    mine = [tags[run] for run in record.runs.values() if run in tags]
+    run_tags = [tags[run] for run in record.runs.values() if run in tags]
 
     def own(metric: str) -> bool:
-        return any(is_own(each, metric) for each in mine)
+        return any(is_own(each, metric) for each in run_tags)
 
     aimed = spec.target is not None and own(judged)
-    return [i for i, one in enumerate(spec.objectives) if own(one.name) or (aimed and one.name in names.AXES)]
+    return [
+        i
+        for i, objective in enumerate(spec.objectives)
+        if own(objective.name) or (aimed and objective.name in names.AXES)
+    ]
 
 
 def own_words(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[str]:
-    """The names of the objectives of which any of the trials has such a value, in their order."""
-    found = {i for record in records for i in own_values(record, spec, tags)}
-    return [one.name for i, one in enumerate(spec.objectives) if i in found]
+    """The names of the objectives for which any trial has such a value, in their order."""
+    indices = {i for record in records for i in own_values(record, spec, tags)}
+    return [objective.name for i, objective in enumerate(spec.objectives) if i in indices]

@@ -1,9 +1,9 @@
 """Ending trials early, judged at equal samples. Pure: curves in, verdicts out.
 
-Runs with different batch sizes and strategies validate at different moments. So the budget of a run is cut into
-`PARTS` equal parts, the rungs; a trial's value at a rung is interpolated between the validations around it, and trials
-are compared at rungs only. Optuna's pruners compare what was reported last instead: whoever validates rarely is then
-judged by a later, better value, and the others by comparison with it. Where all trials validate at every rung the
+Runs with different batch sizes and strategies validate at different moments. So the budget of a run is cut into `PARTS`
+equal parts, the rungs; a trial's value at a rung is interpolated between the validations around it, and trials are
+compared at rungs only. Optuna's pruners compare what was reported last instead: a trial that validates rarely is then
+judged by a later, better value, and the others are compared with that. Where all trials validate at every rung the
 verdicts here are those of Optuna's MedianPruner, SuccessiveHalvingPruner, HyperbandPruner and WilcoxonPruner.
 """
 
@@ -25,9 +25,9 @@ ETA: Final = 3
 """Of `asha` and `hyperband`: one in three goes on from each of the rungs 1, 3 and 9 (of 27)."""
 HALVINGS: Final = tuple(ETA**power for power in range(4) if ETA**power < PARTS)
 STARTUP: Final = 5
-"""So many finished trials with a value at a rung `median` wants before it ends one there."""
+"""Finished trials with a value at a rung that `median` needs before it ends one there."""
 CONFIDENCE: Final = 0.1
-"""`wilcoxon` ends a trial when its difference from the best one would be chance with less than this probability."""
+"""`wilcoxon` ends a trial if its difference from the best one has a p-value below this."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,11 @@ def value_at(curve: Curve, samples: int) -> float | None:
 def median(curve: Curve, rung: int, finished: Sequence[Curve], rungs: Rungs, lower: bool) -> bool:
     """Whether the best value so far is worse than the median of the finished trials at `rung` (Golovin et al. 2017)."""
     others = sorted(value for other_curve in finished if (value := rungs.value(other_curve, rung)) is not None)
-    own = [value for at in rungs.within(curve) if at <= rung and (value := rungs.value(curve, at)) is not None]
+    own = [
+        value
+        for earlier in rungs.within(curve)
+        if earlier <= rung and (value := rungs.value(curve, earlier)) is not None
+    ]
     if len(others) < STARTUP or not own:
         return False
     middle = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2
@@ -83,24 +87,24 @@ def halving(curve: Curve, rung: int, others: Sequence[Curve], rungs: Rungs, lowe
     own = rungs.value(curve, rung)
     if own is None:
         return False
-    known = [value for other_curve in others if (value := rungs.value(other_curve, rung)) is not None]
-    known = sorted([*known, own], reverse=not lower)
-    worst = known[max(1, len(known) // ETA) - 1]
+    values = [value for other_curve in others if (value := rungs.value(other_curve, rung)) is not None]
+    values = sorted([*values, own], reverse=not lower)
+    worst = values[max(1, len(values) // ETA) - 1]
     return own > worst if lower else own < worst
 
 
 def bracket(study: str, number: int) -> int:
-    """Hyperband's bracket of a trial (Li et al. 2018): which of `HALVINGS` is its first; those of the last have none.
+    """Hyperband's bracket of a trial (Li et al. 2018): the index of its first rung in `HALVINGS`; the last has none.
 
     Shares as in the paper: the earlier a bracket begins to halve, the more trials it has.
     """
     brackets = len(HALVINGS) + 1
     shares = [math.ceil(brackets * ETA**left / (left + 1)) for left in reversed(range(brackets))]
     place = binascii.crc32(f"{study}_{number}".encode()) % sum(shares)
-    for at, share in enumerate(shares):
+    for index, share in enumerate(shares):
         place -= share
         if place < 0:
-            return at
+            return index
     raise AssertionError("the shares end after the last place")
 
 
@@ -134,7 +138,8 @@ class Judge:
         self._before: dict[int, int] = {}
 
     def take_up(self, records: Sequence[TrialRecord]) -> None:
-        """Running trials of a driver before this one: they stood at the rungs they passed, but for the last."""
+        """Take over the running trials of an earlier driver: the rungs that they passed, but for the last, are
+        judged."""
         self._before = {
             record.number: record.curve[-1][0] for record in records if record.state == "running" and record.curve
         }
@@ -176,9 +181,9 @@ class Judge:
         if self.spec.pruner == "asha":
             judged_at = HALVINGS
         else:
-            mine = bracket(self.study, number)
-            judged_at = HALVINGS[mine:]
-            others = [record for record in others if bracket(self.study, record.number) == mine]
+            own_bracket = bracket(self.study, number)
+            judged_at = HALVINGS[own_bracket:]
+            others = [record for record in others if bracket(self.study, record.number) == own_bracket]
         if rung not in judged_at:
             return False
         return halving(curve, rung, [record.curve for record in others], rungs, self.lower)

@@ -1,6 +1,6 @@
 """How points are drawn: dimensions as Optuna's distributions, and its samplers, seeded by trial, no point twice.
 
-Imports Optuna (0.4 s): whoever need not draw imports this within functions.
+Imports Optuna (0.4 s): import this within functions where nothing need be drawn.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ Key = tuple[Any, ...]
 """The encoded values of a point, in the order of the space; floats to 12 digits."""
 TRIES = 20
 FINITE = 100_000
-"""Above so many combinations a space counts as endless: nobody tries them all."""
+"""A space with more combinations counts as endless: nobody tries them all."""
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:
@@ -93,8 +93,8 @@ class PointSampler(BaseSampler):
 
     The random stream begins anew for each trial with a seed of its number: what is drawn depends on the search's seed,
     the number and the trials so far, so that a restarted driver neither repeats draws nor changes the next. A point
-    that is there already is drawn again; after `TRIES` draws a finite space gives one that is left over. The grid is
-    the case without draws.
+    that was tried already is drawn again; after `TRIES` draws a finite space gives an untried one. The grid is the case
+    without draws.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ def _parts(
 
         # With another seed it proposes nearly the same: a second draw, of 0.3 s and more, would be there already too.
         return lambda seed, again: RandomSampler(seed=seed) if again else GaussianProcess(seed), list(space)
-    raise ConfigError("sampler", f"{spec.sampler!r} is none", f"Known samplers: {', '.join(SAMPLERS)}.")
+    raise ConfigError("sampler", f"{spec.sampler!r} is not a sampler", f"Known samplers: {', '.join(SAMPLERS)}.")
 
 
 def _sobol(sequence: int, seed: int) -> BaseSampler:

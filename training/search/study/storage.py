@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 JOURNAL = "journal:"
 CONNECT_S = 5
-"""So long a PostgreSQL server may take to answer the first call."""
+"""Seconds that a PostgreSQL server may take to answer the first call."""
 DRIVERS = {"postgresql": "psycopg[binary]", "mysql": "pymysql"}
 
 
@@ -38,18 +38,18 @@ def open_storage(storage: str) -> "BaseStorage":
         return _journal(path)
 
 
-def close_storage(kept: "BaseStorage") -> None:
-    """Give back the connections to a database; a journal holds nothing open."""
+def close_storage(storage: "BaseStorage") -> None:
+    """Close the connections to a database; a journal holds nothing open."""
     from optuna.storages import RDBStorage
 
-    kept.remove_session()
-    behind = getattr(kept, "_backend", None)  # what Optuna's cache reads from
+    storage.remove_session()
+    behind = getattr(storage, "_backend", None)  # what Optuna's cache reads from
     if isinstance(behind, RDBStorage):
         behind.engine.dispose()
 
 
 def sync_storage(storage: str) -> None:
-    """Have what was written to a journal on the disk, to outlast a crash of the machine; databases do so anyway."""
+    """Flush a journal to the disk, so that it survives a crash of the machine; databases do so anyway."""
     if (path := journal_path(storage)) is not None:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -72,7 +72,7 @@ def _engine(url: str) -> dict[str, Any]:
 
 
 def mend(storage: str) -> str:
-    """Cut off what a crash left of a journal's last line; says what was done, "" where all was well.
+    """Cut off what a crash left of a journal's last line; returns what was done, "" if nothing.
 
     Only for the one process that writes, before it writes: the next line would be glued to the torn one, and the
     journal could never be read again. Lines before the last are left alone, whatever they are.
@@ -89,12 +89,12 @@ def mend(storage: str) -> str:
 
 
 class StorageLost(RuntimeError):
-    """The store of a study that is under way does not answer. What was told before is in it; `open` goes on."""
+    """A running study's storage does not answer. What was told before is in it; `Study.open` goes on from there."""
 
 
 @contextlib.contextmanager
 def store_errors(storage: str) -> Iterator[None]:
-    """While a store is opened: its errors become ConfigErrors that say what to do and hold no password."""
+    """Turns errors of opening a storage into ConfigErrors that say what to do and hold no password."""
     if journal_path(storage) is not None:
         try:
             yield
@@ -131,7 +131,7 @@ def store_errors(storage: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def store_answers(storage: str) -> Iterator[None]:
-    """While a study goes on: the same as StorageLost, since no config is to blame."""
+    """Turns errors of a running study's storage into StorageLost, since no config is to blame."""
     try:
         with store_errors(storage):
             yield

@@ -1,4 +1,4 @@
-"""A search's study: what is tried next, what came of it, kept so that a killed driver loses nothing.
+"""A search's study: what is tried next and what came of it, stored so that a killed driver loses nothing.
 
 Optuna decides and stores. One process writes, the driver; any number read. Every call here leaves the store in a state
 from which `Study.open` goes on, and raises StorageLost where a database does not answer. Optuna itself is imported on
@@ -40,22 +40,22 @@ SAMPLES_TOTAL = "samples_total"
 
 @dataclass(frozen=True)
 class AskedTrial:
-    """A trial that is to be run, or is running."""
+    """A trial to be run, or running."""
 
     number: int
     point: dict[str, Any]
 
 
 class Study:
-    """The driver's hold on a study. Not for several threads, nor for two processes that write."""
+    """A study as its driver writes it. For one thread, and for one writing process."""
 
-    def __init__(self, storage: str, study: "optuna.Study", kept: "BaseStorage", spec: SearchSpec) -> None:
+    def __init__(self, storage: str, study: "optuna.Study", backend: "BaseStorage", spec: SearchSpec) -> None:
         from scalebook.training.search.study.sampling import sampler
 
         self.storage, self.spec = storage, spec
         self.mended = ""
-        """What `open` had to mend, for people."""
-        self._study, self._kept = study, kept
+        """What `open` repaired, for people."""
+        self._study, self._kept = study, backend
         self._records = Records(spec.space)
         self._live: dict[int, Trial] = {}
         self._judge = Judge(spec, study.study_name)
@@ -68,27 +68,27 @@ class Study:
         """The study `name`, made where it is not there; gives it the points of `spec`.
 
         `storage` is `journal:PATH` or an Optuna URL. `samples_total`: how many samples a whole run takes; the first
-        one told stays. Without it pruning at equal samples begins when the first trial has finished. ConfigError where
-        the store cannot be opened, the sampler cannot be had, or the study has other objectives.
+        value stays. Without it pruning at equal samples begins when the first trial has finished. ConfigError where the
+        store cannot be opened, the sampler is unknown, or the study has other objectives.
         """
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mended = mend(storage)
-        kept = open_storage(storage)
+        backend = open_storage(storage)
         directions = _directions(spec)
         with store_errors(storage):
             study = optuna.create_study(
-                storage=kept,
+                storage=backend,
                 study_name=name,
                 directions=directions,
                 pruner=optuna.pruners.NopPruner(),
                 load_if_exists=True,
             )
             if [direction.name.lower() for direction in study.directions] != directions:
-                close_storage(kept)
-                raise ConfigError("objective", "is not the study's", "Give the search another name.")
-            self = cls(storage, study, kept, spec)
+                close_storage(backend)
+                raise ConfigError("objective", "differs from the study's", "Give the search another name.")
+            self = cls(storage, study, backend, spec)
             self.mended = mended
             if samples_total is not None and SAMPLES_TOTAL not in study.user_attrs:
                 study.set_user_attr(SAMPLES_TOTAL, samples_total)
@@ -99,7 +99,7 @@ class Study:
         return self
 
     def close(self) -> None:
-        """Give back the connections to a database. What was told is stored already."""
+        """Close the connections to a database. What was told is stored already."""
         close_storage(self._kept)
 
     def ask(self) -> AskedTrial:
@@ -114,9 +114,9 @@ class Study:
             return AskedTrial(trial.number, decode_point(self.spec.space, trial.params))
 
     def give(self, point: Mapping[str, Any]) -> bool:
-        """Have `point` asked next; False where it is there already. What it leaves open the sampler fills in.
+        """Queue `point` to be asked next; False if the study has it already. The sampler fills in what it leaves open.
 
-        ConfigError where it is no point of this space.
+        ConfigError if it is no point of this space.
         """
         encoded = self._encoded(point)
         with store_answers(self.storage):
@@ -134,7 +134,7 @@ class Study:
         seconds: float | None = None,
         spread: float | None = None,
     ) -> None:
-        """Keep what is known of a trial: MLflow run ids by seed (added to those there), seconds, half the interval.
+        """Store a trial's MLflow run ids by seed (added to earlier ones), seconds, and half of the interval.
 
         Before it is told how it ended: an ended trial is never changed.
         """
@@ -143,8 +143,8 @@ class Study:
             if trial.state.is_finished():
                 return
             if runs:
-                known = trial.user_attrs.get(trials.RUNS, {})
-                self._set(trial, trials.RUNS, {**known, **{str(seed): run for seed, run in runs.items()}})
+                earlier = trial.user_attrs.get(trials.RUNS, {})
+                self._set(trial, trials.RUNS, {**earlier, **{str(seed): run for seed, run in runs.items()}})
             if seconds is not None:
                 self._set(trial, trials.SECONDS, seconds)
             if spread is not None:
@@ -165,8 +165,8 @@ class Study:
         with store_answers(self.storage):
             trial = self._frozen(number)
             if not trial.state.is_finished():
-                known = trial.user_attrs.get(trials.SEED_VALUES, {})
-                self._set(trial, trials.SEED_VALUES, {**known, str(index): value})
+                earlier = trial.user_attrs.get(trials.SEED_VALUES, {})
+                self._set(trial, trials.SEED_VALUES, {**earlier, str(index): value})
 
     def should_prune(self, number: int) -> bool:
         """Whether to end the trial, by what was reported; then it stays so. Never with two objectives."""
@@ -180,7 +180,7 @@ class Study:
         """Note that a trial ended well: one value for each objective, infinite where a target was missed; NaN counts as
         diverged."""
         if any(math.isnan(value) for value in values):
-            self.infeasible(number, FailureClass.DIVERGED.value, "the objective is no number")
+            self.infeasible(number, FailureClass.DIVERGED.value, "the objective is NaN")
         else:
             self._tell(number, "COMPLETE", values=[float(value) for value in values])
 
@@ -188,15 +188,15 @@ class Study:
         self._tell(number, "PRUNED", {"state": "pruned", "cause": cause})
 
     def infeasible(self, number: int, failure: str, cause: str) -> None:
-        """The point itself cannot be: the sampler keeps away from it."""
+        """End a trial whose point cannot train: the sampler keeps away from it."""
         self._tell(number, "PRUNED", {"state": "infeasible", "failure": failure, "cause": cause})
 
     def fail(self, number: int, failure: str, cause: str) -> None:
-        """The run failed, which says nothing of the point: the sampler learns nothing."""
+        """End a trial whose run failed, which says nothing of the point: the sampler learns nothing."""
         self._tell(number, "FAIL", {"state": "failed", "failure": failure, "cause": cause})
 
     def running(self) -> list[AskedTrial]:
-        """Trials that were asked and not told, also by a driver before this one."""
+        """Trials that have been asked and have not ended, also by an earlier driver."""
         with store_answers(self.storage):
             return [
                 AskedTrial(trial.number, decode_point(self.spec.space, trial.params))

@@ -34,7 +34,7 @@ class _Reading:
 _readings: dict[tuple[str, str], _Reading] = {}
 _changing = threading.Lock()
 READINGS = 16
-"""So many studies are kept open for reading; the one opened first goes first."""
+"""Studies that are kept open for reading; the one opened first is closed first."""
 
 
 def read(storage: str, name: str, spec: SearchSpec) -> list[TrialRecord]:
@@ -45,15 +45,15 @@ def read(storage: str, name: str, spec: SearchSpec) -> list[TrialRecord]:
     path = journal_path(storage)
     if path is not None and not path.exists():
         return []
-    known = _readings.get((storage, name))
-    if known is None or known.space != spec.space or known.mark != _mark(storage):
-        known = _Reading(storage, name, spec)
+    reading = _readings.get((storage, name))
+    if reading is None or reading.space != spec.space or reading.mark != _mark(storage):
+        reading = _Reading(storage, name, spec)
         with _changing:
             _drop(storage, name)
-            _readings[storage, name] = known
+            _readings[storage, name] = reading
             while len(_readings) > READINGS:
                 _drop(*next(iter(_readings)))
-    return known.records()
+    return reading.records()
 
 
 def _mark(storage: str) -> tuple[int, int] | None:
@@ -66,7 +66,7 @@ def _mark(storage: str) -> tuple[int, int] | None:
 
 
 def forget() -> None:
-    """Drop what is known, and close what is open: the next reads begin anew."""
+    """Close all studies; the next reads open them again."""
     with _changing:
         for storage, name in list(_readings):
             _drop(storage, name)

@@ -56,16 +56,16 @@ class TrialRecord:
     given: bool = False
     """A point by hand."""
     seed_values: dict[int, float] = field(default_factory=dict)
-    """First objective by the index of the seed, as far as told."""
+    """First objective by the index of the seed, as far as reported."""
 
 
 def at_rest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """The trials of a search that has ended: those that were on their way wait until somebody resumes it."""
+    """The trials of an ended search: those that were running wait until it is resumed."""
     return [replace(record, state="waiting") if record.state == "running" else record for record in records]
 
 
 def at_work(records: Iterable[TrialRecord], now: Collection[int]) -> list[TrialRecord]:
-    """The trials of a search that goes on: those that were asked for and have no process, beyond `now`, wait."""
+    """The trials of a running search: those without a process, not in `now`, wait."""
     return [
         replace(record, state="waiting") if record.state == "running" and record.number not in now else record
         for record in records
@@ -73,14 +73,15 @@ def at_work(records: Iterable[TrialRecord], now: Collection[int]) -> list[TrialR
 
 
 def best(records: Iterable[TrialRecord], spec: "SearchSpec") -> TrialRecord | None:
-    """The finished trial with the best first objective, the earlier of equals; None where none finished within it."""
+    """The finished trial with the best first objective, the earlier of equals; None if none finished with a finite
+    one."""
     sign = 1.0 if spec.objectives[0].lower else -1.0
     finished = [record for record in records if record.state == "finished" and math.isfinite(record.values[0])]
     return min(finished, key=lambda record: (sign * record.values[0], record.number), default=None)
 
 
 def pareto(records: Iterable[TrialRecord], spec: "SearchSpec") -> list[TrialRecord]:
-    """The finished trials that no other betters in one objective without loss in the rest, by the first objective.
+    """The Pareto front of the finished trials, sorted by the first objective.
 
     A trial with an infinite value (a missed target) stays only where its other objectives are better than all others'.
     """
@@ -118,16 +119,16 @@ class Records:
         return [self._one(trial) for trial in trials]
 
     def _one(self, trial: "FrozenTrial") -> TrialRecord:
-        known = self._known.get(trial.number)
-        if known is not None and known[0] is trial:
-            return known[1]
+        cached = self._known.get(trial.number)
+        if cached is not None and cached[0] is trial:
+            return cached[1]
         record = record_of(trial, self.space)
         self._known[trial.number] = (trial, record)
         return record
 
 
 def record_of(trial: "FrozenTrial", space: Iterable[Dimension]) -> TrialRecord:
-    """One of Optuna's trials in our words."""
+    """A TrialRecord of one of Optuna's trials."""
     attributes = trial.user_attrs
     outcome = attributes.get(OUTCOME, {})
     state = _state(trial, outcome)

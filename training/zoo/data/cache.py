@@ -1,4 +1,4 @@
-"""Where data is kept that was downloaded, or is made once of a data set: arrays in one file, never a pickle."""
+"""The user's cache of what was downloaded, or computed once from a data set: arrays in one file, never a pickle."""
 
 import os
 import tempfile
@@ -17,11 +17,11 @@ def cache_folder() -> Path:
 
 
 MOST_BYTES: Final = 1 << 30
-"""Of a file that is kept; more is not ours."""
+"""Largest cache file that is read; a larger one is not ours."""
 
 
 def load_arrays(path: Path, names: Collection[str], most: int = MOST_BYTES) -> dict[str, np.ndarray] | None:
-    """The arrays of these names; None where there is no such file, or one that is not ours or not whole."""
+    """The cached arrays of these names; None if the file is missing, damaged or not ours."""
     try:
         if path.stat().st_size > most:
             return None
@@ -32,9 +32,9 @@ def load_arrays(path: Path, names: Collection[str], most: int = MOST_BYTES) -> d
 
 
 def store_arrays(path: Path, arrays: Mapping[str, np.ndarray], instead: str) -> None:
-    """Write them; a file appears whole or not at all.
+    """Write the arrays; the file appears whole or not at all.
 
-    Where none can be written, a warning says what happens `instead`, a clause: "each worker reads it".
+    If it cannot be written, a warning says what happens `instead`, a clause: "each worker reads it".
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

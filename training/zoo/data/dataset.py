@@ -105,7 +105,7 @@ class Dataset(ImageDataModule):
 
     @override
     def prepare_data(self) -> None:
-        """Download and read what is not in the user's cache yet; called in one process of each machine."""
+        """Download and read what is not in the user's cache yet; called in one process of each node."""
         for part, key in self._tables():
             self.source.read(part, key)
 
@@ -129,7 +129,7 @@ class Dataset(ImageDataModule):
             pixels = [_pixels(table, columns[0], self.source, of) for table, of in zip(tables, parts, strict=True)]
             shapes = {tuple(one.shape[1:]) for one in pixels}
             if len(shapes) > 1:
-                raise DataError(f"{KEY}.validation: its images have another shape than those that train. Convert them.")
+                raise DataError(f"{KEY}.validation: its images differ in shape from the training images. Convert them.")
             (channels, height, width) = shapes.pop()
             self.spec = ImageSpec(channels, height, width, levels=256, classes=classes)
             self._read = self._in_two([LabelledImages(*both) for both in zip(pixels, labels, strict=True)], classes)
@@ -176,15 +176,15 @@ class Dataset(ImageDataModule):
 
     def _tables(self) -> list[tuple[str, str]]:
         """What is read: the part, and the argument that names it."""
-        told = [(self.training, self.training_key)]
-        return told if self.validation is None else [*told, (self.validation, "validation")]
+        tables = [(self.training, self.training_key)]
+        return tables if self.validation is None else [*tables, (self.validation, "validation")]
 
     def _in_two(self, parts: Sequence[LabelledImages], classes: int | None) -> tuple[LabelledImages, LabelledImages]:
         if len(parts) == 2:
             return parts[0], parts[1]
         (whole,) = parts
         if len(whole.labels) < 2:
-            raise DataError(f"{KEY}.{self.training_key}: has {len(whole.labels)} samples. Two are needed at least.")
+            raise DataError(f"{KEY}.{self.training_key}: has {len(whole.labels)} samples; at least 2 are needed.")
         if classes is None:
             chosen = torch.from_numpy(held_out(np.arange(len(whole.labels)), self.val_fraction, self.split_seed))
             train_rows, val_rows = torch.nonzero(~chosen).flatten(), torch.nonzero(chosen).flatten()
@@ -209,20 +209,20 @@ def _is_number(feature: Any) -> bool:
 
 def _columns(table: Any, features: list[str] | None, label: str) -> list[str]:
     """The columns of the input. DataError where one is missing or of another kind."""
-    known = ", ".join(table.column_names)
+    names = ", ".join(table.column_names)
     if label not in table.features:
-        raise DataError(f"{KEY}.label: there is no column {label!r}. Write one of {known}.")
+        raise DataError(f"{KEY}.label: there is no column {label!r}. Write one of {names}.")
     if features is None:
-        found = [name for name in table.features if _is_image(table, name)]
-        if len(found) != 1:
-            found = [name for name, of in table.features.items() if name != label and _is_number(of)]
-        if not found:
-            raise DataError(f"{KEY}.features: no column has images or numbers. The columns are {known}.")
-        return found
+        columns = [name for name in table.features if _is_image(table, name)]
+        if len(columns) != 1:
+            columns = [name for name, of in table.features.items() if name != label and _is_number(of)]
+        if not columns:
+            raise DataError(f"{KEY}.features: no column has images or numbers. The columns are {names}.")
+        return columns
     if unknown := [name for name in features if name not in table.features]:
-        raise DataError(f"{KEY}.features: there is no column {unknown[0]!r}. Write some of {known}.")
+        raise DataError(f"{KEY}.features: there is no column {unknown[0]!r}. Write some of {names}.")
     if not features or label in features:
-        raise DataError(f"{KEY}.features: name columns, without the label. The columns are {known}.")
+        raise DataError(f"{KEY}.features: name columns, without the label. The columns are {names}.")
     if len(features) == 1 and _is_image(table, features[0]):
         return features
     if other := [name for name in features if not _is_number(table.features[name])]:
@@ -236,7 +236,9 @@ def _labels(tables: Sequence[Any], label: str) -> tuple[list[Tensor], int | None
 
     missing = [table for table in tables if label not in table.features]
     if missing:
-        raise DataError(f"{KEY}.label: what validates has no column {label!r}. Give it the columns of what trains.")
+        raise DataError(
+            f"{KEY}.label: the validation data has no column {label!r}. Give it the training data's columns."
+        )
     values = [table[label][:] for table in tables]
     if any(value is None for of in values for value in of):
         raise DataError(f"{KEY}.label: {label} is missing in some rows. Remove them.")
@@ -244,7 +246,7 @@ def _labels(tables: Sequence[Any], label: str) -> tuple[list[Tensor], int | None
     if kinds == {str}:
         names = {name: number for number, name in enumerate(sorted(set(values[0])))}
         if unknown := [name for of in values for name in of if name not in names]:
-            raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label of it, and of none that trains. Remove it.")
+            raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that the training data lacks. Remove it.")
         return [torch.tensor([names[name] for name in of]) for of in values], len(names)
     if kinds <= {int, bool}:
         labels = [torch.tensor(of, dtype=torch.int64) for of in values]
@@ -264,16 +266,16 @@ def _as_in(names: Sequence[str], theirs: Sequence[str] | None, labels: Tensor) -
     if theirs == names:
         return labels
     if theirs is None:
-        raise DataError(f"{KEY}.validation: its label has no names of classes. Give it the classes of what trains.")
+        raise DataError(f"{KEY}.validation: its label has no class names. Give it the training data's classes.")
     if unknown := [theirs[number] for number in sorted(set(labels.tolist())) if theirs[number] not in names]:
-        raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label of it, and of none that trains. Remove it.")
+        raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that the training data lacks. Remove it.")
     return torch.tensor([names.index(name) if name in names else 0 for name in theirs])[labels]
 
 
 def _numbers(table: Any, columns: Sequence[str]) -> Tensor:
     """float32 [rows, columns]."""
     if absent := [name for name in columns if name not in table.features]:
-        raise DataError(f"{KEY}.validation: has no column {absent[0]!r}. Give it the columns of what trains.")
+        raise DataError(f"{KEY}.validation: has no column {absent[0]!r}. Give it the training data's columns.")
     arrays = []
     for name in columns:
         array = np.array(table[name][:], dtype=np.float32)  # None becomes NaN
@@ -290,14 +292,14 @@ def _pixels(table: Any, column: str, source: TableSource, part: str) -> Tensor:
     from PIL import Image, UnidentifiedImageError
 
     if column not in table.features or not _is_image(table, column):
-        raise DataError(f"{KEY}.validation: has no images in {column!r}. Give it the columns of what trains.")
+        raise DataError(f"{KEY}.validation: has no images in {column!r}. Give it the training data's columns.")
     arrays: list[np.ndarray] = []
-    for row, one in enumerate(table.cast_column(column, datasets.Image(decode=False))[column]):
-        content = None if one is None else one["bytes"]
-        if content is None and one is not None and one["path"] and source.holds(part, one["path"]):
-            content = Path(one["path"]).read_bytes()
+    for row, cell in enumerate(table.cast_column(column, datasets.Image(decode=False))[column]):
+        content = None if cell is None else cell["bytes"]
+        if content is None and cell is not None and cell["path"] and source.holds(part, cell["path"]):
+            content = Path(cell["path"]).read_bytes()
         if content is None:
-            raise DataError(f"{KEY}.features: row {row} of {column} has no image in it. Use a table that holds them.")
+            raise DataError(f"{KEY}.features: row {row} of {column} has no image. Use a table that contains them.")
         try:
             with Image.open(io.BytesIO(content)) as image:
                 if image.mode not in (*GREY, *COLOUR):
@@ -308,7 +310,7 @@ def _pixels(table: Any, column: str, source: TableSource, part: str) -> Tensor:
     if sizes := {array.shape[:2] for array in arrays[1:]} - {arrays[0].shape[:2]} if arrays else set():
         (height, width), other = arrays[0].shape[:2], sizes.pop()
         what = f"{width} x {height} pixels and of {other[1]} x {other[0]}"
-        raise DataError(f"{KEY}.features: there are images of {what}. Bring them to one size.")
+        raise DataError(f"{KEY}.features: there are images of {what}. Resize them to one size.")
     if not arrays:
         raise DataError(f"{KEY}.features: there are no images. Name another file or folder.")
     if any(array.ndim == 3 for array in arrays):

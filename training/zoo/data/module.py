@@ -109,7 +109,7 @@ class ImageBatches(Dataset[Batch]):
 
 
 class MemoryLoader(DataLoader[Batch]):
-    """A DataLoader without what it does for slow data sets, which costs more than drawing a batch from memory.
+    """A DataLoader without the machinery for slow data sets, which costs more than drawing a batch from memory.
 
     Everything else is torch's, so Lightning can rebuild it with a distributed sampler.
     """
@@ -152,7 +152,7 @@ class ImageDataModule(LightningDataModule, ABC):
         """The images of one of the original parts, from files that are there already. Raises DataError."""
 
     def split(self) -> tuple[LabelledImages, LabelledImages]:
-        """What may train, of which the first `limit` do, and what validates; the same in every worker."""
+        """The samples that may train (the first `limit` do), and those that validate; the same in every worker."""
         whole = self.read("train")
         train_rows, val_rows = stratified_split(whole.labels, self.val_fraction, self.split_seed)
         return _rows(whole, train_rows), _rows(whole, val_rows)

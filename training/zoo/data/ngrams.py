@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 PADDING: Final = 0
-"""What fills a row of a batch up to the longest; no n-gram has it."""
+"""Pads the rows of a batch to the longest; no n-gram has this hash."""
 HASHES: Final = 2**31
 """Hashes lie from 1 to HASHES - 1. A model folds them into the rows that its table has."""
 _PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -27,10 +27,10 @@ class Bags(NamedTuple):
     ends: np.ndarray
 
     def rows(self, texts: Sequence[int]) -> Tensor:
-        """These texts as int64 [texts, longest of them], filled up with PADDING."""
-        found = [self.text(place) for place in texts]
-        padded = np.full((len(found), max(map(len, found))), PADDING, np.int64)
-        for row, hashes in zip(padded, found, strict=True):
+        """These texts as int64 [texts, longest of them], padded with PADDING."""
+        unpadded = [self.text(place) for place in texts]
+        padded = np.full((len(unpadded), max(map(len, unpadded))), PADDING, np.int64)
+        for row, hashes in zip(padded, unpadded, strict=True):
             row[: len(hashes)] = hashes
         return torch.from_numpy(padded)
 
@@ -53,20 +53,20 @@ def _joined(rows: list[np.ndarray]) -> Bags:
 
 
 def words(text: str) -> list[str]:
-    """Its words in lower case; names as `getValue` and `get_value` are two."""
+    """The lower-case words of a text; names such as `getValue` and `get_value` are two words."""
     return [part.lower() for part in _PARTS.findall(text)]
 
 
 def ngrams(text: str) -> list[int]:
-    """The hashes of each different word, pair of neighbouring words, and three letters within a word, in their order.
+    """The hashes of the distinct words, pairs of neighbouring words, and letter trigrams within words, in this order.
 
     A text without a word has one n-gram, the empty one. (Word hashing by letter trigrams: Huang et al. 2013, "Learning
     deep structured semantic models for web search using clickthrough data", section 3.2.)
     """
     parts = words(text)
-    found = dict.fromkeys(parts)
-    found |= dict.fromkeys(f"{one} {two}" for one, two in itertools.pairwise(parts))
+    grams = dict.fromkeys(parts)
+    grams |= dict.fromkeys(f"{first} {second}" for first, second in itertools.pairwise(parts))
     for word in parts:
         marked = f"#{word}#"
-        found |= dict.fromkeys(f"~{marked[at : at + 3]}" for at in range(len(marked) - 2))
-    return [1 + zlib.crc32(ngram.encode()) % (HASHES - 1) for ngram in found or [""]]
+        grams |= dict.fromkeys(f"~{marked[start : start + 3]}" for start in range(len(marked) - 2))
+    return [1 + zlib.crc32(ngram.encode()) % (HASHES - 1) for ngram in grams or [""]]

@@ -16,7 +16,7 @@ from scalebook.training.zoo.data.subwords import END, PADDING, START, Subwords, 
 from scalebook.training.zoo.data.whole import ValidatedAtOnce
 
 TranslationBatch = tuple[Tensor, Tensor]
-"""source int64 [batch, subwords], ends with END; target int64 [batch, subwords], from START to END; filled up."""
+"""source int64 [batch, subwords], ends with END; target int64 [batch, subwords], from START to END; padded."""
 
 
 class Pair(NamedTuple):
@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 
 
 class ParallelText(ValidatedAtOnce[TranslationBatch], ABC):
-    """Sentences and their translations. Either part of the split has all that is said alike but for case and signs."""
+    """Sentences and their translations. Those that differ only in case and signs are in one part of the split."""
 
     def __init__(
         self,
@@ -47,18 +47,18 @@ class ParallelText(ValidatedAtOnce[TranslationBatch], ABC):
 
     @abstractmethod
     def pairs(self) -> list[Pair]:
-        """All of them, always in the same order. DataError where there are none."""
+        """All pairs, always in the same order. DataError if there are none."""
 
     @property
     def subwords(self) -> Subwords:
-        """Of both languages together, learned from the training part when they are first asked for."""
+        """The subwords of both languages, learned from the training part on first access."""
         if self._subwords is None:
             self._subwords = self._learn(self.split(self.pairs())[0])
         return self._subwords
 
     @override
     def prepare_data(self) -> None:
-        """Learn the subwords, once for each text that they are learned from."""
+        """Learn the subwords, unless those of the same text are cached."""
         self._learn(self.split(self.pairs())[0])
 
     @override
@@ -69,7 +69,7 @@ class ParallelText(ValidatedAtOnce[TranslationBatch], ABC):
             self._parts = {"train": self._encoded(train), "val": self._encoded(validation)}
 
     def split(self, pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
-        """Those that are trained on, in the order of the text, and those that are validated with, in a random one."""
+        """The training pairs in the order of the text, and the validation pairs in random order."""
         number: dict[str, int] = {}
         group = np.array([number.setdefault(_said(pair.source), len(number)) for pair in pairs], np.int64)
         if len(number) < 2:

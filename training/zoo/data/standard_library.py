@@ -1,4 +1,4 @@
-"""What has a docstring in Python's standard library, as bags of n-grams; read from its source, once."""
+"""The documented functions and classes of Python's standard library as bags of n-grams, read once from its source."""
 
 import ast
 import hashlib
@@ -18,15 +18,15 @@ from scalebook.training.zoo.data.module import DataError
 from scalebook.training.zoo.data.ngrams import Bags, bags
 
 FORMAT: Final = 1
-"""Of the file that is kept. Raise it when other n-grams are made, or other objects taken."""
+"""Version of the cache file. Raise it when other n-grams are made, or other objects taken."""
 LEFT_OUT: Final = frozenset(
     {"test", "tests", "idle_test", "site-packages", "lib2to3", "idlelib", "turtledemo", "ensurepip", "distutils"}
 )
 """Folders of the standard library that not every installation has."""
 MOST_BYTES: Final = 1 << 28
-"""Of the file that is kept; more is not ours."""
+"""Largest cache file that is read."""
 NAMES: Final = ("query_hashes", "query_ends", "document_hashes", "document_ends", "files")
-"""Of the arrays in that file."""
+"""Names of the arrays in the cache file."""
 
 
 class DocumentedObject(NamedTuple):
@@ -40,7 +40,7 @@ class DocumentedObject(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """All that is described: `queries` of the summaries, `documents` of names and bodies, `file` int64 [objects]."""
+    """All documented objects: `queries` from summaries, `documents` from names and bodies, `file` int64 [objects]."""
 
     queries: Bags
     documents: Bags
@@ -53,32 +53,32 @@ class Corpus:
 
 
 def corpus(folder: Path) -> Corpus:
-    """The corpus of this Python, kept in the folder. DataError where its library has no source."""
+    """The corpus of this Python, cached in the folder. DataError if its library has no source."""
     library = Path(sysconfig.get_path("stdlib"))
     key = hashlib.sha256(repr((FORMAT, sys.version, str(library))).encode()).hexdigest()[:16]
     path = folder / f"docstrings-{key}.npz"
-    found = _kept(path)
-    if found is None:
-        found = read(library)
-        _keep(path, found)
-    return found
+    contents = _kept(path)
+    if contents is None:
+        contents = read(library)
+        _keep(path, contents)
+    return contents
 
 
 def read(library: Path) -> Corpus:
-    """The corpus of the Python files in the folder. DataError where nothing in two of them is described."""
-    found = list(described(library))
-    modules = {module: place for place, module in enumerate(dict.fromkeys(one.module for one in found))}
+    """The corpus of the Python files in the folder. DataError unless two of them have docstrings."""
+    objects = list(described(library))
+    modules = {module: place for place, module in enumerate(dict.fromkeys(entry.module for entry in objects))}
     if len(modules) < 2:
         raise DataError(f"There are no docstrings in {library}. Use a Python that comes with its library's source.")
     return Corpus(
-        bags([one.summary for one in found]),
-        bags([f"{one.name} {one.body}" for one in found]),
-        np.array([modules[one.module] for one in found], np.int64),
+        bags([entry.summary for entry in objects]),
+        bags([f"{entry.name} {entry.body}" for entry in objects]),
+        np.array([modules[entry.module] for entry in objects], np.int64),
     )
 
 
 def described(library: Path) -> Iterator[DocumentedObject]:
-    """What has a docstring in the Python files of the folder; nothing is run.
+    """The documented functions and classes in the folder's Python files; nothing is run.
 
     Files that this Python cannot read or parse are left out.
     """
@@ -109,10 +109,10 @@ def _described(path: Path, module: str) -> Iterator[DocumentedObject]:
 
 def _kept(path: Path) -> Corpus | None:
     """What the file holds; None where there is none, or one that is not ours."""
-    found = load_arrays(path, NAMES, MOST_BYTES)
-    if found is None:
+    arrays = load_arrays(path, NAMES, MOST_BYTES)
+    if arrays is None:
         return None
-    query_hashes, query_ends, document_hashes, document_ends, files = (found[name] for name in NAMES)
+    query_hashes, query_ends, document_hashes, document_ends, files = (arrays[name] for name in NAMES)
     whole = Corpus(Bags(query_hashes, query_ends), Bags(document_hashes, document_ends), files)
     shapes = {len(whole.queries.ends), len(whole.documents.ends), len(whole.file)}
     ends = all(len(each.hashes) == each.ends[-1] for each in (whole.queries, whole.documents) if len(each.ends))

@@ -14,15 +14,15 @@ from scalebook.training.base.errors import ConfigError
 from scalebook.training.zoo.data.cache import load_arrays, store_arrays
 
 PADDING: Final = 0
-"""What fills a row of a batch up to the longest."""
+"""Pads the rows of a batch to the longest."""
 START: Final = 1
 END: Final = 2
 UNKNOWN: Final = 3
-"""A letter that the text had not from which was learned."""
+"""A letter that the training text does not have."""
 FORMAT: Final = 1
-"""Of the file that is kept. Raise it when other subwords are learned."""
+"""Version of the cache file. Raise it when other subwords are learned."""
 LONGEST_BYTES: Final = 1 << 16
-"""Of a text that is learned from."""
+"""Longest text to learn from."""
 
 
 class Subwords:
@@ -43,8 +43,8 @@ class Subwords:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The subwords of each text, without START and END."""
-        found: list[list[int]] = self._processor.encode(list(texts), return_type=int)
-        return found
+        rows: list[list[int]] = self._processor.encode(list(texts), return_type=int)
+        return rows
 
     def decode(self, rows: Tensor) -> list[str]:
         """The text of each row of int64 [texts, subwords], up to its first END."""
@@ -53,24 +53,24 @@ class Subwords:
 
 
 def subwords(texts: Sequence[str], size: int, folder: Path) -> Subwords:
-    """At most `size` subwords learned from the texts, the same each time; kept in the folder by what they are of."""
+    """At most `size` subwords learned from the texts, the same each time; cached in the folder by texts and size."""
     key = hashlib.sha256(repr((FORMAT, size, list(texts))).encode()).hexdigest()[:16]
     path = folder / f"subwords-{key}.npz"
-    found = load_arrays(path, ["model"])
-    if found is not None:
-        return Subwords(found["model"].tobytes())
+    arrays = load_arrays(path, ["model"])
+    if arrays is not None:
+        return Subwords(arrays["model"].tobytes())
     made = learned(texts, size)
     store_arrays(path, {"model": np.frombuffer(made.model, np.uint8)}, "each worker learns the subwords")
     return made
 
 
 def learned(texts: Sequence[str], size: int) -> Subwords:
-    """At most `size` subwords: the letters of the texts, then what is met most often.
+    """At most `size` subwords: the letters of the texts, then the most frequent ones.
 
-    ConfigError where that is fewer than there are letters.
+    ConfigError if there are more letters than that.
     """
     out = io.BytesIO()
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "model_type": "bpe",
         "vocab_size": size,
         "hard_vocab_limit": False,
@@ -85,7 +85,7 @@ def learned(texts: Sequence[str], size: int) -> Subwords:
         "unk_id": UNKNOWN,
     }
     try:
-        SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=out, **asked)
+        SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=out, **options)
     except RuntimeError as error:
         letters = len(set("".join(texts)))
         raise ConfigError(

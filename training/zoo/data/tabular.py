@@ -57,7 +57,7 @@ class TableSource:
     def read(self, part: str, key: str) -> Any:
         """The `datasets.Dataset` of a part, which the argument `key` names: a split of the Hub's data set, or a path.
 
-        DataError where it cannot be had. What is read is kept in the user's cache.
+        DataError if it cannot be read. The user's cache keeps what was read.
         """
         import datasets
 

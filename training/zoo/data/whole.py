@@ -11,7 +11,7 @@ from scalebook.training.zoo.shuffle import EpochShuffle
 
 
 def pins(module: LightningDataModule) -> bool:
-    """True where the module's Trainer trains on a GPU; without a Trainer nobody knows."""
+    """True if the module's Trainer trains on a GPU; False without a Trainer."""
     return module.trainer is not None and module.trainer.strategy.root_device.type == "cuda"
 
 
@@ -28,7 +28,7 @@ class Samples(Protocol[DrawnOut]):
 
 
 class WholeDataset(Dataset[Drawn]):
-    """A set of one element, which is all samples: with `batch_size=None` a loader of one batch, in every worker."""
+    """A data set of one element, all samples: with `batch_size=None` a loader of one batch, in every worker."""
 
     def __init__(self, samples: Samples[Drawn]) -> None:
         self._samples = samples

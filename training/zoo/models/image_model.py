@@ -1,4 +1,4 @@
-"""What all models of images share: they are built when it is known what the images look like."""
+"""What all models of images share: their layers are built once the shape of the images is known."""
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict
@@ -18,8 +18,8 @@ class ImageModel(LightningModule, ABC):
 
     Its layers are made in `configure_model`, which Lightning calls in every worker after the data's `setup` and before
     the strategy's. A checkpoint carries the geometry, so `load_from_checkpoint` needs no data. Given `images`, the
-    layers are made at once and the module works without a trainer. A model has no optimizer of its own: it stands in
-    the config.
+    layers are made at once and the module works without a trainer. A model has no optimizer of its own; the config
+    names one.
     """
 
     metrics: ClassVar[tuple[str, ...]]
@@ -31,7 +31,7 @@ class ImageModel(LightningModule, ABC):
 
     @abstractmethod
     def build(self, images: ImageSpec) -> None:
-        """Make the layers. Raises ConfigError where this model cannot have such images."""
+        """Make the layers. ConfigError if this model cannot take such images."""
 
     @override
     def configure_model(self) -> None:
@@ -67,7 +67,7 @@ class ImageModel(LightningModule, ABC):
 
 
 def plain_hyperparameters(model: LightningModule, checkpoint: dict[str, Any]) -> None:
-    """Make the checkpoint's arguments of the model such that torch loads them."""
+    """Replace the checkpoint's arguments of the model by values that torch loads."""
     key = model.CHECKPOINT_HYPER_PARAMS_KEY
     checkpoint[key] = {name: _plain(value) for name, value in checkpoint.get(key, {}).items()}
 

@@ -7,7 +7,7 @@ from scalebook.training.base.errors import ConfigError
 
 
 def refuse_other_data(model: LightningModule, wanted: type[LightningDataModule], needed: str, choose: str) -> None:
-    """ConfigError where the trainer's data set is one of ours, and another than is wanted; yours is taken as it is."""
+    """ConfigError if the trainer's data set is one of ours but not a `wanted` one; a user's own is accepted."""
     data = None if model._trainer is None else getattr(model._trainer, "datamodule", None)
     ours = type(data).__module__.startswith(f"{scalebook.training.zoo.data.__name__}.")
     if ours and not isinstance(data, wanted):

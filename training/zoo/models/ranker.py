@@ -22,8 +22,8 @@ class Ranker(LightningModule):
 
     Huang et al. 2013 ("Learning deep structured semantic models", section 3), with a table in the place of layers. A
     document's score is the cosine of its sum with the query's, weighed n-gram by n-gram in either tower. The loss is
-    the cross-entropy of the right document among those of the batch, so a larger batch is a harder task: losses of
-    different batch sizes are not alike, ranks in validation are. A step touches the rows of its batch's n-grams only.
+    the cross-entropy of the right document among those of the batch, so a larger batch is a harder task: compare ranks
+    in validation between batch sizes, not losses. A step touches the rows of its batch's n-grams only.
 
     Args:
         rows: Rows of the table; n-grams whose hashes collide share a row.
@@ -59,7 +59,7 @@ class Ranker(LightningModule):
 
     @override
     def forward(self, queries: Tensor, documents: Tensor) -> Tensor:
-        """Cosines, float [queries, documents]; both are hashes [texts, n-grams], filled up with 0."""
+        """Cosines, float [queries, documents]; both are hashes [texts, n-grams], padded with 0."""
         of_queries, of_documents = self.weights
         return self._tower(queries, of_queries) @ self._tower(documents, of_documents).T
 
@@ -93,8 +93,8 @@ class Ranker(LightningModule):
     def _evaluate(self, batch: RankingBatch) -> dict[str, Tensor]:
         cosines = self(*batch)
         place = ranks(cosines)
-        found = (place <= AMONG_FIRST).float().mean()
-        return {VAL_LOSS: self._loss(cosines), VAL_MRR: place.reciprocal().mean(), VAL_RECALL_10: found}
+        recall = (place <= AMONG_FIRST).float().mean()
+        return {VAL_LOSS: self._loss(cosines), VAL_MRR: place.reciprocal().mean(), VAL_RECALL_10: recall}
 
 
 def ranks(scores: Tensor) -> Tensor:

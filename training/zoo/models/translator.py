@@ -21,7 +21,7 @@ from scalebook.training.zoo.models.other_data import refuse_other_data
 
 CHECKPOINT_KEY: Final = "subwords"
 EVALUATED: Final = 64
-"""Sentences of which the logits are in memory at once where nothing is trained."""
+"""Sentences whose logits are in memory at once outside of training."""
 
 
 class Translator(LightningModule):
@@ -55,7 +55,7 @@ class Translator(LightningModule):
         if width % (2 * heads):
             raise ConfigError(
                 "model.init_args.width",
-                f"{width} numbers are not an even number for each of {heads} heads",
+                f"{width} is not an even number for each of {heads} heads",
                 f"Choose a multiple of {2 * heads}, or other heads.",
             )
         self.width, self.layers, self.heads = int(width), int(layers), int(heads)
@@ -71,7 +71,7 @@ class Translator(LightningModule):
         if not isinstance(data, ParallelText):
             raise ConfigError(
                 "data",
-                f"{type(data).__name__} is no ParallelText, and Translator learns from nothing else",
+                f"{type(data).__name__} is no ParallelText, which Translator needs",
                 "Choose Messages, or derive your own from scalebook.training.zoo.data.ParallelText.",
             )
         self.build(data.subwords)
@@ -110,7 +110,9 @@ class Translator(LightningModule):
         summed = sum(self._summed(*part) for part in _alike(batch))
         loss = summed / _counted(target)
         references = self._subwords.decode(target[: self.translated])
-        score = chrf_score(self.translate(source[: self.translated]), [[one] for one in references], n_word_order=0)
+        score = chrf_score(
+            self.translate(source[: self.translated]), [[reference] for reference in references], n_word_order=0
+        )
         assert isinstance(score, Tensor)
         self.log_dict({VAL_CHRF: score, VAL_LOSS: loss}, batch_size=len(source), sync_dist=True)
 
@@ -152,7 +154,7 @@ class Translator(LightningModule):
             raise ConfigError(
                 "ckpt_path",
                 "was trained with other subwords than those of this data set",
-                "Let data be what it was: vocabulary, limit, val_fraction, split_seed, and the text itself.",
+                "Restore the data's vocabulary, limit, val_fraction, split_seed, and the text itself.",
             )
 
     @property

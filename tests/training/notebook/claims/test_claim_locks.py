@@ -177,9 +177,7 @@ def test_claims_that_were_taken_out_count_and_so_do_seeds_that_were_added(page: 
     page.run(nb, "slow", 1)
     alone = page.judge(parse(PAGE + CLAIM))
     assert (alone.beside, alone.gone) == (2, 1)
-    assert "corrected for the 2 claims of this notebook (Holm), 1 of them taken out after their first run." in text(
-        alone
-    )
+    assert "corrected for the 2 claims of this notebook (Holm), 1 of them removed after their first run." in text(alone)
     more = page.judge(parse(PAGE.replace("repeats: 3", "repeats: 8") + CLAIM))
     assert more.lock is not None
     assert more.lock.more_seeds == ("base: 3, now 8", "slow: 3, now 8")

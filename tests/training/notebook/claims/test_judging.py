@@ -353,7 +353,9 @@ def test_the_claims_of_a_notebook_are_corrected_together(told: Store) -> None:
     told.judge(f"{PARTS}at_most: 1.8\n", beside=f"{PARTS}at_least: 1.2\n")
     assert len(READ) > 20
     assert max(READ.values()) == 1, "two claims of the same runs read each of them once"
-    assert "By itself it would be supported; beside the other claims of this notebook, 2 in all" in text(vague)
+    assert "Alone it would be supported; corrected for all 2 claims of this notebook, it is not clear enough" in text(
+        vague
+    )
 
 
 def test_a_search_that_has_changed_or_never_ran_judges_nothing(told: Store) -> None:

@@ -239,7 +239,7 @@ def lies_about_its_size(path: Path, content: bytes) -> None:
         (named(MANIFEST), "manifest.json is in it twice"),
         (named("link", b"/etc/passwd", external_attr=(stat.S_IFLNK | 0o777) << 16), "link is no plain file"),
         (named("fifo", external_attr=(stat.S_IFIFO | 0o777) << 16), "fifo is no plain file"),
-        (named("other", compress_type=zipfile.ZIP_LZMA), "packed in another way"),
+        (named("other", compress_type=zipfile.ZIP_LZMA), "packed by another method"),
         (named("bomb", bytes(2**25 + 1)), "bomb has 33,554,433 bytes"),
         (named("more"), "more is not listed"),
         (disagreeing, "its records cannot be judged: ValueError"),

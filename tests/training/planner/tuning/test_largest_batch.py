@@ -32,7 +32,7 @@ def test_the_answer_says_what_fits_what_is_left_and_where_it_saturates() -> None
     text = answer(done, bracket, 2, 500)
     assert "Largest batch: 256 per worker, 512 global." in text
     assert "384 does not fit. Out of memory (500 MB) in 2 of 5 tries. It leaves 244 MB in each process." in text
-    assert "From 128 for each worker on it is as fast as it gets: 15,515 samples/s" in text
+    assert "From 128 per worker on, throughput is at its highest: 15,515 samples/s" in text
 
 
 def test_the_training_set_can_be_the_wall() -> None:

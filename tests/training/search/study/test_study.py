@@ -60,7 +60,7 @@ def test_every_end_is_kept_with_its_reason(study: Study) -> None:
         ("pruned", None, "worse than others", ()),
         ("infeasible", "diverged", "val/loss became nan", ()),
         ("failed", "killed", "signal 9", ()),
-        ("infeasible", "diverged", "the objective is no number", ()),
+        ("infeasible", "diverged", "the objective is NaN", ()),
     ]
 
 

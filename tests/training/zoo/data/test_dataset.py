@@ -107,7 +107,7 @@ def test_another_file_validates(tmp_path: Path) -> None:
     data = set_up(path=str(path), validation=str(other), features=["a"], label="kind")
     assert [len(part) for part in data._numbers.values()] == [ROWS, 3]
     table()[:3].replace("no", "maybe").to_csv(other, index=False)
-    with pytest.raises(DataError, match=r"validation: 'maybe' is a label of it, and of none that trains\. Remove it"):
+    with pytest.raises(DataError, match=r"validation: 'maybe' is a label that the training data lacks\. Remove it"):
         set_up(path=str(path), validation=str(other), features=["a"], label="kind")
 
 
@@ -135,7 +135,7 @@ def test_classes_of_what_validates_are_those_of_what_trains(tmp_path: Path) -> N
     for loader in (data.train_dataloader(), data.val_dataloader()):
         for pixels, labels in loader:
             assert (pixels[:, 0, 0, 0] * 255).round().tolist() == labels.tolist()
-    with pytest.raises(DataError, match=r"validation: 'd' is a label of it, and of none that trains\. Remove it"):
+    with pytest.raises(DataError, match=r"validation: 'd' is a label that the training data lacks\. Remove it"):
         set_up(path=str(tmp_path / "trains"), validation=str(tmp_path / "other"))
 
 
@@ -154,7 +154,7 @@ def test_images_in_a_table_are_those_in_the_table(tmp_path: Path) -> None:
     data = set_up(path=table_of("bytes.parquet", [{"bytes": file.read_bytes(), "path": None} for file in files]))
     assert data.images == ImageSpec(1, height=3, width=4, levels=256, classes=2)
     elsewhere = table_of("paths.parquet", [{"bytes": None, "path": str(file)} for file in files])
-    with pytest.raises(DataError, match=r"features: row 0 of image has no image in it\. Use a table that holds them"):
+    with pytest.raises(DataError, match=r"features: row 0 of image has no image\. Use a table that contains them"):
         set_up(path=elsewhere)
 
 
@@ -248,7 +248,9 @@ def test_images_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"features: row 10 of image is no image"):
         set_up(path=str(folder))
     Image.new("L", (5, 3)).save(folder / "dark" / "99.png")
-    with pytest.raises(DataError, match=r"features: there are images of 4 x 3 pixels and of 5 x 3\. Bring them to one"):
+    with pytest.raises(
+        DataError, match=r"features: there are images of 4 x 3 pixels and of 5 x 3\. Resize them to one"
+    ):
         set_up(path=str(folder))
     (folder / "rows.csv").write_text("a,label\n1,0\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"path: .* has files of several kinds \(\.csv, images\)"):
