@@ -32,12 +32,12 @@ def shortened(pairs: Sequence[Pair], points: int = POINTS) -> list[list[float]]:
 
 def statistics_of(differences: Sequence[Sequence[float]]) -> list[float]:
     """The statistic for all choices of signs; that of the signs as they are comes first."""
-    found = []
+    sums = []
     for signs in product((1, -1), repeat=len(differences)):
         signed = [[sign * value for value in pair] for sign, pair in zip(signs, differences, strict=True)]
-        found.append(sum(statistics.fmean(at) ** 2 for at in zip(*signed, strict=True)))
-    mean = statistics.fmean(found)
-    return [value / mean if mean else 1.0 for value in found]
+        sums.append(sum(statistics.fmean(column) ** 2 for column in zip(*signed, strict=True)))
+    mean = statistics.fmean(sums)
+    return [value / mean if mean else 1.0 for value in sums]
 
 
 def p_value(cells: Sequence[Sequence[Sequence[float]]], seed: int = 0) -> float:
@@ -54,8 +54,8 @@ def p_value(cells: Sequence[Sequence[Sequence[float]]], seed: int = 0) -> float:
 
 def corrected(p_values: Mapping[str, float]) -> dict[str, float]:
     """Holm's correction for as many tests as there are."""
-    so_far, found = 0.0, {}
+    so_far, adjusted = 0.0, {}
     for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
         so_far = max(so_far, min(1.0, p * (len(p_values) - rank)))
-        found[name] = so_far
-    return found
+        adjusted[name] = so_far
+    return adjusted

@@ -79,9 +79,9 @@ class Played(NamedTuple):
 
     def update_s(self, warm_up: int = 0) -> tuple[float, float]:
         """Mean seconds of an update, and half of its 95 % interval, without the first ones."""
-        at = [0.0, *self.at][warm_up:]
-        each = (len(at) - 1) // BATCHES
-        means = [(at[(i + 1) * each] - at[i * each]) / each for i in range(BATCHES)]
+        times = [0.0, *self.at][warm_up:]
+        each = (len(times) - 1) // BATCHES
+        means = [(times[(i + 1) * each] - times[i * each]) / each for i in range(BATCHES)]
         return statistics.fmean(means), _half(means)
 
 
@@ -115,7 +115,7 @@ def play(
         players = SimulatedWorkers(run, now, make, EndlessWork())
         players.begin_all()
         (shard,) = players.sections[0].shards
-        stale, at = list[tuple[int, int]](), list[float]()
+        stale, update_times = list[tuple[int, int]](), list[float]()
         for _ in range(gradients):
             worker = players.next()
             assert worker is not None, "there is always another batch"
@@ -124,12 +124,12 @@ def play(
             players.push()
             if (pushed := players.pushed.get(worker)) is not None:  # else it is being served
                 stale.append((worker, pushed.staleness))
-            if shard.version > len(at):
-                at.append(now.now())
+            if shard.version > len(update_times):
+                update_times.append(now.now())
                 if values is not None:
                     values.append(shard.views[shard.newest().buffer][0].item())
         players.detach()
-        return Played(stale, at)
+        return Played(stale, update_times)
     finally:
         run.close()
 

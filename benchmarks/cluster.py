@@ -100,11 +100,11 @@ RATIOS = [
 
 def measure(seconds: float, repeats: int) -> dict[str, list[Measured]]:
     """In turns: each system once in each."""
-    found: dict[str, list[Measured]] = {name: [] for name in SYSTEMS}
+    results: dict[str, list[Measured]] = {name: [] for name in SYSTEMS}
     for _ in range(repeats):
         for name, system in SYSTEMS.items():
-            found[name].append(system(seconds))
-    return found
+            results[name].append(system(seconds))
+    return results
 
 
 def main() -> None:
@@ -112,15 +112,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="measured, of each system in each turn")
     parser.add_argument("--repeats", type=int, default=5, help="turns")
     arguments = parser.parse_args()
-    found = measure(arguments.seconds, arguments.repeats)
+    results = measure(arguments.seconds, arguments.repeats)
     print(machine())
     print("\n| system | updates/s | gradients/s | CPU ms per gradient | staleness |\n|---|---:|---:|---:|---:|")
-    for name, turns in found.items():
+    for name, turns in results.items():
         medians = [statistics.median(values) for values in zip(*turns, strict=True)]
         print(f"| {name} | " + " | ".join(f"{value:.3g}" for value in medians) + " |")
     print("\n| ratio of CPU per gradient | median | range | goal |\n|---|---:|---:|---:|")
     for one, other, goal in RATIOS:
-        ratios = [a.cpu_ms / b.cpu_ms for a, b in zip(found[one], found[other], strict=True)]
+        ratios = [a.cpu_ms / b.cpu_ms for a, b in zip(results[one], results[other], strict=True)]
         print(f"| {one} / {other} | {statistics.median(ratios):.2f} | {min(ratios):.2f} – {max(ratios):.2f} | {goal} |")
 
 

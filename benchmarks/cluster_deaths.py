@@ -63,8 +63,8 @@ class Drill:
 
     def command(self, machine: int, *words: str, codes: tuple[int, ...] = (0,)) -> None:
         inside = ["ip", "netns", "exec", self.machines.names[machine], *python("-m", "scalebook", "cluster", *words)]
-        told = environment(XDG_STATE_HOME=str(self.homes[machine]))
-        done = subprocess.run(inside, env=told, check=False, timeout=180, text=True, capture_output=True)
+        env = environment(XDG_STATE_HOME=str(self.homes[machine]))
+        done = subprocess.run(inside, env=env, check=False, timeout=180, text=True, capture_output=True)
         assert done.returncode in codes, done.stdout + done.stderr
 
     def up(self) -> None:
@@ -214,8 +214,8 @@ def drill(kind: Kind) -> list[str]:
         try:
             one.perform()
         except AssertionError as error:
-            told = ClusterSpool(Bench((Path(root) / "notebooks").resolve()).workspace)
-            one.wrong.append(f"{error}; {told.machines()}")
+            spool = ClusterSpool(Bench((Path(root) / "notebooks").resolve()).workspace)
+            one.wrong.append(f"{error}; {spool.machines()}")
         finally:
             one.close()
         return one.wrong

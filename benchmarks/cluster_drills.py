@@ -52,8 +52,8 @@ def performed(kind: Kind, moments: int, first: int, load: Load | None) -> Iterat
     for seed in range(first, first + moments):
         outcome = drill(scene(kind, seed, load))
         if not outcome.is_good:
-            told = f"{replace(outcome, problem='')}\n{outcome.problem}"
-            print(f"NOT AS PROMISED: {scene(kind, seed, load)}: {told}", file=sys.stderr, flush=True)
+            report = f"{replace(outcome, problem='')}\n{outcome.problem}"
+            print(f"NOT AS PROMISED: {scene(kind, seed, load)}: {report}", file=sys.stderr, flush=True)
         yield outcome
 
 

@@ -45,12 +45,12 @@ class NewUser:
 
     def types(self, *words: str, **more: str) -> "subprocess.Popen[str]":
         """`scalebook WORDS`, in their folder."""
-        kept = {
+        env = {
             key: value for key, value in environment().items() if not key.startswith(("XDG_", "SCALEBOOK_", "MLFLOW_"))
         }
         return subprocess.Popen(
             ["ip", "netns", "exec", self.name, *python("-m", "scalebook", *words)], cwd=self.home / "work",
-            env={**kept, "HOME": str(self.home), **more}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**env, "HOME": str(self.home), **more}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
 
@@ -95,13 +95,13 @@ def on_ray(first: NewUser, second: NewUser) -> None:
     workspace = Workspace(first.home / "work")
     shutil.copy(NOTEBOOK, workspace.root)
     (workspace.root / SETTINGS).write_text('[cluster]\naddress = "auto"\nfiles = "copied"\n', encoding="utf-8")
-    told = first.home / "token"
+    token_file = first.home / "token"
     try:
         began = time.monotonic()
         ended(first.types("cluster", "start", "--host", first.address, "--name", "first"), "cluster start", began)
-        shutil.copy2(first.state / "cluster" / "token", told)
+        shutil.copy2(first.state / "cluster" / "token", token_file)
         joined = time.monotonic()
-        words = ("cluster", "start", "--join", f"{first.address}:6379", "--token", str(told), "--name", "second")
+        words = ("cluster", "start", "--join", f"{first.address}:6379", "--token", str(token_file), "--name", "second")
         ended(second.types(*words), "cluster start --join", joined)
         run = time.monotonic()
         runs = ("notebook", "run", "first-steps.md", "--trust", "--cell", "classifier-single")

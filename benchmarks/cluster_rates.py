@@ -243,9 +243,11 @@ def cells(name: str, rates: Sequence[Rate], points: Sequence[Point], gigabits: f
 
 def row(name: str, rates: Sequence[Rate], points: Sequence[Point], rule: Rule) -> list[str]:
     """Lines of the table for one codec, by machines; `points` as `planned`."""
-    found = [replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)]
+    measured_points = [
+        replace(point, samples_per_s=rate.updates_per_s) for point, rate in zip(points, rates, strict=True)
+    ]
     within = compared().of(strategy_of(rule), "network").updates_per_s
-    knees = [find_knee(row[0].samples_per_s, row, within) for row in (found, points)]
+    knees = [find_knee(row[0].samples_per_s, row, within) for row in (measured_points, points)]
     size = f"{rates[0].push_bytes / 1e6:.2f} + {rates[0].pull_bytes / 1e6:.2f}"
     ratios = [f"{point.samples_per_s / rate.updates_per_s:.2f}" for point, rate in zip(points, rates, strict=True)]
     cores = [f"{rate.updates_per_s * rate.cpu_s:.2f}" for rate in rates]
@@ -275,7 +277,7 @@ def main() -> None:
     if why := why_not():
         print(f"nothing was measured: {why}")
         return
-    others, kept = Others(), list[ComparedPlan]()
+    others, plans = Others(), list[ComparedPlan]()
     head = ["codec", "MB pushed + pulled", *[f"{n} machine{'s' * (n > 1)}" for n in range(1, MOST + 1)], "knee"]
     for gigabits in arguments.gigabits:
         print(f"\n{gigabits:g} Gbit/s\n\n| {' | '.join(head)} |\n|---|---:|{'---:|' * (MOST + 1)}")
@@ -288,12 +290,12 @@ def main() -> None:
             ]
             medians = [Rate(*map(statistics.median, zip(*same, strict=True))) for same in zip(*turns, strict=True)]
             points = planned(medians, gigabits, settings)
-            kept += cells(name, medians, points, gigabits, settings.rule)
+            plans += cells(name, medians, points, gigabits, settings.rule)
             print("\n".join(row(name, medians, points, settings.rule)), flush=True)
     print(f"\n{others.sentence()}")
     if arguments.reliability:
         command = f"python -m benchmarks.cluster_rates --seconds {arguments.seconds:g} --repeats {arguments.repeats}"
-        write(arguments.reliability, PlansCompared(command, others.sentence(), kept))
+        write(arguments.reliability, PlansCompared(command, others.sentence(), plans))
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ HOSTS: Final = ("127.0.0.2", "127.0.0.3")
 
 def command(home: Path, *words: str) -> None:
     """`scalebook cluster` of one of the machines, whose user keeps things in `home`."""
-    told = environment(XDG_STATE_HOME=str(home))
-    subprocess.run(python("-m", "scalebook", "cluster", *words), env=told, check=True, timeout=180)
+    env = environment(XDG_STATE_HOME=str(home))
+    subprocess.run(python("-m", "scalebook", "cluster", *words), env=env, check=True, timeout=180)
 
 
 def main() -> int:
@@ -54,9 +54,9 @@ def main() -> int:
             trust(workspace)
             wrong = drill(Workspace(workspace.root), b)
             until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
-            told = ClusterSpool(workspace).machines()
-            assert told is not None
-            until(lambda: not alive(told.courier), "the courier to leave")
+            machines = ClusterSpool(workspace).machines()
+            assert machines is not None
+            until(lambda: not alive(machines.courier), "the courier to leave")
         finally:
             for home in (b, a):
                 subprocess.run(

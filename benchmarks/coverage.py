@@ -63,32 +63,32 @@ def simulate(cell: Cell, trials: int, chance: random.Random) -> Found:
     ]
     covered = wrong = 0
     for _ in range(trials):
-        found, *others = (_ratio(sides, cell.seeds, chance) for sides in recorded)
+        interval, *others = (_ratio(sides, cell.seeds, chance) for sides in recorded)
         for other in others:
-            found = found.over(other)
-        covered += found.low <= RATIO <= found.high
-        wrong += verdict(found, None, RATIO)[0] == "supported"
+            interval = interval.over(other)
+        covered += interval.low <= RATIO <= interval.high
+        wrong += verdict(interval, None, RATIO)[0] == "supported"
     return Found(covered / trials, wrong / trials)
 
 
 def _ratio(sides: Sequence[Sequence[Sequence[Amount]]], seeds: int, chance: random.Random) -> Confidence:
     (mine, out), (theirs, their_out) = (_side(recorded, seeds, chance) for recorded in sides)
-    found = ratio_interval(mine, theirs, (out, their_out))
-    assert found is not None
-    return found
+    interval = ratio_interval(mine, theirs, (out, their_out))
+    assert interval is not None
+    return interval
 
 
 def _recorded(cell: Cell, rates: int, times: float) -> list[list[Amount]]:
     """By rate, what a run is recorded to take, by quantile of its true cost."""
     normal = statistics.NormalDist()
-    found = []
+    by_rate = []
     for rate in range(rates):
         mean = cell.base * times * cell.worse ** abs(rate - rates // 2)
         costs = [mean * math.exp(cell.spread * normal.inv_cdf((i + 0.5) / QUANTILES)) for i in range(QUANTILES)]
-        at = [float(cell.every * i) for i in range(1, math.ceil(max(costs) / cell.every) + 3)]
-        amounts = [crossing(at, [(place / cost) ** -0.5 for place in at], 1.0, True) for cost in costs]
-        found.append([amount for amount in amounts if amount is not None])
-    return found
+        validated = [float(cell.every * i) for i in range(1, math.ceil(max(costs) / cell.every) + 3)]
+        amounts = [crossing(validated, [(place / cost) ** -0.5 for place in validated], 1.0, True) for cost in costs]
+        by_rate.append([amount for amount in amounts if amount is not None])
+    return by_rate
 
 
 def _side(
@@ -97,12 +97,12 @@ def _side(
     """By seed, what it took at the point that all choose, and at that which the others choose."""
     space = (Dimension("learning_rate", "grid", choices=tuple(range(len(recorded)))),)
     trials = [TrialRecord(rate, "finished", {"learning_rate": rate}) for rate in range(len(recorded))]
-    shown = {rate: [SeedOutcome(chance.choice(amounts)) for _ in range(seeds)] for rate, amounts in enumerate(recorded)}
-    chosen = best_of(trials, shown, True, space)
-    amounts = {seed: one.amount for seed, one in enumerate(shown[chosen.number])}
+    runs = {rate: [SeedOutcome(chance.choice(amounts)) for _ in range(seeds)] for rate, amounts in enumerate(recorded)}
+    chosen = best_of(trials, runs, True, space)
+    amounts = {seed: one.amount for seed, one in enumerate(runs[chosen.number])}
     if len(trials) == 1:
         return amounts, amounts
-    return amounts, dict(enumerate(by_others(trials, shown, True, space)))
+    return amounts, dict(enumerate(by_others(trials, runs, True, space)))
 
 
 def main() -> None:
@@ -118,10 +118,10 @@ def main() -> None:
     kinds = itertools.product((False, True), SEEDS, [*((count, count) for count in RATES), (RATES[-1], 1)], VALIDATED)
     for of_ratios, seeds, rates, (base, every) in kinds:
         cell = Cell(seeds, rates, base, every, options.spread, options.worse, of_ratios)
-        found = simulate(cell, options.trials, chance)
+        result = simulate(cell, options.trials, chance)
         print(
             f"| {'a ratio of ratios' if of_ratios else 'a ratio'} | {seeds} | {rates[0]} against {rates[1]} | {base} | "
-            f"{every} | {found.covered:.3f} | {found.wrong:.3f} |",
+            f"{every} | {result.covered:.3f} | {result.wrong:.3f} |",
             flush=True,
         )
 

@@ -43,17 +43,17 @@ def config(width: int, epochs: int) -> dict[str, Any]:
     }
 
 
-def predicted(workspace: Workspace, asked: dict[str, Any], description: Description) -> float:
+def predicted(workspace: Workspace, body: dict[str, Any], description: Description) -> float:
     """Updates a second."""
-    profile = measure(workspace, asked, description, sys.stderr)
-    question = Question(workers=(WORKERS,), rules=(), shards=()).of(asked, description)
+    profile = measure(workspace, body, description, sys.stderr)
+    question = Question(workers=(WORKERS,), rules=(), shards=()).of(body, description)
     return Setting.of(profile, question, question.rules[0], 1, OWN).play(WORKERS).updates_per_s
 
 
-def measured(workspace: Workspace, asked: dict[str, Any], description: Description) -> float:
+def measured(workspace: Workspace, body: dict[str, Any], description: Description) -> float:
     """Updates a second of a whole run, the mean of what it has recorded, once it has begun."""
     with hold(workspace):
-        (job,) = job_requests.submit(workspace, asked, seeds=[1], description=description)
+        (job,) = job_requests.submit(workspace, body, seeds=[1], description=description)
         result = follow(workspace, job, lambda *_: None)
     assert result.status == "finished", job.tail()
     values = RunReader(workspace.tracking_uri()).curve(job.id, names.UPDATES_PER_SECOND).values
@@ -73,9 +73,9 @@ def main() -> None:
         workspace = Workspace(Path(folder).resolve()).create()
         description = describe(workspace)
         for width in args.width:
-            asked, ratios = config(width, args.epochs), []
+            body, ratios = config(width, args.epochs), []
             for _ in range(args.rounds):
-                plan, run = predicted(workspace, asked, description), measured(workspace, asked, description)
+                plan, run = predicted(workspace, body, description), measured(workspace, body, description)
                 ratios.append(plan / run)
                 cells.append(ComparedPlan("ddp", "machine", f"{WORKERS} workers, width {width}", round(plan / run, 3)))
                 print(

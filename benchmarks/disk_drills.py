@@ -113,13 +113,13 @@ class Range:
         assert after.state() == "finished", f"a later run: {until(after.result, 'its result')}, {room}"
         left = [path for path in self.workspace.hidden.rglob("*") if _temporary(path)]
         assert left == [], left
-        known = {job.id for job in job_requests.all_jobs(self.workspace)}
+        job_ids = {job.id for job in job_requests.all_jobs(self.workspace)}
         client = open_store(self.workspace)
         runs = client.search_runs(
             [experiment.experiment_id for experiment in client.search_experiments()], max_results=1000
         )
         open_ = [run.info.run_id for run in runs if run.info.status in ("RUNNING", "SCHEDULED")]
-        assert not [run for run in open_ if run not in known], "a run without a job"
+        assert not [run for run in open_ if run not in job_ids], "a run without a job"
         for job in [*jobs, after]:
             until(lambda job=job: _gone(self.workspace, job), "its processes to end")  # type: ignore[misc]
         return "; ".join(words) or "refused"

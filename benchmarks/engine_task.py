@@ -60,8 +60,8 @@ def samples(worker: int) -> tuple[Tensor, Tensor]:
 
 def backward(model: Module, inputs: Tensor, labels: Tensor, step: int) -> None:
     """The gradients of the batch of one step, in `p.grad` of parameters that had none."""
-    at = step * BATCH % SAMPLES
-    torch.autograd.backward(cross_entropy(model(inputs[at : at + BATCH]), labels[at : at + BATCH]))
+    start = step * BATCH % SAMPLES
+    torch.autograd.backward(cross_entropy(model(inputs[start : start + BATCH]), labels[start : start + BATCH]))
 
 
 def loop(

@@ -209,10 +209,10 @@ def _systems(device: str, gpus: int) -> dict[str, Callable[[float], float]]:
     def plain(workers: int, _seconds: float) -> float:
         return _ddp(device, workers)
 
-    found: dict[str, Callable[[float], float]] = {"one process": partial(plain, 0)}
-    found |= {f"AsyncPS x {workers}, one device": partial(together, workers) for workers in SHARING}
-    found |= {f"DDP x {workers}": partial(plain, workers) for workers in sorted({1, max(1, gpus)})}
-    return found
+    systems: dict[str, Callable[[float], float]] = {"one process": partial(plain, 0)}
+    systems |= {f"AsyncPS x {workers}, one device": partial(together, workers) for workers in SHARING}
+    systems |= {f"DDP x {workers}": partial(plain, workers) for workers in sorted({1, max(1, gpus)})}
+    return systems
 
 
 def _task(device: str) -> tuple[Module, Callable[[], None]]:
@@ -285,10 +285,10 @@ def table(figures: dict[str, Any]) -> str:
         "|---:|---:|---:|---:|---:|",
     ]
     for row in sorted(figures["pushes"], key=lambda row: (row["mb"], row["shards"], row["workers"])):
-        told = (
+        cells = (
             f"{row['per_s']:.1f} | {row['of_copies']:.0%}" if "per_s" in row else f"not measured: {row['skipped']} | -"
         )
-        lines.append(f"| {row['mb']} MB | {row['shards']} | {row['workers']} | {told} |")
+        lines.append(f"| {row['mb']} MB | {row['shards']} | {row['workers']} | {cells} |")
     model, rates = figures["model"], figures["updates_per_s"]
     batch, side = model["images"]
     lines += [

@@ -77,21 +77,21 @@ def section(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def keep(path: Path, kept: Path = KEPT) -> Path:
+def keep(path: Path, folder: Path = KEPT) -> Path:
     """Put a result beside the others, in the place of an older one of that GPU. ValueError for one without a GPU."""
     result = json.loads(path.read_text(encoding="utf-8"))
     if not result["gpus"]:
         raise ValueError(f"{path}: it is of no GPU ({result['device']}). Give what `make gpu` has written on one.")
     name = re.sub(r"[^a-z0-9]+", "-", f"{result['gpus']}-{result['device']}".lower()).strip("-")
-    kept.mkdir(parents=True, exist_ok=True)
-    target = kept / f"{name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name}.json"
     target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return target
 
 
-def read(kept: Path = KEPT) -> list[dict[str, Any]]:
+def read(folder: Path = KEPT) -> list[dict[str, Any]]:
     """All results that are kept."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(kept.glob("*.json"))]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
 def main() -> None:

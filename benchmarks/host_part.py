@@ -133,10 +133,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.host_part")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    told = parser.parse_args()
-    print(f"{told.processes} processes of one thread")
+    arguments = parser.parse_args()
+    print(f"{arguments.processes} processes of one thread")
     for shapes in (LARGE, *([p.shape for p in model.parameters()] for model in (resnet50(), perceptron()))):
-        measured(shapes, told.rounds, told.processes)
+        measured(shapes, arguments.rounds, arguments.processes)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Range:
             "data": {"class_path": "scalebook.training.zoo.data.Digits", "init_args": {"batch_size": 64}},
         }
         (job,) = job_requests.submit(self.workspace, config, seeds=[1], description=self.description)
-        until(lambda: (at := job.progress()) is not None and at.updates > 20, f"{job.id} to train")
+        until(lambda: (progress := job.progress()) is not None and progress.updates > 20, f"{job.id} to train")
         return job
 
 

@@ -116,14 +116,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5, choices=sorted(STUDENT))
     parser.add_argument("--batches", type=int, nargs="+", default=[256, 512, 1024])
-    asked = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     for words in (".*does not have many workers.*", ".*LeafSpec.*is deprecated.*"):
         warnings.filterwarnings("ignore", words)
     torch.set_num_threads(1)
     print("| batch | optimizer | | learning rate | val/loss | val/accuracy |\n|---|---|---|---|---|---|")
-    for row in rows(asked.batches, asked.epochs):
-        print(line(row, [trained(row, asked.epochs, seed) for seed in range(1, asked.seeds + 1)]), flush=True)
+    for row in rows(arguments.batches, arguments.epochs):
+        print(line(row, [trained(row, arguments.epochs, seed) for seed in range(1, arguments.seeds + 1)]), flush=True)
     return 0
 
 

@@ -123,14 +123,14 @@ def _by_seed(runs: Sequence[Reached], axis: str) -> Mapping[int, Amount]:
 
 def search(rule: Rule, local: Local, seeds: int, target: float) -> Side:
     """All rates with all seeds."""
-    found = [[run(rule, local, seed, rate, target) for seed in range(seeds)] for rate in RATES]
+    by_rate = [[run(rule, local, seed, rate, target) for seed in range(seeds)] for rate in RATES]
     trials = [TrialRecord(i, "finished", {"rate": rate}) for i, rate in enumerate(RATES)]
     space = [Dimension("rate", "grid", choices=RATES)]
-    shown = {i: [SeedOutcome(reached.gradients) for reached in runs] for i, runs in enumerate(found)}
-    best = best_of(trials, shown, lower=True, space=space).number
-    gradients = by_others(trials, shown, lower=True, space=space)
-    chosen = [next(runs[seed] for runs in found if runs[seed].gradients is gradients[seed]) for seed in range(seeds)]
-    return Side(RATES[best], best in (0, len(RATES) - 1), found[best], chosen)
+    trial_runs = {i: [SeedOutcome(reached.gradients) for reached in runs] for i, runs in enumerate(by_rate)}
+    best = best_of(trials, trial_runs, lower=True, space=space).number
+    gradients = by_others(trials, trial_runs, lower=True, space=space)
+    chosen = [next(runs[seed] for runs in by_rate if runs[seed].gradients is gradients[seed]) for seed in range(seeds)]
+    return Side(RATES[best], best in (0, len(RATES) - 1), by_rate[best], chosen)
 
 
 def main() -> None:

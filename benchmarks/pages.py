@@ -118,8 +118,8 @@ def main() -> None:
             end_supervisor(workspace)
 
 
-def fill(workspace: Workspace, runs: int, found: int) -> Filled:
-    """`runs` finished runs over NOTEBOOKS notebooks of CELLS experiments, seed after seed; `found` ended searches."""
+def fill(workspace: Workspace, runs: int, search_count: int) -> Filled:
+    """Record `runs` finished runs over NOTEBOOKS notebooks of CELLS experiments, and `search_count` ended searches."""
     began = time.perf_counter()
     ids = []
     same = config_hash(config(), catalogue.describe(workspace))
@@ -127,13 +127,13 @@ def fill(workspace: Workspace, runs: int, found: int) -> Filled:
         notebook = "first-steps.md" if i % NOTEBOOKS == 0 else f"notebook-{i % NOTEBOOKS}.md"
         cell, seed = f"experiment-{i // NOTEBOOKS % CELLS}", 1 + i // (NOTEBOOKS * CELLS)
         ids.append(record(workspace, cell=cell, notebook=notebook, seed=seed, config_hash=same).id)
-    spec = searches.spec(trials=found)
-    told = searches.records(spec, found)
-    folders = [searches.folder(workspace, spec, told[: i + 1]) for i in range(found)]
+    spec = searches.spec(trials=search_count)
+    records = searches.records(spec, search_count)
+    folders = [searches.folder(workspace, spec, records[: i + 1]) for i in range(search_count)]
     cells = [f"```yaml experiment=experiment-{i}\n{yaml.dump({'config': config()})}```\n" for i in range(CELLS)]
     text = "---\ntitle: Benchmark\n---\nSix experiments.\n\n" + "\n".join(cells)
     (workspace.root / "first-steps.md").write_text(text, encoding="utf-8")
-    print(f"{runs} runs and {found} searches recorded in {time.perf_counter() - began:.0f} s")
+    print(f"{runs} runs and {search_count} searches recorded in {time.perf_counter() - began:.0f} s")
     return Filled([ids[0], ids[NOTEBOOKS]], folders[-1])
 
 
@@ -182,14 +182,16 @@ def _visit(context: BrowserContext, app: str, view: View, server: psutil.Process
     page, sent = context.new_page(), []
     if counted:
         page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: sent.append(len(frame))))
-    told = {"menu": [MENU, 1], "content": [view.selector, view.count]}
-    page.add_init_script(f"{PAINTED}({json.dumps(told)})")
+    selectors = {"menu": [MENU, 1], "content": [view.selector, view.count]}
+    page.add_init_script(f"{PAINTED}({json.dumps(selectors)})")
     worked = _processor_s(server)
     page.goto(app + view.path, wait_until="commit")
     page.wait_for_function(ALL_PAINTED, timeout=TIMEOUT_MS)
     worked = _processor_s(server) - worked
-    at = page.evaluate("window.painted")
-    visit = Visit(at["menu"], max(0.0, at["content"] - at["menu"]), worked, sum(sent) / 1000, len(sent))
+    painted_s = page.evaluate("window.painted")
+    visit = Visit(
+        painted_s["menu"], max(0.0, painted_s["content"] - painted_s["menu"]), worked, sum(sent) / 1000, len(sent)
+    )
     page.close()
     return visit
 

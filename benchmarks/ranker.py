@@ -80,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     be_quiet()
     data = Docstrings(batch_size=BATCH)
     data.prepare_data()
@@ -90,9 +90,9 @@ def main() -> None:
     print("| | MRR | recall at 10 |\n|---|---:|---:|")
     base = tf_idf(data)
     print(f"| TF-IDF | {base.mrr:.3f} | {base.recall:.3f} |")
-    for epochs in (0, asked.epochs):
-        found = [trained(data, epochs, seed) for seed in range(1, asked.seeds + 1)]
-        figures = " | ".join(mean(figure, 3) for figure in zip(*found, strict=True))
+    for epochs in (0, arguments.epochs):
+        scores = [trained(data, epochs, seed) for seed in range(1, arguments.seeds + 1)]
+        figures = " | ".join(mean(figure, 3) for figure in zip(*scores, strict=True))
         print(f"| the ranker, {f'{epochs} epochs' if epochs else 'untrained'} | {figures} |")
 
 

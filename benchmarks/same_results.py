@@ -55,15 +55,15 @@ def extract(commit: str, path: Path) -> Path:
 
 def fitted(checkout: Path, cells: Mapping[str, Any], folder: Path) -> Results:
     """What `same_results_fits` finds in a checkout, in a process and a workspace of its own."""
-    workspace, out, asked = folder / "workspace", folder / "results.json", folder / "cells.json"
+    workspace, out, cells_file = folder / "workspace", folder / "results.json", folder / "cells.json"
     workspace.mkdir(parents=True)
-    asked.write_text(json.dumps(cells), encoding="utf-8")
+    cells_file.write_text(json.dumps(cells), encoding="utf-8")
     settings = {"SCALEBOOK_WORKSPACE": str(workspace), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
     environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | settings
     log = folder / "log.txt"
     with log.open("w") as file:
         ended = subprocess.run(
-            [sys.executable, same_results_fits.__file__, str(checkout), str(asked), str(workspace), str(out)],
+            [sys.executable, same_results_fits.__file__, str(checkout), str(cells_file), str(workspace), str(out)],
             cwd=checkout, env=environment, stdout=file, stderr=file, timeout=DEADLINE_S, check=False,
         )  # fmt: skip
     if ended.returncode:
@@ -71,8 +71,8 @@ def fitted(checkout: Path, cells: Mapping[str, Any], folder: Path) -> Results:
     results: Results = json.loads(out.read_text(encoding="utf-8"))
     for title, next_title in pairwise([*cells, ""]):
         if results[title]["status"]:
-            said = log.read_text().partition(f"{title}\n")[2]
-            print(said.partition(f"\n{next_title}\n")[0] if next_title else said, flush=True)
+            output = log.read_text().partition(f"{title}\n")[2]
+            print(output.partition(f"\n{next_title}\n")[0] if next_title else output, flush=True)
     return results
 
 

@@ -84,13 +84,13 @@ def unlike(config: dict[str, Any]) -> tuple[str, ...]:
     coarse = OF_CURVES if trainer.get("accumulate_grad_batches", 1) > 1 else ()
     if not isinstance(strategy, dict) or not strategy["class_path"].endswith("AsyncPS"):
         return UNLIKE + coarse
-    told = strategy["init_args"]
-    if told["workers"] * trainer.get("num_nodes", 1) > 1 and told.get("host") != "virtual":
+    arguments = strategy["init_args"]
+    if arguments["workers"] * trainer.get("num_nodes", 1) > 1 and arguments.get("host") != "virtual":
         return UNLIKE + OF_TWO
     plain = (
-        told.get("host") != "virtual"
-        and told["rule"] == {"class_path": "Async", "init_args": {}}
-        and "local" not in told
+        arguments.get("host") != "virtual"
+        and arguments["rule"] == {"class_path": "Async", "init_args": {}}
+        and "local" not in arguments
     )
     return UNLIKE + (coarse if plain else OF_CURVES)
 
@@ -115,8 +115,8 @@ def of_notebook(main: Any, text: str, file: Path) -> dict[str, Any]:
     """Its text with the tables of what its runs were; ids of runs, which are drawn, left out."""
     file.write_text(text, encoding="utf-8")
     status = in_children(main, ["notebook", "run", str(file)])
-    told = re.sub(r"results: runs \w+, table \w+", "results", file.read_text(encoding="utf-8"))
-    return {"status": status, "tables": told, "metrics": {}}
+    tables = re.sub(r"results: runs \w+, table \w+", "results", file.read_text(encoding="utf-8"))
+    return {"status": status, "tables": tables, "metrics": {}}
 
 
 def in_children(main: Any, argv: list[str], environments: Sequence[Mapping[str, str]] = ({},)) -> int:
@@ -172,9 +172,9 @@ def recorded(store: Path, run: str, left_out: tuple[str, ...]) -> list[tuple[str
     """A run's metrics, by key and step. Which of a curve's points are kept hangs on the clock."""
     with sqlite3.connect(store) as database:
         rows = database.execute("select key, step, value from metrics where run_uuid = ? order by 1, 2, 3", (run,))
-        kept = [row for row in rows if not row[0].startswith(left_out)]
+        compared = [row for row in rows if not row[0].startswith(left_out)]
         last = "select key, step, value from metrics where run_uuid = ? and key = ? order by value desc limit 1"
-        return [*kept, *database.execute(last, (run, SAMPLES))]
+        return [*compared, *database.execute(last, (run, SAMPLES))]
 
 
 def digest(content: Any) -> str:

@@ -74,18 +74,18 @@ def searched(workspace: Workspace, description: Description, name: str, body: Ma
     """All trials of a search over the whole of its grid."""
     folder = search_requests.start(workspace, body, None, name=name, description=description)
     deadline = time.monotonic() + DEADLINE_S
-    said = 0.0
+    printed = 0.0
     while folder.state() not in searches.ENDED:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{name} did not end within {DEADLINE_S:g} s")
-        if (progress := folder.progress()) is not None and time.monotonic() - said > 20:
-            said = time.monotonic()
+        if (progress := folder.progress()) is not None and time.monotonic() - printed > 20:
+            printed = time.monotonic()
             print(f"# {name}: {progress.done} of {progress.trials} points", flush=True)
         time.sleep(0.2)
     if (result := folder.result()) is None or result.status != "finished":
         raise RuntimeError(f"{name}: {result}")
-    asked = folder.request()
-    return read(asked.storage, asked.study, folder.spec(description))
+    request = folder.request()
+    return read(request.storage, request.study, folder.spec(description))
 
 
 def points(workspace: Workspace, seeds: int, epochs: int) -> list[Point]:

@@ -72,8 +72,8 @@ def _searches(browser: Browser, served: Served, out: Path) -> None:
             description=description,
         )  # fmt: skip
         _wait(partial(_ended, folder))
-        asked, spec = folder.request(), folder.spec(description)
-        drawn = map_figure(read(asked.storage, asked.study, spec), spec)
+        request, spec = folder.request(), folder.spec(description)
+        drawn = map_figure(read(request.storage, request.study, spec), spec)
         assert drawn is not None
         drawing.save(drawn, out / "figures" / f"{cell.name}.png")
     first = search_requests.find(workspace, notebook.searches()[0].name)

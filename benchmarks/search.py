@@ -69,8 +69,8 @@ def measure(workspace: Workspace, trials: int, seconds: float) -> int:
     }
     folder = search_requests.start(workspace, body, None, name="many short trials", description=description)
     until(lambda: folder.state() in searches.ENDED, "the search")
-    asked = folder.request()
-    records = read(asked.storage, asked.study, folder.spec(description))
+    request = folder.request()
+    records = read(request.storage, request.study, folder.spec(description))
     jobs = [job for job in job_requests.all_jobs(workspace) if job.request().trial is not None]
     spans = [(start.started, result.ended) for job in jobs if (start := job.started()) and (result := job.result())]
     trained = [progress.seconds for job in jobs if (progress := job.progress()) is not None]

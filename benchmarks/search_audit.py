@@ -39,8 +39,8 @@ def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: boo
             ended[number, jobs[run_id].request().seed] += 1
     twice = [(number, seed) for (number, seed), times in ended.items() if times > 1]
     mistakes += [f"trial {number} seed {seed} ran to its end more than once" for number, seed in twice]
-    known = {run_id for record in records for run_id in record.runs.values()}
-    mistakes += [f"run {run_id} of the study is not in MLflow" for run_id in known - set(children)]
+    study_runs = {run_id for record in records for run_id in record.runs.values()}
+    mistakes += [f"run {run_id} of the study is not in MLflow" for run_id in study_runs - set(children)]
     return mistakes
 
 

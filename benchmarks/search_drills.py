@@ -53,8 +53,8 @@ BODY: Final[dict[str, Any]] = {
 
 
 def records_of(folder: SearchFolder, description: Description) -> list[TrialRecord]:
-    asked = folder.request()
-    return read(asked.storage, asked.study, folder.spec(description))
+    request = folder.request()
+    return read(request.storage, request.study, folder.spec(description))
 
 
 def drill(workspace: Workspace, description: Description, victim: str, number: int) -> list[str]:
@@ -64,8 +64,8 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     after = random.randrange(TRIALS - 2)
     until(lambda: begun() > after, f"trial {after} to begin")
     time.sleep(random.random())
-    known = records_of(folder, description)
-    finished = {record.number: record for record in known if record.state == "finished"}
+    earlier = records_of(folder, description)
+    finished = {record.number: record for record in earlier if record.state == "finished"}
     processes = kill(folder, victim)
     until(lambda: not any(map(alive, processes)), "the victims to be gone")
     killed = time.monotonic()
@@ -83,7 +83,7 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     if ended != TRIALS or len(records) != TRIALS:
         wrong.append(f"{ended} of {len(records)} trials ended well; {TRIALS} were asked for")
     went_on = time.monotonic() - killed
-    print(f"  {victim:<11} after {len(known):>2} trials, {len(finished):>2} finished; ended {went_on:5.1f} s later: "
+    print(f"  {victim:<11} after {len(earlier):>2} trials, {len(finished):>2} finished; ended {went_on:5.1f} s later: "
           f"{wrong if wrong else 'as promised'}", flush=True)  # fmt: skip
     return wrong
 

@@ -63,22 +63,22 @@ def _loss(point: dict[str, Any]) -> float:
     return 0.1 + math.log10(rate / 0.1) ** 2 + 0.05 * math.log2(batch / 128) ** 2
 
 
-def _train(study: Study, asked: AskedTrial, clock: Clock, rng: random.Random) -> None:
+def _train(study: Study, trial: AskedTrial, clock: Clock, rng: random.Random) -> None:
     """One trial's reports, and its end; one in twelve diverges, one in thirty is lost."""
-    loss = _loss(asked.point)
+    loss = _loss(trial.point)
     for place in range(1, POINTS + 1):
         value = loss + 2 * math.exp(-place / 5) + rng.gauss(0, 0.01)
-        clock.time("report", partial(study.report, asked.number, 1000 * place, value))
-        if clock.time("prune?", lambda: study.should_prune(asked.number)):
-            clock.time("tell", lambda: study.prune(asked.number, "others were better"))
+        clock.time("report", partial(study.report, trial.number, 1000 * place, value))
+        if clock.time("prune?", lambda: study.should_prune(trial.number)):
+            clock.time("tell", lambda: study.prune(trial.number, "others were better"))
             return
-    study.update_trial(asked.number, seconds=2.0, spread=0.01)
-    if asked.number % 12 == 7:
-        clock.time("tell", lambda: study.infeasible(asked.number, "diverged", "val/loss became nan"))
-    elif asked.number % 30 == 11:
-        clock.time("tell", lambda: study.fail(asked.number, "killed", "signal 9"))
+    study.update_trial(trial.number, seconds=2.0, spread=0.01)
+    if trial.number % 12 == 7:
+        clock.time("tell", lambda: study.infeasible(trial.number, "diverged", "val/loss became nan"))
+    elif trial.number % 30 == 11:
+        clock.time("tell", lambda: study.fail(trial.number, "killed", "signal 9"))
     else:
-        clock.time("tell", lambda: study.finish(asked.number, [loss]))
+        clock.time("tell", lambda: study.finish(trial.number, [loss]))
 
 
 def _first_read(storage: str, spec: SearchSpec) -> float:

@@ -102,11 +102,11 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=300)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    given = batches(asked.rows, asked.batch, asked.steps)
-    few = given[: max(10, asked.steps // DENSE_SHARE)]
-    print(f"{machine()}. Table {asked.rows:,} x {asked.width}, {asked.batch} rows a step.\n")
+    given = batches(arguments.rows, arguments.batch, arguments.steps)
+    few = given[: max(10, arguments.steps // DENSE_SHARE)]
+    print(f"{machine()}. Table {arguments.rows:,} x {arguments.width}, {arguments.batch} rows a step.\n")
     print(
         "| optimizer, layer above | one process, updates/s | by rows | dense | to one process | rows to dense | bytes |"
     )
@@ -121,7 +121,7 @@ def main() -> None:
     for name, make, hidden in makes:
 
         def made(sparse: bool, hidden: int = hidden) -> Scorer:
-            return Scorer(asked.rows, asked.width, sparse, hidden)
+            return Scorer(arguments.rows, arguments.width, sparse, hidden)
 
         def one(make: Make = make, made: Callable[[bool], Scorer] = made) -> Measured:
             return alone(made(True), make, given)

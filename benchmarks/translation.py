@@ -69,8 +69,8 @@ def by_frequency(data: Messages, validated: Tensor) -> float:
     for _, target in data.train_dataloader():
         counts += target[:, 1:].flatten().bincount(minlength=len(counts))
     counts[PADDING] = 0
-    told = validated[:, 1:][validated[:, 1:] != PADDING]
-    return -(counts / counts.sum()).log()[told].mean().item()
+    targets = validated[:, 1:][validated[:, 1:] != PADDING]
+    return -(counts / counts.sum()).log()[targets].mean().item()
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--every", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     be_quiet()
     data = Messages()
     data.prepare_data()
@@ -90,8 +90,8 @@ def main() -> None:
     print("| | chrF | loss, nats per subword |\n|---|---:|---:|", flush=True)
     print(f"| the English itself | {copied(data, batch):.3f} | |")
     print(f"| the subwords' frequencies | | {by_frequency(data, batch[1]):.2f} |", flush=True)
-    found = [trained(data, asked.epochs, asked.every, seed) for seed in range(1, asked.seeds + 1)]
-    for same in zip(*found, strict=True):
+    by_seed = [trained(data, arguments.epochs, arguments.every, seed) for seed in range(1, arguments.seeds + 1)]
+    for same in zip(*by_seed, strict=True):
         (epoch, *_), *_ = same
         _, scores, losses = zip(*same, strict=True)
         name = f"{epoch} epochs" if epoch else "untrained"

@@ -46,8 +46,8 @@ def gradient_of(model: Module) -> Gradient:
     starts = cycle(range(0, SAMPLES, BATCH))
 
     def compute() -> None:
-        at = next(starts)
-        loss: Tensor = cross_entropy(model(inputs[at : at + BATCH]), labels[at : at + BATCH])
+        start = next(starts)
+        loss: Tensor = cross_entropy(model(inputs[start : start + BATCH]), labels[start : start + BATCH])
         loss.backward()  # type: ignore[no-untyped-call]
 
     return compute

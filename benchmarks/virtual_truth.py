@@ -155,11 +155,11 @@ def virtual(rule: Rule, workers: int, host: HostName, cost: Cost, seconds: float
         one.hand_over(worker)
         players.push()
     updates = players.sections[0].shards[0].version / clock.now()
-    found = _seen(run, updates, losses)
+    seen = _seen(run, updates, losses)
     players.end_all()
     players.detach()
     run.close()
-    return found
+    return seen
 
 
 def planned(rule: Rule, workers: int, cost: Cost, slowdown: float) -> Point:

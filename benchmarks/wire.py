@@ -95,8 +95,8 @@ class ZmqWire(Wire):
             return
         self._say([head])
         for one in whole:
-            for at in range(0, len(one), PART):
-                self._say([one[at : at + PART]])
+            for start in range(0, len(one), PART):
+                self._say([one[start : start + PART]])
 
     def _say(self, message: list[Any]) -> None:
         until = time.monotonic() + DEADLINE_S
@@ -149,8 +149,8 @@ class ZmqWire(Wire):
             raise ProtocolError("another size")
         if self._design == "parts":
             for room in rooms:
-                for at in range(0, len(room), PART):
-                    self._part(room[at : at + PART])
+                for start in range(0, len(room), PART):
+                    self._part(room[start : start + PART])
             return
         for room, frame in zip(rooms, self._rest, strict=True):
             if self._lends and isinstance(lent := getattr(room.obj, "tensor", None), Tensor):

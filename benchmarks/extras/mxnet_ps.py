@@ -41,9 +41,9 @@ def train(worker: int, seconds: float, server: int, store: str | None) -> list[f
     def run_for(duration_s: float) -> int:
         steps, until = 0, time.perf_counter() + duration_s
         while time.perf_counter() < until:
-            at = steps * BATCH % SAMPLES
+            start = steps * BATCH % SAMPLES
             with mx.autograd.record():
-                value = criterion(model(inputs[at : at + BATCH]), labels[at : at + BATCH])
+                value = criterion(model(inputs[start : start + BATCH]), labels[start : start + BATCH])
             value.backward()
             trainer.step(BATCH)
             mx.nd.waitall()  # operations are queued: without this the loop runs ahead of them

@@ -127,10 +127,10 @@ def read_updates(folder: Path, section: int, shard: int, most: int, first: int, 
     """The updates that made versions `first`..`last` of a shard, in order: each the records of its gradients."""
     content = _records(folder, section, shard).read_bytes()
     for version in range(first, last + 1):
-        at = (version - 1) * most * RECORD.size
-        lead = Record(*RECORD.unpack_from(content, at))
+        offset = (version - 1) * most * RECORD.size
+        lead = Record(*RECORD.unpack_from(content, offset))
         assert lead.version == version, f"the trace of version {version} holds {lead.version}"
-        yield [Record(*RECORD.unpack_from(content, at + i * RECORD.size)) for i in range(lead.gradients)]
+        yield [Record(*RECORD.unpack_from(content, offset + i * RECORD.size)) for i in range(lead.gradients)]
 
 
 def read_hyper(folder: Path, section: int, worker: int) -> list[tuple[int, list[dict[str, Any]]]]:
@@ -145,7 +145,7 @@ def read_pushes(folder: Path, section: int, worker: int, shards: int) -> dict[in
     """By push: whether it counts, and the version of each shard that it was computed from."""
     path, record = _pushes(folder, section, worker), _pushed(shards)
     content = path.read_bytes() if path.exists() else b""
-    rows = (record.unpack_from(content, at) for at in range(0, len(content), record.size))
+    rows = (record.unpack_from(content, offset) for offset in range(0, len(content), record.size))
     return {seq: (bool(valid), tuple(bases)) for seq, valid, *bases in rows if seq}
 
 

@@ -213,17 +213,17 @@ class Coder:
         if head.plain != start - HEADER + parts.nbytes:
             raise FrameError(f"frame: {head.plain} bytes, not {start - HEADER + parts.nbytes}")
         body = self._unpacked(frame[start:], parts.nbytes) if head.flags & PACKED else frame[start:]
-        found = parts.arrays(body)
+        arrays = parts.arrays(body)
         if not plan.shapes:
             return [None] * len(present)
         if plan.kernel is None or head.flags & PLAIN:
-            return self._placed([v.view(s) for v, s in zip(found, plan.shapes, strict=True)], present)
+            return self._placed([v.view(s) for v, s in zip(arrays, plan.shapes, strict=True)], present)
         if into is None:
             values = torch.empty(plan.count)
             tensors = plan.cut(values)
         else:
             values, tensors = plan.decoded(into)
-        plan.kernel.read(found, values, head.draw, self._feedback)
+        plan.kernel.read(arrays, values, head.draw, self._feedback)
         if not plan.is_fp32:
             tensors = [v.to(dtype) for v, dtype in zip(tensors, plan.dtypes, strict=True)]
         return self._placed(tensors, present)
@@ -256,19 +256,19 @@ class Coder:
     def _placed(self, tensors: Sequence[Tensor], present: tuple[bool, ...]) -> list[Tensor | None]:
         if present == self._all:
             return list(tensors)
-        found = iter(tensors)
-        return [next(found) if here else None for here in present]
+        remaining = iter(tensors)
+        return [next(remaining) if is_present else None for is_present in present]
 
-    def _pieces(self, kept: Tensor, present: tuple[bool, ...]) -> list[Tensor]:
-        pieces = torch.split(kept[: self._plans[self._all].count], self._plans[self._all].lengths)
-        return [piece for piece, here in zip(pieces, present, strict=True) if here]
+    def _pieces(self, memory: Tensor, present: tuple[bool, ...]) -> list[Tensor]:
+        pieces = torch.split(memory[: self._plans[self._all].count], self._plans[self._all].lengths)
+        return [piece for piece, is_present in zip(pieces, present, strict=True) if is_present]
 
-    def _gather(self, kept: Tensor, present: tuple[bool, ...]) -> Tensor:
-        pieces = self._pieces(kept, present)
+    def _gather(self, memory: Tensor, present: tuple[bool, ...]) -> Tensor:
+        pieces = self._pieces(memory, present)
         return torch.cat(pieces) if pieces else torch.empty(0)
 
-    def _scatter(self, owed: Tensor, kept: Tensor, present: tuple[bool, ...]) -> None:
-        pieces = self._pieces(kept, present)
+    def _scatter(self, owed: Tensor, memory: Tensor, present: tuple[bool, ...]) -> None:
+        pieces = self._pieces(memory, present)
         for piece, new in zip(pieces, torch.split(owed, [piece.numel() for piece in pieces]), strict=True):
             piece.copy_(new)
 

@@ -152,10 +152,10 @@ class Kernel(ABC, Generic[Declared]):
         self.codec, self.shapes, self.count = codec, shapes, numel(shapes)
 
     @abstractmethod
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         """Encode `values` [count] into `parts`; False where they are not all finite, and `parts` mean nothing.
 
-        `draw`: seed of what is drawn. `kept`: what the sender keeps beside the residual, brought up to date in place;
+        `draw`: seed of what is drawn. `state`: what the sender keeps beside the residual, updated in place;
         None without error feedback. `scratch` [count]: to be written to.
         """
 
@@ -170,7 +170,7 @@ class Cast(Kernel[Bf16 | Fp16]):
 
     casts = True
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         parts[0].copy_(values)
         return True  # who casts looks at what it has become
 
@@ -220,7 +220,7 @@ class Int8Kernel(Kernel[Int8]):
         super().__init__(codec, shapes)
         self._blocks = Blocks(self.count, codec.block)
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         codes, scales = parts
         for scale, x, scaled, code in self._blocks.rows(scales, values, scratch, codes):
             largest = torch.maximum(x.amax(1, keepdim=True), x.amin(1, keepdim=True).neg_())
@@ -246,7 +246,7 @@ class SignKernel(Kernel[Sign]):
         self._eight = 1.0 - 2.0 * torch.from_numpy(np.unpackbits(np.arange(256, dtype=np.uint8))).view(256, 8).float()
         self._padded = torch.empty(-(-self.count // 8), 8)
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         bits, scales = parts
         torch.abs(values, out=scratch)
         for scale, magnitude in self._blocks.rows(scales, scratch):
@@ -275,7 +275,7 @@ class QsgdKernel(Kernel[Qsgd]):
         self._per_byte = 8 // codec.bits
         self._codes = torch.zeros(blocks(self.count, self._per_byte) * self._per_byte, dtype=torch.uint8)
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         packed, scales = parts
         self._drawn.random_(-(2**63), None, generator=generator(draw))
         dither = self._drawn.view(torch.int16)[: self.count]  # whole numbers, of -2**15 to 2**15 - 1
@@ -331,15 +331,17 @@ class TopKKernel(Kernel[TopK]):
         self._k = shared(codec.share, self.count)
         self._below, self._over = (np.ones(-(-self.count // 8) * 8, dtype=bool) for _ in range(2))
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         places, chosen = parts
-        found = self._candidates(values)
-        magnitudes = torch.abs(values, out=scratch) if found is None else torch.index_select(values, 0, found).abs_()
+        candidates = self._candidates(values)
+        magnitudes = (
+            torch.abs(values, out=scratch) if candidates is None else torch.index_select(values, 0, candidates).abs_()
+        )
         if not finite(magnitudes):  # what is not finite is among the candidates
             return False
         largest = torch.topk(magnitudes, self._k, sorted=False).indices
-        if found is not None:
-            largest = found[largest]
+        if candidates is not None:
+            largest = candidates[largest]
         largest.numpy().sort()  # neighbours in memory, and what zstd likes; torch's takes ten times as long
         places.copy_(largest)
         torch.index_select(values, 0, largest, out=chosen)
@@ -363,8 +365,8 @@ class TopKKernel(Kernel[TopK]):
         np.bitwise_and(below.view(np.uint64), self._over.view(np.uint64), out=below.view(np.uint64))
         eights = np.flatnonzero(below.view(np.uint64) != _ALL_BELOW)  # of most all are, and need no second look
         within = np.flatnonzero(~below.reshape(-1, 8)[eights])
-        found = eights[within >> 3] * 8 + (within & 7)
-        return torch.from_numpy(found) if self._k <= found.size else None
+        places = eights[within >> 3] * 8 + (within & 7)
+        return torch.from_numpy(places) if self._k <= places.size else None
 
     def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:
         places, chosen = parts
@@ -387,7 +389,7 @@ class RandomKKernel(Kernel[RandomK]):
         drawn = torch.rand(self._starts.numel(), dtype=torch.float64, generator=generator(draw))
         return self._starts + (drawn * self._lengths).long()
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         torch.index_select(values, 0, self._places(draw), out=parts[0])
         return finite(values)
 
@@ -410,14 +412,14 @@ class PowerSgdKernel(Kernel[PowerSgd]):
         self._sizes = [codec.matrix(shape) for shape in shapes]
         self._lengths = [numel([shape]) for shape in shapes]
 
-    def write(self, values: Tensor, parts: list[Tensor], draw: int, kept: Tensor | None, scratch: Tensor) -> bool:
+    def write(self, values: Tensor, parts: list[Tensor], draw: int, state: Tensor | None, scratch: Tensor) -> bool:
         if not finite(values):
             return False
         lefts, rights, rest = parts
         drawn = None
-        if kept is None or not bool(kept.any()):
+        if state is None or not bool(state.any()):
             drawn = torch.empty_like(rights).normal_(generator=generator(draw))
-        before = kept if drawn is None else drawn
+        before = state if drawn is None else drawn
         assert before is not None
         at_left = at_right = at_rest = 0
         for size, matrix in zip(self._sizes, torch.split(values, self._lengths), strict=True):
@@ -431,8 +433,8 @@ class PowerSgdKernel(Kernel[PowerSgd]):
             lefts[at_left : at_left + rank * rows].view(rows, rank)[:] = left
             torch.mm(whole.T, left, out=rights[right].view(columns, rank))
             at_left, at_right = at_left + rank * rows, at_right + rank * columns
-        if kept is not None:
-            kept.copy_(rights)
+        if state is not None:
+            state.copy_(rights)
         return finite(rights)
 
     def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:

@@ -240,8 +240,8 @@ def mean_staleness(counts: Sequence[Sequence[int]]) -> float:
 def weighted_mean(weighted: Sequence[tuple[float | None, int]]) -> float:
     """Mean of (value, weight) pairs with weight > 0; NaN if there are none, or one of their values is None."""
     total = sum(weight for _, weight in weighted)
-    known = [(math.nan if value is None else value, weight) for value, weight in weighted if weight]
-    return sum(value * weight for value, weight in known) / total if total else math.nan
+    pairs = [(math.nan if value is None else value, weight) for value, weight in weighted if weight]
+    return sum(value * weight for value, weight in pairs) / total if total else math.nan
 
 
 def whole_drift(rows: Iterable[tuple[Hashable, float | None, int]]) -> float:

@@ -154,7 +154,7 @@ class SharedRun:
         """Every worker's seconds and counts as they are now."""
         times = []
         for worker in range(self.control.workers):
-            seconds, at = self.control.seconds[worker * ROW : worker * ROW + ROW], worker * METER
+            seconds, offset = self.control.seconds[worker * ROW : worker * ROW + ROW], worker * METER
             sections = _used(self.control)
             meters = [shard.meters for counters in sections for shard in counters.shards]
             times.append(
@@ -163,10 +163,10 @@ class SharedRun:
                     wait=seconds[WAIT],
                     communicate=seconds[COMMUNICATE],
                     data=seconds[DATA],
-                    updates=sum(counters.shards[0].meters[at + APPLIED] for counters in sections),
+                    updates=sum(counters.shards[0].meters[offset + APPLIED] for counters in sections),
                     samples=self.control.counter(worker, SAMPLES),
-                    pushed_bytes=sum(meter[at + PUSHED] for meter in meters),
-                    pulled_bytes=sum(meter[at + PULLED] for meter in meters),
+                    pushed_bytes=sum(meter[offset + PUSHED] for meter in meters),
+                    pulled_bytes=sum(meter[offset + PULLED] for meter in meters),
                     gradients=self.control.counter(worker, GRADIENTS),
                     memory_bytes=int(seconds[MEMORY]),
                 )
@@ -198,8 +198,8 @@ class SharedRun:
 
 def _row(counters: PartitionCounters, worker: int, section: int, shard: int) -> PushMeasures:
     meters, gauges = counters.shards[shard].meters, counters.shards[shard].gauges
-    count, at = meters[worker * METER + APPLIED], worker * GAUGE
-    norms = gauges[at + DRIFTS]
+    count, offset = meters[worker * METER + APPLIED], worker * GAUGE
+    norms = gauges[offset + DRIFTS]
     return PushMeasures(
         worker,
         section,
@@ -207,8 +207,8 @@ def _row(counters: PartitionCounters, worker: int, section: int, shard: int) -> 
         count,
         meters[worker * METER + DROPPED],
         meters[worker * METER + DUPLICATES],
-        gauges[at + AGE] / count if count else math.nan,
-        gauges[at + DRIFT] / norms if norms else math.nan,
+        gauges[offset + AGE] / count if count else math.nan,
+        gauges[offset + DRIFT] / norms if norms else math.nan,
         meters[worker * METER + PUSHED],
         meters[worker * METER + PULLED],
     )

@@ -200,13 +200,13 @@ class SharedExchange(Uncopied):
         return {worker: self._kept_letter(worker, number) for worker in came}
 
     def _kept_letter(self, worker: int, number: int) -> bytes:
-        at = 0
+        offset = 0
         for _ in range(number):
-            at += 8 + self._length_at(worker, at)
-        return os.pread(self._kept[worker], self._length_at(worker, at), at + 8)
+            offset += 8 + self._length_at(worker, offset)
+        return os.pread(self._kept[worker], self._length_at(worker, offset), offset + 8)
 
-    def _length_at(self, worker: int, at: int) -> int:
-        length: int = struct.unpack("q", os.pread(self._kept[worker], 8, at))[0]
+    def _length_at(self, worker: int, offset: int) -> int:
+        length: int = struct.unpack("q", os.pread(self._kept[worker], 8, offset))[0]
         return length
 
     # --- from then on ----------------------------------------------------------------------------------------------

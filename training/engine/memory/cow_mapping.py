@@ -73,9 +73,9 @@ class CowMapping:
             return self._changed(layout, version_at, faults)
         if faults == self._all_clean:
             return []
-        others = [(other, at) for at, other in self._open.items() if at != version_at]
+        others = [(other, offset) for offset, other in self._open.items() if offset != version_at]
         changed = self._changed(layout, version_at, faults)
-        if not changed and not any(self._changed(other, at, faults) for other, at in others):
+        if not changed and not any(self._changed(other, offset, faults) for other, offset in others):
             self._all_clean, self._open = faults, {version_at: layout}
         return changed
 

@@ -172,9 +172,9 @@ class RowLog:
             size = self._layout.nbytes
             views = self._layout.views(self._memory[number * size : (number + 1) * size])
             self._counts[number] = views[0]
-            parts, at = [], 1
+            parts, start = [], 1
             for columns in self._columns:
-                parts.append(views[at : at + 1 + columns])
-                at += 1 + columns
+                parts.append(views[start : start + 1 + columns])
+                start += 1 + columns
             self._parts[number] = parts
         return self._parts[number]

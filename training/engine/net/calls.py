@@ -152,7 +152,7 @@ class Calls:
         self._engine = EngineCalls(end, run, optimizers, self._tell)
         self._offers = {**self._engine.offers(), **SideCalls(end, self._tell).offers()}
         self.lane = PushStreamCalls(self, {name: self._offers[name] for name in OFFERED})
-        self._before = [self._control.seconds[self._worker * ROW + at] for at in _NOTED]
+        self._before = [self._control.seconds[self._worker * ROW + column] for column in _NOTED]
         self._samples = self._control.counter(self._worker, SAMPLES)
 
     def _tell(self, *plain: Any) -> None:
@@ -166,17 +166,17 @@ class Calls:
     def handle(self, text: bytes) -> ReadCall:
         """A call, read. What the worker notes of itself goes along: its seconds, samples and memory so far, in this
         life."""
-        asked = read(text, self._offers)
-        if asked.notes is not None:
-            *seconds, samples, memory = numbers(asked.notes, (int, float), len(_NOTED) + 2)
+        call = read(text, self._offers)
+        if call.notes is not None:
+            *seconds, samples, memory = numbers(call.notes, (int, float), len(_NOTED) + 2)
             counts = (samples, memory)
             if not all(map(math.isfinite, seconds)) or any(type(n) is not int or not 0 <= n < MOST for n in counts):
                 raise ProtocolError("channel: no seconds, samples and memory")
-            for at, before, spent in zip(_NOTED, self._before, seconds, strict=True):
-                self._control.seconds[self._worker * ROW + at] = before + spent
+            for column, before, spent in zip(_NOTED, self._before, seconds, strict=True):
+                self._control.seconds[self._worker * ROW + column] = before + spent
             self._control.set_counter(self._worker, SAMPLES, self._samples + int(samples))
             self._control.seconds[self._worker * ROW + MEMORY] = memory
-        return asked
+        return call
 
 
 class PushStreamCalls:

@@ -274,6 +274,6 @@ class Channel:
                         one.close()
 
 
-def _error(told: Any) -> Exception:
-    name, text = str(told[0]), str(told[1])
+def _error(reply: Any) -> Exception:
+    name, text = str(reply[0]), str(reply[1])
     return ERRORS[name](text) if name in ERRORS else RuntimeError(f"{name}: {text}")

@@ -138,11 +138,11 @@ class EngineCalls:
             self._pulls.append(own)
         self._first = [[] for _ in self._plans]
         counters = [client.host.section.counters for client in self._joined.clients]
-        known = [
-            [client.seq, one.steps.tolist(), one.since.tolist()]
-            for client, one in zip(self._joined.clients, counters, strict=True)
+        progress = [
+            [client.seq, counts.steps.tolist(), counts.since.tolist()]
+            for client, counts in zip(self._joined.clients, counters, strict=True)
         ]
-        return [self._joined.late, known]
+        return [self._joined.late, progress]
 
     def _announce(self, need: MemoryNeed) -> None:
         self._tell(*need)

@@ -94,8 +94,8 @@ class Secret:
     def read(cls, path: Path) -> "Secret":
         """Of such a file. ValueError where others may read it, or it has something else."""
         with open(path, "rb") as file:
-            found = os.fstat(file.fileno())
-            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
                 raise ValueError(f"key: other users can read {path}, or own it. Run: chmod 600 {path}")
             text = file.read(2 * KEY_BYTES + 2)
         try:
@@ -172,8 +172,8 @@ def _taken(wire: Wire) -> int:
     head = wire.head(_HELLO, within_s=GREETING_S)
     text = wire.text(head)
     if head.kind == Kind.REFUSED:
-        found = json.loads(text)
-        raise Refused(str(found["why"]), bool(found["later"]))
+        refusal = json.loads(text)
+        raise Refused(str(refusal["why"]), bool(refusal["later"]))
     if head.kind != Kind.WELCOME or head.body:
         raise ProtocolError("channel: neither taken nor refused")
     return head.number
@@ -186,14 +186,14 @@ def admit(
     here. OSError (ConnectionError, ssl.SSLError, TimeoutError) where it is none of ours. It is closed then."""
     connection.settimeout(GREETING_S)
     try:
-        shown = _PLAIN
+        fingerprint = _PLAIN
         if tls is not None:
-            connection, shown = tls.context.wrap_socket(connection, server_side=True), tls.fingerprint
-        wire, mine = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
-        theirs = _exactly(wire, Kind.NONCE, _NONCE)
-        wire.send(Kind.NONCE, text=mine + secret.proof(b"server", theirs, mine, shown))
+            connection, fingerprint = tls.context.wrap_socket(connection, server_side=True), tls.fingerprint
+        wire, own_nonce = Wire(connection, GREETING_S), secrets.token_bytes(_NONCE)
+        peer_nonce = _exactly(wire, Kind.NONCE, _NONCE)
+        wire.send(Kind.NONCE, text=own_nonce + secret.proof(b"server", peer_nonce, own_nonce, fingerprint))
         proof = _exactly(wire, Kind.PROOF, _PROOF)
-        if not hmac.compare_digest(proof, secret.proof(b"worker", theirs, mine, shown)):
+        if not hmac.compare_digest(proof, secret.proof(b"worker", peer_nonce, own_nonce, fingerprint)):
             raise ProtocolError("channel: a worker has another key, or somebody is in between")
         head = wire.head(_HELLO, within_s=GREETING_S)
         if head.kind != Kind.HELLO or head.body:
@@ -225,11 +225,11 @@ def _exactly(wire: Wire, kind: Kind, size: int) -> bytes:
 
 def _hello(text: bytes) -> Hello:
     try:
-        found: dict[str, Any] = json.loads(text)
-        protocol = found.pop("protocol")
-        hello = Hello(**found)
+        message: dict[str, Any] = json.loads(text)
+        protocol = message.pop("protocol")
+        hello = Hello(**message)
         right = (hello.run, hello.digest, hello.worker, hello.incarnation, hello.use)
-        if [type(one) for one in right] != [str, str, int, int, str] or hello.use not in get_args(Use):
+        if [type(value) for value in right] != [str, str, int, int, str] or hello.use not in get_args(Use):
             raise TypeError("hello")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError("channel: no hello") from error

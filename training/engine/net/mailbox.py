@@ -75,11 +75,11 @@ class MessageBoard:
         with self._lock:
             self._texts.append(text)
 
-    def since(self, machine: int, known: int) -> list[str]:
+    def since(self, machine: int, read_count: int) -> list[str]:
         """What is new to a machine that knows so many; at most eight."""
         with self._lock:
-            self._asked[machine] = known, monotonic()
-            return self._texts[known : known + 8]
+            self._asked[machine] = read_count, monotonic()
+            return self._texts[read_count : read_count + 8]
 
     def remove_node(self, machine: int) -> None:
         with self._lock:
@@ -88,7 +88,9 @@ class MessageBoard:
     def take_silent(self) -> list[int]:
         """Machines that have not asked for `DEAD_S`. Each is told once, and not waited for until it asks again."""
         with self._lock:
-            silent = [machine for machine, (_, asked) in self._asked.items() if monotonic() - asked > DEAD_S]
+            silent = [
+                machine for machine, (_, last_request) in self._asked.items() if monotonic() - last_request > DEAD_S
+            ]
             for machine in silent:
                 del self._asked[machine]
             return silent
@@ -96,7 +98,7 @@ class MessageBoard:
     def is_read(self) -> bool:
         """Whether every machine that is there knows all."""
         with self._lock:
-            return all(known >= len(self._texts) for known, _ in self._asked.values())
+            return all(read_count >= len(self._texts) for read_count, _ in self._asked.values())
 
 
 class MailboxCalls:
@@ -124,8 +126,8 @@ class MailboxCalls:
             raise ProtocolError("channel: too long a text")
         self._said(self._machine, text)
 
-    def _news(self, known: int) -> Any:
-        return self._board.since(self._machine, count(known))
+    def _news(self, read_count: int) -> Any:
+        return self._board.since(self._machine, count(read_count))
 
     def _tell_death(self, worker: int, incarnation: int, why: str) -> None:
         self._died(worker, incarnation, why)
@@ -174,11 +176,11 @@ class MonitorMailbox:
 
     def news(self) -> list[MonitorMessage]:
         """What other machines have said since the last call."""
-        told: list[MonitorMessage] = []
+        messages: list[MonitorMessage] = []
         with suppress(BlockingIOError):
             while text := self._wall.recv(MOST_TEXT):
-                told.append(MonitorMessage(*json.loads(text)))
-        return told
+                messages.append(MonitorMessage(*json.loads(text)))
+        return messages
 
     def post(self, text: str) -> None:
         """To all other machines; they hear it within a second or two."""
@@ -328,7 +330,7 @@ class RemoteMailbox:
             raise ChannelLost("channel: not connected")
         began = monotonic()
         try:
-            told = self._channel.call(name, *arguments)
+            reply = self._channel.call(name, *arguments)
         except OSError as error:
             self._channel.close()
             self._channel = None
@@ -336,4 +338,4 @@ class RemoteMailbox:
             self._failing = self._failing or began
             raise ChannelLost(str(error)) from error
         self._failing = None
-        return told
+        return reply

@@ -177,7 +177,7 @@ class RemoteEnd:
                 shard.initialise([parameters[place].detach() for place in shard.plan.parameters], with_tables=False)
         shards = [shard for section in mirror.sections for shard in section.shards]
         flats = [shard.flats[0][: shard.plan.version.nbytes] for shard in shards]  # parameters alone
-        late, known = self.channel.call(
+        late, progress = self.channel.call(
             "join",
             plan_digest(mirror.plans, self.settings),
             body=[bytes_of(flat) for flat in flats] if self.worker == 0 else (),
@@ -185,7 +185,7 @@ class RemoteEnd:
         )
         clients, hosts, tables = [], list[RemoteHost](), list[RemoteTableReads]()
         for section, optimizer, parameters, (seq, steps, since) in zip(
-            mirror.sections, optimizers, first, known, strict=True
+            mirror.sections, optimizers, first, progress, strict=True
         ):
             section.counters.begun[self.worker] = seq
             for worker in range(self.workers):

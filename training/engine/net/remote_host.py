@@ -80,7 +80,7 @@ class RemoteHost(Host):
     def push(self, push: Push) -> Steps[Outcome]:
         """What is not known yet of one that is under way is said as of the push before."""
         present, body = self._body(push)
-        told = (
+        arguments = (
             self.section.number,
             push.seq,
             [base.version for base in push.bases],
@@ -93,19 +93,19 @@ class RemoteHost(Host):
         self._has_come = self._wants
         yield from ()  # nothing here waits on this machine's clock
         if self._lane is None:
-            self._arrives(lambda: self._ask(self._channel, told, body))
+            self._arrives(lambda: self._ask(self._channel, arguments, body))
             return self._known
-        self._under_way = self._lane.submit(partial(self._fly, self._lane, told, body))
+        self._under_way = self._lane.submit(partial(self._fly, self._lane, arguments, body))
         is_over = self._is_over or self._known.verdict is Verdict.END
         admitted = Verdict.ADMIT if push.valid else Verdict.DROP
         return Outcome(Verdict.END if is_over else admitted, self._known.staleness)
 
-    def _ask(self, channel: Channel, told: tuple[Any, ...], body: Buffers) -> Any:
-        return channel.call("push", *told, body=body, into=lambda reply: self._room(reply[4], self._coming))
+    def _ask(self, channel: Channel, arguments: tuple[Any, ...], body: Buffers) -> Any:
+        return channel.call("push", *arguments, body=body, into=lambda reply: self._room(reply[4], self._coming))
 
-    def _fly(self, lane: PushStream, told: tuple[Any, ...], body: Buffers) -> Any:
+    def _fly(self, lane: PushStream, arguments: tuple[Any, ...], body: Buffers) -> Any:
         """By the lane's thread."""
-        reply = self._ask(lane.channel, told, body)
+        reply = self._ask(lane.channel, arguments, body)
         lane.is_over |= Verdict(reply[0]) is Verdict.END
         return reply
 
@@ -116,9 +116,9 @@ class RemoteHost(Host):
             self._arrives(under_way.result)
 
     def _arrives(self, reply: Callable[[], Any]) -> None:
-        asked = monotonic()
+        began = monotonic()
         verdict, staleness, self._is_over, waited_s, versions = reply()
-        self._control.seconds[self._worker * ROW + WAIT] += min(waited_s, monotonic() - asked)
+        self._control.seconds[self._worker * ROW + WAIT] += min(waited_s, monotonic() - began)
         self._have(versions, self._coming)
         self._known = Outcome(Verdict(verdict), staleness)
 
@@ -157,8 +157,10 @@ class RemoteHost(Host):
     def sync_residuals(self) -> None:
         """What the codec has left out of this worker's pushes so far is known where the shards are."""
         self._land()
-        if self._coded is not None and (kept := self._coded.counting(self._worker)):
-            self._channel.call("sync_residuals", self.section.number, body=[bytes_of(one) for one in kept])
+        if self._coded is not None and (residuals := self._coded.counting(self._worker)):
+            self._channel.call(
+                "sync_residuals", self.section.number, body=[bytes_of(residual) for residual in residuals]
+            )
             self._laid = monotonic()
 
     @override
@@ -204,8 +206,10 @@ class RemoteHost(Host):
         versions, _ = self._channel.call("pull", self.section.number, nothing, into=lambda _: room)
         for shard, place, version in zip(self._shards, places, versions, strict=True):
             shard.publish(version, place.buffer, place.state)
-        if self._coded is not None and (kept := self._coded.counting(self._worker)):
-            self._channel.call("residuals", self.section.number, into=lambda _: [bytes_of(one) for one in kept])
+        if self._coded is not None and (residuals := self._coded.counting(self._worker)):
+            self._channel.call(
+                "residuals", self.section.number, into=lambda _: [bytes_of(residual) for residual in residuals]
+            )
         self.fetch_written()
 
     @override

@@ -142,9 +142,9 @@ class RemoteTableReads(TableReads):
         self.count(place, len(rows))
         return came
 
-    def _ask(self, place: int, asked: Tensor, into: Tensor) -> None:
+    def _ask(self, place: int, rows: Tensor, into: Tensor) -> None:
         self._channel.call(
-            "rows", self._section.number, place, len(asked), body=[bytes_of(asked)], into=lambda _: [bytes_of(into)]
+            "rows", self._section.number, place, len(rows), body=[bytes_of(rows)], into=lambda _: [bytes_of(into)]
         )
 
     @override

@@ -81,8 +81,8 @@ def coded_pulls(
     """What a worker knows of the versions, on both sides the same, where they travel as frames."""
     if not settings.pull_codec.codes:
         return None
-    known = [torch.empty_like(parameter, device="cpu") for parameter in parameters]
-    return CodedPulls(plan, settings.pull_codec, worker, known)
+    pulled = [torch.empty_like(parameter, device="cpu") for parameter in parameters]
+    return CodedPulls(plan, settings.pull_codec, worker, pulled)
 
 
 def settings_digest(settings: Settings) -> str:

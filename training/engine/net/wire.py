@@ -71,20 +71,20 @@ class Wire:
         until = monotonic() + self._deadline_s + size / LEAST_RATE
         views = [
             memoryview(HEAD.pack(MAGIC, kind, len(text), 0, number, size) + text),
-            *[one for one in body if len(one)],
+            *[buffer for buffer in body if len(buffer)],
         ]
         if self._is_tls:
             views = _merged(views)
-        at = 0
-        while at < len(views):
+        index = 0
+        while index < len(views):
             self._socket.settimeout(max(1e-3, until - monotonic()))
-            at = self._sent(views, at)
+            index = self._sent(views, index)
 
-    def _sent(self, views: list[memoryview], at: int) -> int:
-        """Send some of what is left from view `at` on; where it goes on."""
+    def _sent(self, views: list[memoryview], index: int) -> int:
+        """Send some of what is left from view `index` on; returns the index to go on from."""
         if self._is_tls:
-            return _after(views, at, self._socket.send(views[at]))
-        return _after(views, at, self._socket.sendmsg(views[at : at + _MOST_BUFFERS]))
+            return _after(views, index, self._socket.send(views[index]))
+        return _after(views, index, self._socket.sendmsg(views[index : index + _MOST_BUFFERS]))
 
     def head(self, most_text: int, lives: Callable[[], bool] = lambda: True, within_s: float | None = None) -> WireHead:
         """The next frame's; waits for its first byte while the other side `lives()`, or so long."""
@@ -124,16 +124,16 @@ class Wire:
 
     def _fill(self, into: Sequence[memoryview], size: int) -> None:
         until = monotonic() + self._deadline_s + size / LEAST_RATE
-        views, at = [one for one in into if len(one)], 0
-        while at < len(views):
+        views, index = [buffer for buffer in into if len(buffer)], 0
+        while index < len(views):
             self._socket.settimeout(max(1e-3, until - monotonic()))
             if self._is_tls:
-                got = self._socket.recv_into(views[at])
+                received = self._socket.recv_into(views[index])
             else:
-                got = self._socket.recvmsg_into(views[at : at + _MOST_BUFFERS])[0]
-            if not got:
+                received = self._socket.recvmsg_into(views[index : index + _MOST_BUFFERS])[0]
+            if not received:
                 raise ConnectionResetError("channel: the other side has closed it")
-            at = _after(views, at, got)
+            index = _after(views, index, received)
 
     def close(self) -> None:
         """By the thread that uses it."""
@@ -155,23 +155,23 @@ def _merged(views: list[memoryview]) -> list[memoryview]:
     return [*merged, memoryview(bytes(small))] if small else merged
 
 
-def _after(views: list[memoryview], at: int, done: int) -> int:
-    """Where it goes on when so many bytes are done, from view `at` on; what is left of a view takes its place."""
-    while done and done >= len(views[at]):
-        done -= len(views[at])
-        at += 1
+def _after(views: list[memoryview], index: int, done: int) -> int:
+    """The index to go on from after `done` more bytes from view `index` on; what is left of a view takes its place."""
+    while done and done >= len(views[index]):
+        done -= len(views[index])
+        index += 1
     if done:
-        views[at] = views[at][done:]
-    return at
+        views[index] = views[index][done:]
+    return index
 
 
 def listening(host: str, port: int = 0) -> socket.socket:
     """A socket that listens at this address alone; with port 0 the kernel chooses one. OSError where it is taken."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(found[0], socket.SOCK_STREAM)
+    address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(address[0], socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(found[4])
+        listener.bind(address[4])
         listener.listen(_WAITING)
     except OSError:
         listener.close()

@@ -93,27 +93,27 @@ class WorkerProxy:
             return True
         if head.kind != Kind.CALL:
             raise ProtocolError("channel: no call")
-        asked = self._calls.handle(text)
-        wire.body(head, asked.room)
+        call = self._calls.handle(text)
+        wire.body(head, call.room)
         if head.number in self._replies:
             self._say(wire, head.number, self._replies[head.number])
         elif self._running and head.number == self._running[-1]:
             self._say(wire, head.number, self._event)
         elif head.number == self._last + 1:
             self._last += 1
-            said = self._carried_out(asked, head.number)
-            self._replies[head.number] = said
+            reply = self._carried_out(call, head.number)
+            self._replies[head.number] = reply
             self._replies.pop(head.number - KEPT, None)
             if self._wire is not None:
-                self._say(self._wire, head.number, said)
+                self._say(self._wire, head.number, reply)
         else:
             raise ProtocolError("channel: a call out of order")
         return False
 
-    def _carried_out(self, asked: ReadCall, number: int) -> SentFrame:
+    def _carried_out(self, call: ReadCall, number: int) -> SentFrame:
         self._running.append(number)
         try:
-            done = asked.carry_out()
+            done = call.carry_out()
             reply = done if isinstance(done, Reply) else Reply(done)
             return SentFrame(Kind.REPLY, json.dumps(reply.plain).encode(), reply.body)
         except ConnectionError:

@@ -52,8 +52,8 @@ class Distribution:
             self._check_recorded(key, is_read)
             return
         if self.kind not in get_args(DistributionName):
-            known = ", ".join((*get_args(DistributionName), RECORDED))
-            raise ValueError(f"{key}.kind: {self.kind!r} is unknown. Use one of {known}.")
+            kinds = ", ".join((*get_args(DistributionName), RECORDED))
+            raise ValueError(f"{key}.kind: {self.kind!r} is unknown. Use one of {kinds}.")
         for name in ("run", "worker", "values"):
             if getattr(self, name) not in (None, (), []):
                 raise ValueError(f"{key}.{name}: has no effect on {self.kind}. Remove it, or write kind: recorded.")
@@ -266,15 +266,15 @@ def _read_link(written: object, key: str) -> Link:
 
 def _read_death(written: object, key: str) -> Death:
     raw = _mapping(written, key, "each as {worker: 3, at_s: 10, back_s: 20}")
-    known = {name: value if value is None else _number(value, f"{key}.{name}") for name, value in raw.items()}
-    return _make(Death, known, key)
+    values = {name: value if value is None else _number(value, f"{key}.{name}") for name, value in raw.items()}
+    return _make(Death, values, key)
 
 
 def _make(kind: type[Made], raw: Mapping[str, Any], key: str) -> Made:
-    known = {field.name for field in fields(kind)}
+    names = {field.name for field in fields(kind)}
     for name in raw:
-        if name not in known:
-            raise ValueError(f"{key}.{name}: unknown key. Known: {', '.join(sorted(known))}.")
+        if name not in names:
+            raise ValueError(f"{key}.{name}: unknown key. Known: {', '.join(sorted(names))}.")
     try:
         return kind(**raw)
     except TypeError:

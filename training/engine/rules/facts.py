@@ -41,9 +41,9 @@ def count(formula: str, workers: int, settings: Mapping[str, Any]) -> int:
 
 def refuse_unknown(kind: type, fact: str, formula: str) -> None:
     """TypeError where the sum names what is no argument of the class's constructor."""
-    known = [*list(inspect.signature(kind).parameters), WORKERS]
+    names = [*list(inspect.signature(kind).parameters), WORKERS]
     for word in (word for _, product in terms(formula) for word in product.split("*")):
-        if not word.isdecimal() and word not in known:
+        if not word.isdecimal() and word not in names:
             raise TypeError(
                 f"{kind.__name__}.{fact} names {word!r}, which is not an argument of it and not `{WORKERS}`."
             )

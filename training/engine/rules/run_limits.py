@@ -42,12 +42,12 @@ def read_limits(written: object) -> Limits:
         return written
     if not isinstance(written, Mapping):
         raise ValueError(f"{LIMITS}: is {written!r}, not a mapping. Write it as {{restarts: 2, deadline_s: 60}}.")
-    known = [field.name for field in fields(Limits)]
+    names = [field.name for field in fields(Limits)]
     for name in written:
-        if name not in known:
-            raise ValueError(f"{LIMITS}.{name}: is not one of the limits. Write {' or '.join(known)}.")
-    given: dict[str, Any] = {str(name): value for name, value in written.items()}
-    return Limits(**given)
+        if name not in names:
+            raise ValueError(f"{LIMITS}.{name}: is not one of the limits. Write {' or '.join(names)}.")
+    values: dict[str, Any] = {str(name): value for name, value in written.items()}
+    return Limits(**values)
 
 
 WORKERS: Final = f"{ARGUMENTS}.workers"

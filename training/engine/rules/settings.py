@@ -73,8 +73,8 @@ class Settings:
         """ValueError, naming key and remedy, for settings that are out of bounds or contradict each other."""
         self.rule.check(workers)
         if self.host not in get_args(HostName):
-            known = ", ".join(get_args(HostName))
-            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is unknown. Use one of {known}.")
+            hosts = ", ".join(get_args(HostName))
+            raise ValueError(f"{ARGUMENTS}.host: {self.host!r} is unknown. Use one of {hosts}.")
         check(type(self), vars(self), ARGUMENTS)
         if self.clock is not None:
             self.clock.check(workers)

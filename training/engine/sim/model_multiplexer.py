@@ -145,8 +145,8 @@ class ModelMultiplexer:
             return
         self._keep()
         own, self._shown = self._own[worker], worker
-        for buffer, kept in zip(self._buffers(), own.buffers, strict=True):
-            buffer.data = kept
+        for buffer, saved in zip(self._buffers(), own.buffers, strict=True):
+            buffer.data = saved
         torch.set_rng_state(own.random_state)
         for stream, state in zip(self._streams, own.streams, strict=True):
             stream.load(state)
@@ -202,10 +202,10 @@ class ModelMultiplexer:
         if len(self._own) > 1:
             self._keep()
             self._is_apart = True
-        asked, common, self._common = self._own[worker].asked, self._common, None
-        if asked is None or common is None:
+        own_groups, common, self._common = self._own[worker].asked, self._common, None
+        if own_groups is None or common is None:
             return
-        for optimizer, theirs, ours in zip(self._optimizers, asked, common, strict=True):
+        for optimizer, theirs, ours in zip(self._optimizers, own_groups, common, strict=True):
             for group, was, now in zip(optimizer.param_groups, theirs, ours, strict=True):
                 group.update({key: value for key, value in now.items() if group.get(key) is was.get(key)})
 
@@ -243,9 +243,9 @@ class BetweenWorkers:
         newest = self._newest() if self._is_copy else self._put
         written = [
             place
-            for place, shown in newest.items()
+            for place, value in newest.items()
             if self._one_model.parameters[place].data_ptr() != self._put[place].data_ptr()
-            or (self._is_copy and not _same(self._one_model.parameters[place].detach(), shown))
+            or (self._is_copy and not _same(self._one_model.parameters[place].detach(), value))
         ]
         if not written:
             return

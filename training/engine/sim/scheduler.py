@@ -252,8 +252,10 @@ class Scheduler:
             changes = self._changes()
             ready = []
             if changes != self._all_asked:
-                asked, now = self._asked, self._changes
-                ready = [one for one in sorted(self._waiting) if asked.get(one) != now() and self._is_ready(one)]
+                checked_at, changes_now = self._asked, self._changes
+                ready = [
+                    one for one in sorted(self._waiting) if checked_at.get(one) != changes_now() and self._is_ready(one)
+                ]
             if not ready and changes == self._changes():
                 self._all_asked = changes
             self._watch.looked()

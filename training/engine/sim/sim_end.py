@@ -294,9 +294,9 @@ class SimulatedClient:
             to.load_state_dict({"state": state, "param_groups": packed(to.param_groups)})
 
     def _read_state(self) -> dict[Tensor, Any]:
-        mine = parameters_of(self.optimizer)
+        parameters = parameters_of(self.optimizer)
         state = self._joined.client(self._number).state.value()
-        return {mine[at] if isinstance(at, int) else at: kept for at, kept in state.items()}
+        return {parameters[key] if isinstance(key, int) else key: value for key, value in state.items()}
 
 
 class SimulatedEnd(SharedEnd):

@@ -66,8 +66,11 @@ class BlockSteps:
 
     @staticmethod
     def _is_alike(view: Tensor, slots: Mapping[str, Slot]) -> bool:
-        kept = [slot.memory[0] for name, slot in slots.items() if name != "step"]
-        same = all((one.shape, one.stride(), one.dtype) == (view.shape, view.stride(), view.dtype) for one in kept)
+        buffers = [slot.memory[0] for name, slot in slots.items() if name != "step"]
+        same = all(
+            (buffer.shape, buffer.stride(), buffer.dtype) == (view.shape, view.stride(), view.dtype)
+            for buffer in buffers
+        )
         return same and view.is_floating_point() and all(slot.entry.number is None for slot in slots.values())
 
     def can(self, newest: int, gradients: Sequence[Tensor | None], groups: Groups) -> bool:
@@ -94,8 +97,8 @@ class BlockSteps:
     def step(self, source: int, target: int, newest: int, gradients: Sequence[Tensor | None], groups: Groups) -> None:
         """Make version and state `target` and 1 - `newest`; the optimizer's groups have these hyper-parameters."""
         place = 0
-        for own, given in zip(self._optimizer.param_groups, groups, strict=True):
-            group, places = {**own, **given}, range(place, place + len(own["params"]))
+        for own, pushed in zip(self._optimizer.param_groups, groups, strict=True):
+            group, places = {**own, **pushed}, range(place, place + len(own["params"]))
             writes_out = self._writes_out(group, places)
             for block in self._blocks(source, target, newest, gradients, places):
                 if writes_out:
@@ -105,10 +108,10 @@ class BlockSteps:
                 if pairs := [pair for one in block for pair in one.state]:
                     torch._foreach_copy_([new for _, new in pairs], [old for old, _ in pairs])
                 self._step_on(block, group)
-            for at in places:
-                self._finish(at, newest, gradients[at] is not None)
-                if gradients[at] is None:
-                    self._views[target][at].copy_(self._views[source][at])
+            for index in places:
+                self._finish(index, newest, gradients[index] is not None)
+                if gradients[index] is None:
+                    self._views[target][index].copy_(self._views[source][index])
             place = places.stop
 
     def _blocks(
@@ -176,19 +179,19 @@ class BlockSteps:
 
     def _step_on(self, block: Sequence[_Piece], group: Mapping[str, Any]) -> None:
         targets, gradients = [one.target for one in block], [one.gradient for one in block]
-        kept = [[new for _, new in one.state] for one in block]
+        states = [[new for _, new in one.state] for one in block]
         common = {key: group[key] for key in ("lr", "weight_decay", "maximize")}
         fused = bool(group["fused"])
         if type(self._optimizer) is SGD:
-            momenta: list[Tensor | None] = [one[0] for one in kept]
+            momenta: list[Tensor | None] = [one[0] for one in states]
             more = {key: group[key] for key in ("momentum", "dampening", "nesterov")}
             sgd(targets, gradients, momenta, foreach=False, fused=fused, **common, **more)
             return
-        most = [one[2] for one in kept] if group["amsgrad"] else []
+        most = [one[2] for one in states] if group["amsgrad"] else []
         (beta1, beta2), steps = group["betas"], [one.step for one in block if one.step is not None]
         more = {key: group[key] for key in ("amsgrad", "eps", "decoupled_weight_decay")}
         adam(
-            targets, gradients, [one[0] for one in kept], [one[1] for one in kept], most, steps,
+            targets, gradients, [one[0] for one in states], [one[1] for one in states], most, steps,
             foreach=False, fused=fused, beta1=beta1, beta2=beta2, **common, **more,
         )  # fmt: skip
 

@@ -177,12 +177,12 @@ class CodedPushes:
         """Bytes of the largest frames, by shard."""
         return [coder.most for coder in self._coders]
 
-    def restore(self, worker: int, kept: Sequence[Tensor]) -> None:
+    def restore(self, worker: int, residuals: Sequence[Tensor]) -> None:
         """Before the first update: let a worker keep this, if it is of the same shards."""
-        mine = [plan for plan in self._plan.shards if plan.kept]
-        if [tensor.numel() for tensor in kept] != [plan.kept for plan in mine]:
+        plans = [plan for plan in self._plan.shards if plan.kept]
+        if [tensor.numel() for tensor in residuals] != [plan.kept for plan in plans]:
             return
-        for plan, tensor in zip(mine, kept, strict=True):
+        for plan, tensor in zip(plans, residuals, strict=True):
             for which in (0, 1):
                 plan.kept_memory(self._memory, worker, which).copy_(tensor)
 
@@ -208,8 +208,8 @@ class CodedPulls:
     is part of the next difference: errors feed back by themselves.
     """
 
-    def __init__(self, plan: PartitionPlan, codec: Codec, worker: int, known: list[Tensor]) -> None:
-        self._plan, self._delta, self._worker, self.known = plan, not codec.whole, worker, known
+    def __init__(self, plan: PartitionPlan, codec: Codec, worker: int, pulled: list[Tensor]) -> None:
+        self._plan, self._delta, self._worker, self.known = plan, not codec.whole, worker, pulled
         self._count = 0
         specs = [[Spec(field.shape, field.dtype) for field in shard.version.fields] for shard in plan.shards]
         self._coders = [Coder(codec, of_shard, codec.KEY, feedback=self._delta) for of_shard in specs]

@@ -62,14 +62,14 @@ class NotedText:
 def write(text: NotedText) -> bytes:
     """ValueError, naming the key, for what cannot be written."""
     groups = [{key: [note.since, plain(key, note.value)] for key, note in group.items()} for group in text.groups]
-    others = [{key: plain(key, value) for key, value in kept.items()} for kept in (text.state, text.attributes)]
+    others = [{key: plain(key, value) for key, value in entries.items()} for entries in (text.state, text.attributes)]
     return json.dumps([groups, *others]).encode()
 
 
 def read(text: bytes) -> NotedText:
     """The inverse of `write`."""
     groups, *others = json.loads(text)
-    state, attributes = ({key: value_of(value) for key, value in kept.items()} for kept in others)
+    state, attributes = ({key: value_of(value) for key, value in entries.items()} for entries in others)
     notes = [{key: GroupNote(since, value_of(value)) for key, (since, value) in group.items()} for group in groups]
     return NotedText(notes, state, attributes)
 

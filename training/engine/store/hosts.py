@@ -258,9 +258,9 @@ class Host(ABC):
 
     def _handed_in(self, push: Push) -> None:
         """Add the bytes of the push's gradients to the worker's counter; called once for each push."""
-        at = push.worker * METER + PUSHED
+        offset = push.worker * METER + PUSHED
         for meters, size in zip(self._meters, push.sizes, strict=True):
-            meters[at] += size
+            meters[offset] += size
 
     def _waited(self, worker: int, since: float) -> None:
         self._control.seconds[worker * ROW + WAIT] += self._now() - since
@@ -309,13 +309,13 @@ class InlineHost(Host):
         yield from ()
 
     def await_turn(self, worker: int) -> Steps[None]:
-        asked = self._now()
+        began = self._now()
         if self._rule.gathers:
             what = f"worker {worker} waits in rule {self._rule.name}"
             yield Wait(lambda: self._helped(worker), self._deadline_s, lambda: what)
         else:
             yield from self._admission.await_turn(worker)
-        self._waited(worker, asked)
+        self._waited(worker, began)
 
     def help(self) -> None:
         if self._rule.gathers and self.section.rounds.close():
@@ -335,9 +335,9 @@ class InlineHost(Host):
         for number in self.section.order:
             shard = self._shards[number]
             self._arrive(number)
-            asked = self._now()
+            began = self._now()
             with shard.applying:
-                self._waited(push.worker, asked)
+                self._waited(push.worker, began)
                 gradients = [landed[place] for place in self._places[number]]
                 with shard.serving():
                     shard.apply([push.origin(number)], gradients, push.groups, giver)
@@ -391,15 +391,15 @@ class ProcessHost(Host):
     def flush(self, worker: int) -> Steps[None]:
         if self._rule.gathers or self._settled(worker):
             return
-        asked = self._now()
+        began = self._now()
         what = f"worker {worker} waits for the server processes"
         yield Wait(lambda: self._settled(worker), self._deadline_s, lambda: what)
-        self._waited(worker, asked)
+        self._waited(worker, began)
 
     def await_turn(self, worker: int) -> Steps[None]:
-        asked = self._now()
+        began = self._now()
         yield from self._admission.await_turn(worker)
-        self._waited(worker, asked)
+        self._waited(worker, began)
 
     def help(self) -> None:
         """Nothing to do: the servers close and apply rounds."""
@@ -429,9 +429,9 @@ class ProcessHost(Host):
         self._control.event.wake()
 
     def _await_round(self, worker: int) -> Steps[None]:
-        asked, what = self._now(), f"worker {worker} waits for the servers to apply a round"
+        began, what = self._now(), f"worker {worker} waits for the servers to apply a round"
         yield Wait(lambda: not self._admission.round().closed, self._deadline_s, lambda: what)
-        self._waited(worker, asked)
+        self._waited(worker, began)
 
 
 def make_host(section: OptimizerPartition) -> Host:

@@ -163,7 +163,8 @@ class SharedState:
                 holes.setdefault((entry.parameter, entry.name), []).append(slot)
         parameters = parameters_of(optimizer)
         self._formed = [
-            StructuredEntry(parameters[at], name, form, holes.get((at, name), [])) for at, name, form in plan.forms
+            StructuredEntry(parameters[place], name, form, holes.get((place, name), []))
+            for place, name, form in plan.forms
         ]
         self._slots = [(parameters[number], slots) for number, slots in self.by_place.items()]
 

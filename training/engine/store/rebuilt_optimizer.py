@@ -45,19 +45,19 @@ def rebuild(optimizer: Optimizer, parameters: Sequence[Parameter], chosen: Seque
     """
     old = parameters_of(optimizer)
     places = range(len(old)) if chosen is None else chosen
-    given = dict(zip(places, parameters, strict=True))
-    memo: dict[int, Any] = {id(p): given.get(place, p) for place, p in enumerate(old)}
-    kept = {id(old[place]) for place in places}
-    tables = {id(old[place]): new for place, new in given.items() if is_table(old[place])}
+    replacements = dict(zip(places, parameters, strict=True))
+    memo: dict[int, Any] = {id(p): replacements.get(place, p) for place, p in enumerate(old)}
+    chosen_ids = {id(old[place]) for place in places}
+    tables = {id(old[place]): new for place, new in replacements.items() if is_table(old[place])}
     for table in tables.values():
         mark(table)
     made: Optimizer = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
         if name == "param_groups":
-            groups = [{**group, "params": [p for p in group["params"] if id(p) in kept]} for group in value]
+            groups = [{**group, "params": [p for p in group["params"] if id(p) in chosen_ids]} for group in value]
             value = [group for group in groups if group["params"]]
         elif name == "state":
-            value = {p: s for p, s in value.items() if id(p) in kept or not isinstance(p, Tensor)}
+            value = {p: s for p, s in value.items() if id(p) in chosen_ids or not isinstance(p, Tensor)}
             value = defaultdict(dict, value)
             for p in [p for p in value if id(p) in tables]:
                 value[p] = state_for(p, tables[id(p)], value[p])

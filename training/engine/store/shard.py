@@ -385,7 +385,7 @@ class Shard:
         if self.tables is not None:
             for place in self.tables.at:
                 state.get(place, {}).update(self.tables.state(place) if state.get(place) else {})
-        return {self.plan.parameters[at] if isinstance(at, int) else at: value for at, value in state.items()}
+        return {self.plan.parameters[key] if isinstance(key, int) else key: value for key, value in state.items()}
 
     def content(self, newest: Newest) -> tuple[Tensor, Tensor]:
         """The bytes (uint8) of a version and of its state, where they lie."""

@@ -118,10 +118,10 @@ def discover(optimizer: Optimizer) -> FoundState:
         chunk.append(place)
         size += 0 if is_table(parameter) else parameter.numel() * parameter.element_size()
         if size >= AT_A_TIME or place == len(parameters) - 1:
-            found = _discover(optimizer, chunk)
-            entries += [replace(kept, parameter=chunk[kept.parameter]) for kept in found.entries]
-            forms |= {(chunk[number], name): form for (number, name), form in found.forms.items()}
-            noted.append(found.noted)
+            discovered = _discover(optimizer, chunk)
+            entries += [replace(entry, parameter=chunk[entry.parameter]) for entry in discovered.entries]
+            forms |= {(chunk[number], name): form for (number, name), form in discovered.forms.items()}
+            noted.append(discovered.noted)
             chunk, size = [], 0
     return FoundState(entries, forms, NotedParts.of(noted))
 
@@ -145,10 +145,10 @@ def _discover(optimizer: Optimizer, places: Sequence[int]) -> FoundState:
         except Exception as error:
             raise unfit(optimizer, f"a step on CPU with dense gradients fails ({error})") from error
     last, forms = _kept(tried, copies)
-    shapes = {(kept.parameter, kept.name, kept.hole): kept.example.shape for kept in last}
-    for kept in first:
-        if shapes.get((kept.parameter, kept.name, kept.hole)) != kept.example.shape:
-            raise unfit(optimizer, f"the shape of its state {kept.name!r} changes")
+    shapes = {(entry.parameter, entry.name, entry.hole): entry.example.shape for entry in last}
+    for entry in first:
+        if shapes.get((entry.parameter, entry.name, entry.hole)) != entry.example.shape:
+            raise unfit(optimizer, f"the shape of its state {entry.name!r} changes")
     for key, form in forms.items():
         if first_forms.get(key, form) not in (form, None):
             raise unfit(optimizer, f"its state {key[1]!r} is a {type(form).__name__} that changes")
@@ -213,9 +213,9 @@ def _notes_alike(optimizer: Optimizer, whole: Optimizer, part: Optimizer, cut: S
     return all(alike) and images(strangers(part)) == images(strangers(whole))
 
 
-def refuse_own_rate(optimizer: Optimizer, found: FoundState) -> None:
+def refuse_own_rate(optimizer: Optimizer, discovered: FoundState) -> None:
     """ValueError, beside a damping that multiplies learning rates, for one whose steps change them."""
-    if any(key == "lr" for _, key in found.noted.keys):
+    if any(key == "lr" for _, key in discovered.noted.keys):
         raise ValueError(
             "trainer.strategy.init_args.damping: multiplies learning rates, and the steps of "
             f"{type(optimizer).__name__} change them. Write none, or use another optimizer."

@@ -116,7 +116,7 @@ class StateSwap:
 
 def copied(state: Mapping[Any, Any]) -> dict[Any, Any]:
     """Each tensor by itself: a deep copy of a view has the whole storage in it, here all of the run's memory."""
-    return {key: _copied(kept) for key, kept in state.items()}
+    return {key: _copied(value) for key, value in state.items()}
 
 
 def _copied(value: Any) -> Any:

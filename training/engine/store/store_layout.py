@@ -201,10 +201,10 @@ def plan_section(
     """Plan the memory of one optimizer from byte `start`, in that for rows from `rows_start`; refuses optimizers as
     `discover` and `refuse_coupling` do."""
     refuse_optimizer(optimizer)
-    found = discover(optimizer)
-    entries = found.entries
+    discovered = discover(optimizer)
+    entries = discovered.entries
     if settings.damping.scales:
-        refuse_own_rate(optimizer, found)
+        refuse_own_rate(optimizer, discovered)
     parameters = [(str(place), p.detach()) for place, p in enumerate(parameters_of(optimizer))]
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
     if tables:
@@ -222,7 +222,7 @@ def plan_section(
     shards = []
     for places in cuts:
         buffers = capacity.buffers(settings, workers)
-        shard = _plan_shard(optimizer, [parameters[i] for i in places], found, settings, workers, start, buffers)
+        shard = _plan_shard(optimizer, [parameters[i] for i in places], discovered, settings, workers, start, buffers)
         shard = _with_tables(shard, {i: whole[i] for i in places if i in tables}, entries, rows_start)
         shards.append(shard)
         start, rows_start = shard.end, shard.log_at + RowLog.size(shard.log, shard.records)
@@ -241,15 +241,15 @@ def _with_tables(
 ) -> ShardPlan:
     """The plan with these tables, by place in the optimizer."""
     planned: list[TablePlan] = []
-    at = plan.tables_at
+    offset = plan.tables_at
     for place, weight in tables.items():
         state = tuple(e for e in entries if e.parameter == place and _has_rows(e))
         empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
         of_state = [(e.name, torch.empty(weight.shape, dtype=e.example.dtype, device="meta")) for e in state]
         columns = lay_out([("weight", empty), *of_state])
-        at = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
-        planned.append(TablePlan(place, plan.parameters.index(place), len(weight), state, columns, at))
-        at += columns.nbytes
+        offset = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        planned.append(TablePlan(place, plan.parameters.index(place), len(weight), state, columns, offset))
+        offset += columns.nbytes
     if not planned:
         return replace(plan, log_at=rows_start)
     log = _record([(table, 1 + len(table.state)) for table in planned])
@@ -278,7 +278,7 @@ def _has_rows(entry: StateEntry) -> bool:
 def _plan_shard(
     optimizer: Optimizer,
     parameters: Sequence[tuple[str, Tensor]],
-    found: FoundState,
+    discovered: FoundState,
     settings: Settings,
     workers: int,
     start: int,
@@ -286,26 +286,28 @@ def _plan_shard(
 ) -> ShardPlan:
     places = tuple(int(name) for name, _ in parameters)
     tables = {place for place, p in enumerate(parameters_of(optimizer)) if is_table(p)}
-    mine = tuple(
+    entries = tuple(
         replace(k, parameter=places.index(k.parameter), example=_without_rows(k, k.parameter in tables))
-        for k in found.entries
+        for k in discovered.entries
         if k.parameter in places
     )
-    names = list(dict.fromkeys(k.name for k in mine))  # one array of all parameters behind the other
-    mine = tuple(sorted(mine, key=lambda k: names.index(k.name)))
+    names = list(dict.fromkeys(k.name for k in entries))  # one array of all parameters behind the other
+    entries = tuple(sorted(entries, key=lambda k: names.index(k.name)))
     adaptive = settings.keeps_squares
-    slots = lay_out([(_called(k), k.example) for k in mine])
-    flags = lay_out([("present", torch.zeros(len(mine), dtype=torch.uint8))] if mine else [], start=slots.nbytes)
+    slots = lay_out([(_called(k), k.example) for k in entries])
+    flags = lay_out([("present", torch.zeros(len(entries), dtype=torch.uint8))] if entries else [], start=slots.nbytes)
     squares = lay_out([(name, p) for name, p in parameters] if adaptive else [], start=flags.nbytes)
     start = -(-start // ALIGNMENT) * ALIGNMENT
     groups = tuple(groups_of(optimizer, places))
-    kept = settings.push_codec.kept([tuple(p.shape) for _, p in parameters])
+    residual = settings.push_codec.kept([tuple(p.shape) for _, p in parameters])
     version = lay_out(list(parameters))
-    room = [("notes", torch.zeros(found.noted.room, dtype=torch.uint8))] if found.noted.room else []
-    forms = tuple((places.index(at), name, form) for (at, name), form in found.forms.items() if at in places)
+    room = [("notes", torch.zeros(discovered.noted.room, dtype=torch.uint8))] if discovered.noted.room else []
+    forms = tuple(
+        (places.index(index), name, form) for (index, name), form in discovered.forms.items() if index in places
+    )
     return ShardPlan(
-        places, groups, version, slots, flags, squares, mine, start, buffers, kept, workers if kept else 0,
-        notes=lay_out(room, start=version.nbytes), noted=found.noted, forms=forms,
+        places, groups, version, slots, flags, squares, entries, start, buffers, residual, workers if residual else 0,
+        notes=lay_out(room, start=version.nbytes), noted=discovered.noted, forms=forms,
     )  # fmt: skip
 
 

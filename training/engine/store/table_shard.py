@@ -70,7 +70,7 @@ class Tables:
         if gradient is None:
             return
         rows = gradient._indices()[0]
-        taken = [kept.clone() for kept in self._laid(number, rows)]
+        taken = [column.clone() for column in self._laid(number, rows)]
         parameter.data = taken[0]
         parameter.grad = compact(gradient._values())
         state = self._optimizer.state.get(parameter)
@@ -81,7 +81,7 @@ class Tables:
 
     def collect(self) -> None:
         """After the optimizer's step: what it has made of the rows. Its parameters and state are empty again."""
-        for at, (number, rows, taken) in enumerate(self._changed):
+        for index, (number, rows, taken) in enumerate(self._changed):
             parameter, plan = self._parameters[self.plans[number].index], self.plans[number]
             state = self._optimizer.state.get(parameter, {})
             after = [parameter.data]
@@ -89,7 +89,7 @@ class Tables:
                 after.append(state.get(entry.name, before))
                 if entry.name in state:
                     state[entry.name] = after[-1][:0]
-            self._changed[at] = _Changed(number, rows, after)
+            self._changed[index] = _Changed(number, rows, after)
             parameter.grad, parameter.data = None, parameter.data[:0]
 
     def subtract(self, index: int, gradient: Tensor | None, rate: float) -> None:
@@ -133,8 +133,8 @@ class Tables:
         """Rows by column, as they lie in the log by now."""
         numbers, *before = self._log.room(number, len(rows))
         numbers.copy_(rows)
-        for column, kept in zip(self.columns[number], before, strict=True):
-            torch.index_select(column, 0, rows, out=kept)
+        for column, logged in zip(self.columns[number], before, strict=True):
+            torch.index_select(column, 0, rows, out=logged)
         return before
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -167,8 +167,8 @@ class Tables:
         if not len(hits):
             return
         first = torch.full((len(rows),), len(numbers)).scatter_reduce_(0, places[hits], hits, "amin")
-        found = (first < len(numbers)).nonzero()[:, 0]
-        values[found] = torch.cat([record[1] for record in records])[first[found]]
+        changed = (first < len(numbers)).nonzero()[:, 0]
+        values[changed] = torch.cat([record[1] for record in records])[first[changed]]
 
     def since(self, version: int, number: int) -> Tensor:
         """The rows of a table that updates after `version` have changed, as far as the log knows."""

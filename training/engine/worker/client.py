@@ -325,9 +325,9 @@ class Client:
         self._count_taken(self.replica.load_versions(self.bases, whole))
 
     def _count_taken(self, sizes: Sequence[int]) -> None:
-        at = self._worker * METER + PULLED
+        offset = self._worker * METER + PULLED
         for shard, size in zip(self.host.section.shards, sizes, strict=True):
-            shard.counters.meters[at] += size
+            shard.counters.meters[offset] += size
         self._taken, self.reads.taken = sum(sizes) + self.reads.taken, 0
 
     def _gradients(self) -> list[Tensor | None]:

@@ -121,19 +121,24 @@ class Cursor(Uncopied):
 
         ValueError when another worker has begun this epoch with another number of batches.
         """
-        at, row = self._epoch_at(epoch), self._row(worker)
+        offset, row = self._epoch_at(epoch), self._row(worker)
         with self._locked():
-            tag, writes = self._counters[at + _TAG], [(row + _EPOCH, epoch + 1)]
-            if tag == epoch + 1 and self._counters[at + _BATCHES] != batches:
+            tag, writes = self._counters[offset + _TAG], [(row + _EPOCH, epoch + 1)]
+            if tag == epoch + 1 and self._counters[offset + _BATCHES] != batches:
                 raise ValueError(
                     f"data: epoch {epoch} has {batches} batches in worker {worker} but "
-                    f"{self._counters[at + _BATCHES]} in another. Let its length depend on the epoch alone."
+                    f"{self._counters[offset + _BATCHES]} in another. Let its length depend on the epoch alone."
                 )
             if worker >= batches and epoch >= self._counters[_NEWEST] and self._anybody_lives(batches):
                 return False
             if tag < epoch + 1:
                 pool = batches if turns else min(self.workers, batches)
-                writes += [(at + _TAG, epoch + 1), (at + _BATCHES, batches), (at + _NEXT, pool), (at + _TURNS, turns)]
+                writes += [
+                    (offset + _TAG, epoch + 1),
+                    (offset + _BATCHES, batches),
+                    (offset + _NEXT, pool),
+                    (offset + _TURNS, turns),
+                ]
             if self._counters[row + _SHARE_EPOCH] < epoch:
                 writes += [(row + _SHARE_EPOCH, epoch), (row + _SHARE_STEP, 0)]
             writes.append((_NEWEST, max(self._counters[_NEWEST], epoch + 1)))
@@ -249,10 +254,10 @@ class Cursor(Uncopied):
                 claim = self._slot(row, number)
                 if claim.epoch > epoch:
                     continue
-                hole, at = self._slot_at(row, number), self._counters[self._slot_at(row, number)]
+                hole, packed = self._slot_at(row, number), self._counters[self._slot_at(row, number)]
                 if row == mine:  # it is in the right row already; let it change places with the first
                     first_at = self._slot_at(row, first)
-                    return claim, [(hole, self._counters[first_at]), (first_at, at), (row + _HANDED, first + 1)]
+                    return claim, [(hole, self._counters[first_at]), (first_at, packed), (row + _HANDED, first + 1)]
                 return claim, [(hole, self._counters[self._slot_at(row, end - 1)]), (row + _TAKEN, end - 1)]
         return None
 
@@ -268,37 +273,37 @@ class Cursor(Uncopied):
         return None
 
     def _pooled(self, epoch: int) -> tuple[Claim, list[Write]] | None:
-        at = self._epoch_at(epoch)
-        batch = self._counters[at + _NEXT]
-        if self._counters[at + _TAG] != epoch + 1 or batch >= self._counters[at + _BATCHES]:
+        offset = self._epoch_at(epoch)
+        batch = self._counters[offset + _NEXT]
+        if self._counters[offset + _TAG] != epoch + 1 or batch >= self._counters[offset + _BATCHES]:
             return None
-        return Claim(epoch, batch), [(at + _NEXT, batch + 1)]
+        return Claim(epoch, batch), [(offset + _NEXT, batch + 1)]
 
     def _share(self, owner: int, epoch: int) -> tuple[Claim, int] | None:
         """The next batch of the owner's share, up to this epoch, and its number in the share of its epoch."""
         row = self._row(owner)
-        at, step = self._counters[row + _SHARE_EPOCH], self._counters[row + _SHARE_STEP]
-        if at <= epoch - EPOCHS:
-            at, step = epoch - EPOCHS + 1, 0
-        while at <= epoch:
-            if step < self._share_size(owner, at):
-                return Claim(at, owner + step * self.workers), step
-            at, step = at + 1, 0
+        share_epoch, step = self._counters[row + _SHARE_EPOCH], self._counters[row + _SHARE_STEP]
+        if share_epoch <= epoch - EPOCHS:
+            share_epoch, step = epoch - EPOCHS + 1, 0
+        while share_epoch <= epoch:
+            if step < self._share_size(owner, share_epoch):
+                return Claim(share_epoch, owner + step * self.workers), step
+            share_epoch, step = share_epoch + 1, 0
         return None
 
     def _anybody_lives(self, below: int) -> bool:
         return not all(self._counters[self._row(worker) + _GONE] for worker in range(below))
 
     def _share_size(self, owner: int, epoch: int) -> int:
-        at = self._epoch_at(epoch)
-        if self._counters[at + _TAG] != epoch + 1:
+        offset = self._epoch_at(epoch)
+        if self._counters[offset + _TAG] != epoch + 1:
             return 0
-        mine = -(-(self._counters[at + _BATCHES] - owner) // self.workers)
-        return max(0, mine if self._counters[at + _TURNS] else min(1, mine))
+        owned = -(-(self._counters[offset + _BATCHES] - owner) // self.workers)
+        return max(0, owned if self._counters[offset + _TURNS] else min(1, owned))
 
     def _not_claimed(self, epoch: int, pool: bool) -> set[int]:
-        at = self._epoch_at(epoch)
-        left = set(range(self._counters[at + _NEXT], self._counters[at + _BATCHES])) if pool else set()
+        offset = self._epoch_at(epoch)
+        left = set(range(self._counters[offset + _NEXT], self._counters[offset + _BATCHES])) if pool else set()
         for owner in range(self.workers):
             share_epoch, step = (self._counters[self._row(owner) + counter] for counter in (_SHARE_EPOCH, _SHARE_STEP))
             if share_epoch <= epoch:

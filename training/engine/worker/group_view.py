@@ -32,10 +32,10 @@ class GroupView:
             noted = read(text)
             vars(self._optimizer).update(noted.attributes)
             for place, entries in zip(shard.plan.groups, noted.groups, strict=True):
-                group, shown = self._optimizer.param_groups[place], self._shown.setdefault(place, {})
+                group, values = self._optimizer.param_groups[place], self._shown.setdefault(place, {})
                 for key, note in entries.items():
-                    if anew or key not in shown or group.get(key) is shown[key]:
-                        group[key] = shown[key] = note.value
+                    if anew or key not in values or group.get(key) is values[key]:
+                        group[key] = values[key] = note.value
 
     def newest(self) -> list[dict[str, Any]]:
         """By group, what the newest version has; where one process simulates all workers."""
@@ -53,14 +53,14 @@ class GroupView:
         if not self._shown:
             return groups
         return [
-            {key: value for key, value in group.items() if key not in shown or value is not shown[key]}
-            for group, shown in ((group, self._shown.get(number, {})) for number, group in enumerate(groups))
+            {key: value for key, value in group.items() if key not in values or value is not values[key]}
+            for group, values in ((group, self._shown.get(number, {})) for number, group in enumerate(groups))
         ]
 
     def pushed(self, groups: Groups) -> None:
         """These have been handed in: what they have is not written by somebody any more."""
-        for number, shown in self._shown.items():
-            shown.update({key: groups[number][key] for key in shown.keys() & groups[number].keys()})
+        for number, values in self._shown.items():
+            values.update({key: groups[number][key] for key in values.keys() & groups[number].keys()})
 
     @property
     def keys(self) -> list[Set[str]]:
@@ -72,5 +72,7 @@ class GroupView:
         """Whether somebody has written what has not been pushed."""
         groups = self._optimizer.param_groups
         return any(
-            groups[of].get(key) is not value for of, shown in self._shown.items() for key, value in shown.items()
+            groups[number].get(key) is not value
+            for number, values in self._shown.items()
+            for key, value in values.items()
         )

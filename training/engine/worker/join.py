@@ -107,7 +107,7 @@ def join(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
-    announce: Callable[[MemoryNeed], None] = lambda told: None,
+    announce: Callable[[MemoryNeed], None] = lambda _: None,
     model: Module | None = None,
     device: Device | None = None,
 ) -> Joined:
@@ -130,7 +130,7 @@ def join_steps(
     run: SharedRun,
     membership: Membership,
     optimizers: Sequence[Optimizer],
-    announce: Callable[[MemoryNeed], None] = lambda told: None,
+    announce: Callable[[MemoryNeed], None] = lambda _: None,
     common: ProcessShared | None = None,
     stands_in: bool = False,
     device: Device | None = None,

@@ -159,8 +159,8 @@ class Joined:
     def residuals(self) -> Residuals:
         """By optimizer, worker and shard; empty where nothing is kept."""
         every, coded = range(self.run.control.workers), [client.host.section.coded for client in self.clients]
-        kept = [[one.residuals(worker) for worker in every] if one is not None else [] for one in coded]
-        return kept if any(shards for workers in kept for shards in workers) else []
+        residuals = [[pushes.residuals(worker) for worker in every] if pushes is not None else [] for pushes in coded]
+        return residuals if any(shards for workers in residuals for shards in workers) else []
 
     def restore(
         self,
@@ -174,9 +174,9 @@ class Joined:
             for worker in range(self.run.control.workers):
                 client.host.section.counters.steps[worker] = made
         for client, workers in zip(self.clients, residuals, strict=False):
-            for worker, kept in enumerate(workers[: self.run.control.workers]):
+            for worker, shard_residuals in enumerate(workers[: self.run.control.workers]):
                 if client.host.section.coded is not None:
-                    client.host.section.coded.restore(worker, kept)
+                    client.host.section.coded.restore(worker, shard_residuals)
         for client, version, state in zip(self.clients, versions, states, strict=True):
             section = client.host.section
             section.counters.admission[0], section.counters.admission[1] = version << 32, version

@@ -214,8 +214,8 @@ class Replica:
             differing += [place for place, a, b in zip(self._places, pointers, self._pointers, strict=True) if a != b]
         if self._lending is not None:
             for number, shard in enumerate(self._shards):
-                at = shard.plan.version_at(self._held[number].buffer)
-                fields = self._lending.written(shard.plan.version, at)
+                offset = shard.plan.version_at(self._held[number].buffer)
+                fields = self._lending.written(shard.plan.version, offset)
                 self._touched |= bool(fields)
                 differing += [place for i in fields if (place := shard.plan.parameters[i]) not in self.frozen]
             differing += self._written_tables(thorough)
@@ -363,8 +363,8 @@ class Replica:
         views: dict[int, Tensor] = {}
         for shard, (memory, _) in zip(self._shards, self._known, strict=True):
             views.update(zip(shard.plan.parameters, shard.plan.version.views(memory), strict=True))
-        known = [views[place] for place in range(len(self.parameters))]
-        return CodedPulls(section.plan, settings.pull_codec, worker, known)
+        pulled = [views[place] for place in range(len(self.parameters))]
+        return CodedPulls(section.plan, settings.pull_codec, worker, pulled)
 
     def _image(self, shard: Shard) -> Image:
         places = [self.parameters[place].device for place in shard.plan.parameters]

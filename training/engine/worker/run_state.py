@@ -61,7 +61,7 @@ class RunState(StateSwap):
 
     def _read(self) -> Mapping[Tensor, Any]:
         parameters = self.replica.parameters
-        return {parameters[at] if isinstance(at, int) else at: kept for at, kept in self.value().items()}
+        return {parameters[key] if isinstance(key, int) else key: value for key, value in self.value().items()}
 
     def _version(self) -> object:
         return id(self.of_snapshot) if self.of_snapshot else tuple(shard.version for shard in self.host.section.shards)

@@ -81,9 +81,9 @@ class _ByRows:
         rows, places = torch.unique(input, return_inverse=True)
         padding, pad = None, False
         if self.padding_idx is not None:
-            found = (rows == self.padding_idx).nonzero()
-            pad = not len(found)
-            padding = len(rows) if pad else int(found[0])
+            hits = (rows == self.padding_idx).nonzero()
+            pad = not len(hits)
+            padding = len(rows) if pad else int(hits[0])
         local: Tensor = _Rows.apply(self.weight, rows.long(), source.fetch, pad)  # type: ignore[no-untyped-call]
         return local, places, padding
 
