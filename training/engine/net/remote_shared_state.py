@@ -1,4 +1,4 @@
-"""What a worker on another machine shares with the others beside parameters: asked of its stand-in."""
+"""What a remote worker shares with the others beside parameters, by calls to its proxy."""
 
 import mmap
 from collections.abc import Callable, Collection, Sequence
@@ -16,12 +16,11 @@ from scalebook.training.engine.net.wire import ProtocolError
 from scalebook.training.engine.worker.cursor import Claim
 
 LETTER: Final = 64 << 20
-"""Bytes that a worker says in a meeting, at most."""
+"""Most bytes that a worker sends in one exchange."""
 
 
 class RemoteCursor:
-    """A `DataCursor` for one worker, which asks for itself alone. Where pushes have a `lane`, what is done follows them
-    there."""
+    """A `DataCursor` for one worker only. With a push stream, `mark_done` follows the pushes there."""
 
     def __init__(self, channel: Channel, workers: int, lane: PushStream | None) -> None:
         self._call, self.workers, self._lane = channel.call, workers, lane
@@ -87,7 +86,7 @@ class RemoteSignals:
 
 
 class RemoteExchange:
-    """`MessageExchange`. ValueError for a letter of more than LETTER bytes. Letters travel as they are, behind
+    """A `MessageExchange`. ValueError for a message of more than LETTER bytes. Messages are sent raw, after their
     lengths."""
 
     def __init__(self, channel: Channel, workers: int) -> None:
@@ -130,7 +129,7 @@ class RemoteExchange:
 
 
 class RemoteRows:
-    """`Rows`: copies here, whose memory is taken for what is written."""
+    """`Rows` as local copies; memory is taken only for what is written."""
 
     def __init__(self, channel: Channel, worker: int, workers: int) -> None:
         self._call, self._worker, self._workers = channel.call, worker, workers
