@@ -1,7 +1,8 @@
-"""The clock of a virtual run, declared: how long everything takes, and who dies when. Imports no torch.
+"""The clock of a virtual run as a config declares it: how long everything takes, and which workers die when. Imports no
+torch.
 
-Each part is a number, or a `Distribution` from which every gradient, push or transfer draws its own. What draws and
-what queues is `engine/sim/sim_clock.py`.
+Each part is a number, or a `Distribution` from which every gradient, push or transfer draws its own. The drawing and
+queueing is in `engine/sim/sim_clock.py`.
 """
 
 import math
@@ -16,9 +17,9 @@ DistributionName = Literal["uniform", "exponential", "lognormal", "gamma"]
 Recorded = Literal["recorded"]
 RECORDED: Final[Recorded] = "recorded"
 CLOCK: Final = f"{ARGUMENTS}.clock"
-"""Where a config has it."""
+"""Its key in a config."""
 WIDEST: Final = 1 / math.sqrt(3)
-"""Coefficient of variation of a uniform distribution that begins at 0; a wider one would be negative at times."""
+"""Coefficient of variation of a uniform distribution that begins at 0; a wider one would have negative values."""
 _FINITE: Final = Below(math.inf, "a finite number")
 _POSITIVE: Final = Above(0)
 
@@ -46,7 +47,7 @@ class Distribution:
     def check(self, key: str, is_read: bool = True) -> None:
         """ValueError, naming key and remedy, for values that no such distribution has.
 
-        `is_read`: whether what an earlier run has recorded must be there already.
+        `is_read`: whether the measurements of an earlier run must have been read already.
         """
         if self.kind == RECORDED:
             self._check_recorded(key, is_read)
@@ -107,7 +108,7 @@ class Link:
     bandwidth: Bandwidth = None
 
     def check(self, key: str) -> None:
-        """ValueError, naming key and remedy, for what no link has."""
+        """ValueError, naming key and remedy, for values that no link has."""
         for name, value in vars(self).items():
             if isinstance(value, Distribution) and value.kind == RECORDED:
                 raise ValueError(
@@ -119,12 +120,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Death:
-    """A worker that is gone for a while, with the gradient that it was computing.
+    """A worker that dies, losing the gradient that it was computing, and may come back.
 
     Args:
         worker: Its number, from 0.
         at_s: When it dies, in seconds of the virtual clock.
-        back_s: When it is there again and joins late; null: never.
+        back_s: When it is back and joins late; null: never.
     """
 
     worker: Annotated[int, AtLeast(0)]
@@ -136,20 +137,20 @@ class Death:
 class ClockSettings:
     """How long everything takes in a virtual run.
 
-    A push travels from its worker to the servers (both links: the slower one decides, and transfers in one direction
-    queue at the servers' link, first come first served), is served by every shard, each with a queue of its own, and is
-    then applied; the parameters travel back. Dropped pushes have travelled and are served too.
+    A push travels from its worker to the servers over both links: the slower one decides, and transfers in one
+    direction queue at the servers' link, first come first served. Every shard then serves it, each with a queue of its
+    own, and applies it; the parameters travel back. Dropped pushes travel and are served too.
 
     Args:
         gradient_s: Seconds for one gradient: fetching, forward and backward.
-        stragglers: How many times as long single workers take, by number.
+        stragglers: Slowdown of single workers, by worker number: 2 takes twice as long.
         server_s: Seconds of each shard for one push.
-        link: Of every worker.
-        links: Of single workers, by number, instead of `link`.
-        server_link: Of all servers together.
+        link: The link of every worker.
+        links: Links of single workers, by worker number, instead of `link`.
+        server_link: The link of all servers together.
         deaths: Workers that die, and when they are back.
-        server_process: Servers are processes of their own, as with `host: process`: where the rule lets nobody wait for
-            the update (softsync), who completes a round pulls before they have applied it.
+        server_process: Servers are processes of their own, as with `host: process`. Under a rule where nobody waits for
+            the update (softsync), the worker that completes a round then pulls before the servers have applied it.
     """
 
     gradient_s: Seconds
@@ -162,9 +163,9 @@ class ClockSettings:
     server_process: bool = False
 
     def check(self, workers: int, key: str = CLOCK, is_read: bool = True) -> None:
-        """ValueError, naming key and remedy, for what is out of bounds or speaks of a worker that is not there.
+        """ValueError, naming key and remedy, for values out of bounds or a worker that does not exist.
 
-        `is_read`: whether what earlier runs have recorded must be there already.
+        `is_read`: whether the measurements of earlier runs must have been read already.
         """
         _check(self, key, is_read)
         for worker, factor in self.stragglers.items():
@@ -217,15 +218,15 @@ _NUMBERS: Final = ("mean", "cv", "worker", "at_s", "back_s")
 
 
 def read_clock(written: object, workers: int) -> ClockSettings:
-    """ValueError, naming key and remedy, for what is no clock of so many workers. What earlier runs have recorded need
-    not have been read."""
+    """Parse a clock. ValueError, naming key and remedy, if it is none for so many workers. Measurements of earlier runs
+    need not have been read."""
     clock = made_clock(written)
     clock.check(workers, is_read=False)
     return clock
 
 
 def made_clock(written: object) -> ClockSettings:
-    """The same, not yet held against a number of workers."""
+    """Parse a clock without checking it against a number of workers."""
     raw = dict(_mapping(written, CLOCK, "as {gradient_s: 0.05}"))
     for name in ("gradient_s", "server_s"):
         if name in raw:
@@ -289,7 +290,7 @@ def _mapping(written: object, key: str, example: str) -> Mapping[str, Any]:
 
 
 def _by_worker(written: object, key: str) -> dict[int, object]:
-    """Worker numbers are keys, which JSON makes strings of."""
+    """The values by worker number; JSON makes strings of these keys."""
     if not isinstance(written, Mapping) or not all(str(worker).isdecimal() for worker in written):
         raise ValueError(f"{key}: is {written!r}, not a mapping of worker numbers. Write it as {{3: ...}}.")
     return {int(worker): value for worker, value in written.items()}

@@ -1,4 +1,5 @@
-"""Settings of a parameter server that contradict each other: asked by the engine before it starts, and by forms."""
+"""Settings of a parameter server that contradict each other. The engine checks them before it starts, and forms as
+well."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -9,7 +10,7 @@ ARGUMENTS: Final = "trainer.strategy.init_args"
 
 
 class CheckedSettings(NamedTuple):
-    """Those settings that others can contradict."""
+    """The settings that can contradict each other."""
 
     rule: RuleFacts
     damping: DampingFacts
@@ -18,23 +19,23 @@ class CheckedSettings(NamedTuple):
     has_clock: bool = False
     local: LocalFacts = LocalFacts("none")
     stops: bool = False
-    """Whether the rule stops who is late (`cancel`)."""
+    """Whether the rule stops late workers (`cancel`)."""
 
 
 class Contradiction(NamedTuple):
-    """`key` is an argument of AsyncPS, or of the class that it names. `message` goes on from there."""
+    """`key` is an argument of AsyncPS, or of the class that it names. `message` follows that key in the error."""
 
     key: str
     message: str
     remedy: str
 
     def error(self) -> ValueError:
-        """As a ValueError whose message begins with the whole dotted key."""
+        """A ValueError whose message begins with the whole dotted key."""
         return ValueError(f"{ARGUMENTS}.{self.key}: {self.message}. {self.remedy}")
 
 
 class Refusal(NamedTuple):
-    """An argument's value that does not go with something, as `Contradiction` has it."""
+    """A value that does not work with another setting; see `Contradiction`."""
 
     key: str
     message: str
@@ -50,11 +51,11 @@ FAR: Final = (
         "virtual",
     ),
 )
-"""What workers on several machines cannot do."""
+"""Settings that do not work with workers on several nodes."""
 
 
 class _Row(NamedTuple):
-    """`message` and `remedy` may name what is asked: `{rule.name}`."""
+    """`message` and `remedy` may refer to the settings: `{rule.name}`."""
 
     key: str
     holds: Callable[[CheckedSettings], bool]
@@ -139,7 +140,7 @@ TABLE: Final = (
 
 
 def contradictions(settings: CheckedSettings) -> list[Contradiction]:
-    """All that `settings` contradict each other in, at most one for each key."""
+    """All contradictions in `settings`, at most one for each key."""
     by_key: dict[str, Contradiction] = {}
     for row in TABLE:
         if row.key not in by_key and row.holds(settings):
@@ -149,7 +150,7 @@ def contradictions(settings: CheckedSettings) -> list[Contradiction]:
 
 
 def nobody_left(rule: RuleFacts, settings: Mapping[str, Any], workers: int) -> Contradiction | None:
-    """Where an argument of the rule takes so many gradients off an update that none is left."""
+    """The contradiction of a rule whose argument leaves no gradient for an update; None if one is left."""
     left = count(rule.gradients_per_update, workers, settings)
     taken = [word for sign, word in terms(rule.gradients_per_update) if sign < 0 and settings.get(word, 0) > 0]
     if left > 0 or not taken:

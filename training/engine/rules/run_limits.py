@@ -1,4 +1,4 @@
-"""How many workers a run may have while it trains, how often they restart, and how long they wait. Imports no torch."""
+"""Limits of a run: how many workers it may have, how often they restart, how long they wait. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -9,7 +9,7 @@ from scalebook.training.engine.rules.contradictions import ARGUMENTS, Contradict
 from scalebook.training.engine.rules.facts import RuleFacts
 
 LIMITS: Final = f"{ARGUMENTS}.limits"
-"""Where a config has them."""
+"""Their key in a config."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ USUAL: Final = Limits()
 
 
 def read_limits(written: object) -> Limits:
-    """The limits that a config writes as `{restarts: 2}`; ValueError, naming key and remedy, for anything else."""
+    """Parse limits such as `{restarts: 2}`; ValueError, naming key and remedy, for anything else."""
     if isinstance(written, Limits):
         return written
     if not isinstance(written, Mapping):
@@ -55,11 +55,11 @@ WORKERS: Final = f"{ARGUMENTS}.workers"
 
 @dataclass(frozen=True)
 class WorkerRange:
-    """Workers of all machines together; machines may join and leave while others train.
+    """How many workers an elastic run may have, over all nodes; nodes may join and leave while others train.
 
     Args:
-        min: With so many it begins; with fewer, for 30 s, it ends.
-        max: So many at most take part: devices times num_nodes.
+        min: The run begins with this many workers, and ends after 30 s with fewer.
+        max: At most this many take part: devices times num_nodes.
     """
 
     min: Annotated[int, AtLeast(1)]
@@ -72,7 +72,7 @@ class WorkerRange:
 
 
 def read_range(written: object) -> WorkerRange:
-    """The range that a config writes as `{min: 2, max: 8}`; ValueError, naming key and remedy, for anything else."""
+    """Parse a range such as `{min: 2, max: 8}`; ValueError, naming key and remedy, for anything else."""
     ends = [written.get(name) for name in ("min", "max")] if isinstance(written, Mapping) else []
     numbers = [one for one in ends if isinstance(one, int) and not isinstance(one, bool)]
     if len(numbers) != 2 or not isinstance(written, Mapping) or set(written) != {"min", "max"}:
@@ -86,10 +86,10 @@ def read_range(written: object) -> WorkerRange:
 def misfit(
     elastic: WorkerRange, on_each: int, nodes: int, rule: RuleFacts, settings: Mapping[str, Any]
 ) -> Contradiction | None:
-    """Why a run of so many workers on each of so many machines cannot have these; None where it can.
+    """Why a run with `on_each` workers on each of `nodes` nodes cannot be elastic; None if it can.
 
     Under a rule whose updates average as many gradients as there are workers, batch, learning rate and number of
-    updates would follow who happens to be there.
+    updates would depend on how many are there.
     """
     if nodes == 1:
         return Contradiction(
