@@ -1,7 +1,7 @@
-"""What a worker on another machine costs: a push and a pull of 2.7 MB each, over loopback, beside torch RPC and DDP.
+"""What a worker on another node costs: a push and a pull of 2.7 MB each, over loopback, beside torch RPC and DDP.
 
-Each gradient is computed as in `benchmarks.engine`, so the CPU time has that part too; of the channel it is of both
-ends, worker and stand-in. Systems take turns, and ratios are of one turn.
+Each gradient is computed as in `benchmarks.engine`, which is part of the CPU time; that of the channel is of both ends,
+worker and proxy. Systems take turns, and ratios are within one turn.
 
     python -m benchmarks.cluster [--seconds 5] [--repeats 5]
 """
@@ -31,13 +31,13 @@ WORKERS = 2
 
 
 def end_at_once(why: str) -> None:
-    """Of a stand-in whose worker is dead: it may stand in a wait that others end."""
+    """End a proxy whose worker is dead; it may be blocked in a wait."""
     print(why, flush=True)
     os._exit(1)
 
 
 def far_away(seconds: float, workers: int, settings: Settings, tls: bool = False) -> Measured:
-    """Workers that reach the shards over loopback, as from other machines; each stand-in is a process."""
+    """Workers that reach the shards over loopback, as from other nodes; each proxy is a process."""
     secret, context = Secret(os.urandom(KEY_BYTES)), serving() if tls else None
     launch, listeners = Launch(workers, settings), [listening(HOST) for _ in range(workers)]
     posts = [launch.post(worker, RUN, one, secret, context) for worker, one in enumerate(listeners)]
@@ -99,7 +99,7 @@ RATIOS = [
 
 
 def measure(seconds: float, repeats: int) -> dict[str, list[Measured]]:
-    """In turns: each system once in each."""
+    """Measure each system once in each turn."""
     results: dict[str, list[Measured]] = {name: [] for name in SYSTEMS}
     for _ in range(repeats):
         for name, system in SYSTEMS.items():

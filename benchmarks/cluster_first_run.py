@@ -1,8 +1,8 @@
-"""README's three commands, as a new user gives them: `python -m benchmarks.cluster_first_run`, as root.
+"""The README's three commands, as a new user types them: `python -m benchmarks.cluster_first_run`, as root.
 
-Two machines, each a network namespace with an address, a home and a folder of its own, where Scalebook has never run.
-Prints the seconds of each command: first AsyncPS by hand, then, where the extra `cluster` is installed, a notebook on a
-Ray cluster. Exits with 1 where a command does not do what the README says.
+Two nodes, each a network namespace with an address, a home and a folder of its own, where Scalebook has never run.
+Prints the seconds of each command: first AsyncPS by hand, then, if the extra `cluster` is installed, a notebook on a
+Ray cluster. Exits with 1 if a command does not do what the README says.
 """
 
 import os
@@ -33,7 +33,7 @@ PORT: Final = 29500
 
 
 class NewUser:
-    """Who sits before a machine on which nothing of theirs lies but what is copied there."""
+    """A user of a node that holds nothing of theirs but what is copied there."""
 
     def __init__(self, machines: Namespaces, number: int, home: Path) -> None:
         self.name, self.address, self.home = machines.names[number], machines.addresses[number], home
@@ -44,7 +44,7 @@ class NewUser:
         return self.home / ".local" / "state" / "scalebook"
 
     def types(self, *words: str, **more: str) -> "subprocess.Popen[str]":
-        """`scalebook WORDS`, in their folder."""
+        """Run `scalebook WORDS` in their folder."""
         env = {
             key: value for key, value in environment().items() if not key.startswith(("XDG_", "SCALEBOOK_", "MLFLOW_"))
         }
@@ -55,7 +55,7 @@ class NewUser:
 
 
 def ended(process: "subprocess.Popen[str]", what: str, began: float) -> str:
-    """What it said, when it has ended well. Prints its seconds."""
+    """Wait for a process to end well, and print its seconds; returns its output."""
     try:
         said, _ = process.communicate(timeout=WAIT_S)
     except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ def by_hand(first: NewUser, second: NewUser) -> None:
 
 
 def on_ray(first: NewUser, second: NewUser) -> None:
-    """A head, a machine that joins it, and three runs of a notebook."""
+    """A head, a node that joins it, and three runs of a notebook."""
     print("Ray cluster, three runs of First steps (12 epochs of ConvClassifier on Digits each)")
     workspace = Workspace(first.home / "work")
     shutil.copy(NOTEBOOK, workspace.root)

@@ -1,10 +1,10 @@
-"""What a trial takes beyond its training, here and on another machine: `python -m benchmarks.cluster_trials`.
+"""What a trial takes beyond its training, here and on another node: `python -m benchmarks.cluster_trials`.
 
-A search of short trials, `--trials` for each of two machines, by the local executor with two cores, then by two raylets
-of one Ray cluster on this machine, of one core each, on which nothing of the workspace lies. Printed are the medians of
-what lies between the end of one trial's training and the first step of the next on the same device: until its process
-may begin, to build and to end, and the turn from its result to the next one's process. Exits with 1 where a trial was
-lost or run twice. Needs the extra `cluster`.
+A search of short trials, `--trials` for each of two nodes: by the local executor with two cores, then by two raylets of
+one Ray cluster on this machine, of one core each, where nothing of the workspace lies. Prints medians of the time
+between the end of one trial's training and the first step of the next on the same device: until its process may begin,
+to build and to end, and from its result to the next one's process. Exits with 1 if a trial was lost or run twice. Needs
+the extra `cluster`.
 """
 
 import argparse
@@ -46,7 +46,7 @@ Spans = dict[str, list[list[float]]]
 
 
 def spans(jobs: Sequence[JobFolder]) -> Spans:
-    """Trials of one device follow each other."""
+    """The spans of trials that follow each other on a device."""
     by_device = defaultdict(list)
     for job in jobs:
         started, result, progress = job.started(), job.result(), job.progress()
@@ -67,7 +67,7 @@ def spans(jobs: Sequence[JobFolder]) -> Spans:
 
 
 def searched(workspace: Workspace, trials: int, epochs: int) -> tuple[Spans, list[str]]:
-    """A search with all that the queue has: what its trials took, and what went wrong."""
+    """Run a search with the whole queue; returns the spans of its trials, and what went wrong."""
     description = describe(workspace)
     body: dict[str, Any] = {
         "config": config(epochs), "objective": "val/loss", "trials": trials,
@@ -93,7 +93,7 @@ def show(what: str, spans: Mapping[str, list[list[float]]]) -> None:
 
 
 def on_cluster(root: Path, trials: int, epochs: int) -> list[str]:
-    """The same over two machines; what went wrong."""
+    """The same over two nodes; returns what went wrong."""
     a, b, workspace = root / "a", root / "b", Workspace(root / "clustered").create()
     os.environ["XDG_STATE_HOME"] = str(a)
     try:

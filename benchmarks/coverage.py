@@ -1,12 +1,11 @@
 """How often the intervals and verdicts of claims are right: `python -m benchmarks.coverage`, a minute or two.
 
-The whole procedure is simulated, from curves to the verdict, by the product's own functions. A side has runs at one to
-nine learning rates, the best of them in the middle and each further one 15 % (`--worse`) dearer; a run's cost is
-log-normal about that of its rate, by `--spread`. Its loss falls as a power of the updates and is seen at each
-validation alone. Both sides have the same rates; `against` of a side that has no choice is in the last column but one.
-What one side truly takes is 1.25 times the other: `at_most: 1.25` is then wrong, and may be called supported in 2.5 %.
-Of a ratio of ratios four such sides are drawn, and the second ratio is of equals.
-Costs are drawn from 200 quantiles, so that each curve is read once.
+Simulates the whole procedure, from curves to the verdict, with the product's own functions. A side has runs at one to
+nine learning rates; the middle one is the best, and each further one costs 15 % more (`--worse`). A run's cost is
+log-normal about that of its rate, with `--spread`. Its loss falls as a power of the updates and is seen only at
+validations. Both sides have the same rates; the column `against` is for a side without a choice. One side truly takes
+1.25 times the other, so `at_most: 1.25` is wrong, and may be called supported in 2.5 %. For a ratio of ratios four such
+sides are drawn, and the second ratio is of equals. Costs are drawn from 200 quantiles, so that each curve is read once.
 """
 
 import argparse
@@ -29,7 +28,7 @@ QUANTILES: Final = 200
 SEEDS: Final = (3, 5, 8, 16)
 RATES: Final = (1, 3, 9)
 VALIDATED: Final = ((110, 8), (110, 32), (110, 64), (500, 64), (2000, 64))
-"""Updates that the cheaper side takes, and between two validations."""
+"""Updates that the cheaper side takes, and updates between two validations."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Cell:
     spread: float
     worse: float
     of_ratios: bool = False
-    """The ratio is compared with another one, of 1, whose sides have as many rates."""
+    """Compare the ratio with another one, of 1, whose sides have as many rates."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,11 @@ class Found:
 
     covered: float
     wrong: float
-    """Called supported, where the truth is at the bound."""
+    """Called supported, though the truth is at the bound."""
 
 
 def simulate(cell: Cell, trials: int, chance: random.Random) -> Found:
-    """Of `trials` claims."""
+    """Simulate `trials` claims."""
     pairs = [(RATIO, 1.0), *([(1.0, 1.0)] if cell.of_ratios else [])]
     recorded = [
         [_recorded(cell, rates, times) for rates, times in zip(cell.rates, pair, strict=True)] for pair in pairs
@@ -79,7 +78,7 @@ def _ratio(sides: Sequence[Sequence[Sequence[Amount]]], seeds: int, chance: rand
 
 
 def _recorded(cell: Cell, rates: int, times: float) -> list[list[Amount]]:
-    """By rate, what a run is recorded to take, by quantile of its true cost."""
+    """By rate, the recorded cost of a run, by quantile of its true cost."""
     normal = statistics.NormalDist()
     by_rate = []
     for rate in range(rates):
@@ -94,7 +93,7 @@ def _recorded(cell: Cell, rates: int, times: float) -> list[list[Amount]]:
 def _side(
     recorded: Sequence[Sequence[Amount]], seeds: int, chance: random.Random
 ) -> tuple[Mapping[int, Amount], Mapping[int, Amount]]:
-    """By seed, what it took at the point that all choose, and at that which the others choose."""
+    """By seed, the cost at the point that all seeds choose, and at the one that the other seeds choose."""
     space = (Dimension("learning_rate", "grid", choices=tuple(range(len(recorded)))),)
     trials = [TrialRecord(rate, "finished", {"learning_rate": rate}) for rate in range(len(recorded))]
     runs = {rate: [SeedOutcome(chance.choice(amounts)) for _ in range(seeds)] for rate, amounts in enumerate(recorded)}

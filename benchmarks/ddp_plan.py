@@ -44,14 +44,14 @@ def config(width: int, epochs: int) -> dict[str, Any]:
 
 
 def predicted(workspace: Workspace, body: dict[str, Any], description: Description) -> float:
-    """Updates a second."""
+    """Updates per second as planned."""
     profile = measure(workspace, body, description, sys.stderr)
     question = Question(workers=(WORKERS,), rules=(), shards=()).of(body, description)
     return Setting.of(profile, question, question.rules[0], 1, OWN).play(WORKERS).updates_per_s
 
 
 def measured(workspace: Workspace, body: dict[str, Any], description: Description) -> float:
-    """Updates a second of a whole run, the mean of what it has recorded, once it has begun."""
+    """Mean updates per second that a whole run recorded, without its beginning."""
     with hold(workspace):
         (job,) = job_requests.submit(workspace, body, seeds=[1], description=description)
         result = follow(workspace, job, lambda *_: None)

@@ -63,7 +63,7 @@ def tf_idf(data: Docstrings) -> Ranked:
 
 
 def trained(data: Docstrings, epochs: int, seed: int) -> Ranked:
-    """The ranker after so many epochs; its initial figures after none."""
+    """The ranker's figures after so many epochs; 0: untrained."""
     seed_everything(seed, verbose=False)
     model = _Ranker()
     trainer = plain_trainer(max_epochs=epochs)
@@ -76,7 +76,7 @@ def trained(data: Docstrings, epochs: int, seed: int) -> Ranked:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)

@@ -2,9 +2,9 @@
 
 Small cells (`same_results_set`), here and in the files of COMMIT: fits of all models, strategies, rules, dampings,
 hosts, optimizers, codecs and local steps, of sparse rows, of virtual workers, and on two machines (processes that meet
-over loopback); a search; a notebook with claims. Each is recorded as any run is; then losses, other metrics, weights,
-the state of optimizers and schedules, the traces of updates, the search's trials and the notebook's tables are compared
-to the last bit. Exits with 1 where anything differs. About 3 minutes each on two quiet cores.
+over loopback); a search; a notebook with claims. Each is recorded as an ordinary run; then losses, other metrics,
+weights, the state of optimizers and schedules, the traces of updates, the search's trials and the notebook's tables are
+compared to the last bit. Exits with 1 where anything differs. About 3 minutes each on two quiet cores.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def extract(commit: str, path: Path) -> Path:
-    """The files of `commit`, in a folder that git knows nothing of."""
+    """Write the files of `commit` into a folder outside git."""
     path.mkdir()
     archive = subprocess.run(["git", "archive", commit], cwd=HERE, check=True, stdout=subprocess.PIPE, timeout=60)
     subprocess.run(["tar", "--extract", "--directory", str(path)], input=archive.stdout, check=True, timeout=60)
@@ -54,7 +54,7 @@ def extract(commit: str, path: Path) -> Path:
 
 
 def fitted(checkout: Path, cells: Mapping[str, Any], folder: Path) -> Results:
-    """What `same_results_fits` finds in a checkout, in a process and a workspace of its own."""
+    """The results of `same_results_fits` in a checkout, in a process and a workspace of its own."""
     workspace, out, cells_file = folder / "workspace", folder / "results.json", folder / "cells.json"
     workspace.mkdir(parents=True)
     cells_file.write_text(json.dumps(cells), encoding="utf-8")
@@ -77,7 +77,7 @@ def fitted(checkout: Path, cells: Mapping[str, Any], folder: Path) -> Results:
 
 
 def same(title: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether nothing differs, and both went well; prints a line."""
+    """Whether nothing differs, and both succeeded; prints a line."""
     if old["status"] or new["status"]:
         print(f"{title:52} failed: status {old['status']}, then {new['status']}")
         return False

@@ -1,9 +1,10 @@
-"""The pictures in the README: the notebooks that ship, run for real, and every page of them in a real Chromium.
+"""The pictures in the README: the shipped notebooks, run for real, and each of their pages in a real Chromium.
 
     python -m benchmarks.screenshots [--only pages|search] [--searched FOLDER] [--out docs]
 
 Takes about twenty minutes on two cores: the experiments of `notebooks/first-steps.md` and the searches of
-`notebooks/batch-size.md` are run in temporary workspaces. `--searched` names a workspace where the latter has been run.
+`notebooks/batch-size.md` are run in temporary workspaces. `--searched` names a workspace where the searches have
+already been run.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def _of(folder: Path | None, notebook: str, take: Callable[[Browser, Served, Pat
 
 
 def _searches(browser: Browser, served: Served, out: Path) -> None:
-    """The maps of the notebook's searches for documents, and the page of the first."""
+    """The maps of the notebook's searches, for documents, and the page of the first."""
     workspace = served.workspace
     description = catalogue.describe(workspace)
     notebook = store.read(workspace.root / "batch-size.md").notebook

@@ -46,7 +46,7 @@ def config(epochs: int) -> dict[str, Any]:
 
 
 def calibrated(workspace: Workspace, description: Description, seconds: float) -> int:
-    """Epochs that train for about `seconds` while every core is busy with the same."""
+    """Epochs that train for about `seconds` while every core does the same."""
     jobs = job_requests.submit(
         workspace, config(20), seeds=range(2 * len(this_machine().cores)), description=description
     )
@@ -56,7 +56,7 @@ def calibrated(workspace: Workspace, description: Description, seconds: float) -
 
 
 def measure(workspace: Workspace, trials: int, seconds: float) -> int:
-    """Run the search and print what came of it; 1 where the records disagree."""
+    """Run the search and print the results; 1 if the records disagree."""
     description = describe(workspace)
     supervisor_handle.ensure(workspace)
     until(lambda: (now := status(workspace)) is not None and now.warm == "ready", "the warm process")

@@ -12,9 +12,9 @@ from scalebook.training.tracking import names
 
 
 def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: bool = True) -> list[str]:
-    """What is wrong, [] where nothing is: a trial lost, one run twice, or told differently to MLflow and the study.
+    """What is wrong, [] if nothing is: a trial lost, one run twice, or MLflow and the study disagree.
 
-    `statuses`: whether the runs tell MLflow how they end; stand-ins do not.
+    `statuses`: whether the runs report their end to MLflow; stand-ins do not.
     """
     mistakes: list[str] = []
     if [record.number for record in records] != list(range(len(records))):
@@ -45,5 +45,5 @@ def audit(folder: SearchFolder, records: Sequence[TrialRecord], *, statuses: boo
 
 
 def is_recorded(workspace: Workspace) -> bool:
-    """Whether MLflow knows the end of every run; of those that died it is told by a process of its own, soon after."""
+    """Whether MLflow knows the end of every run; a separate process soon reports runs that died."""
     return not any(job.unrecorded.exists() for job in all_jobs(workspace))

@@ -1,8 +1,8 @@
-"""Searches killed at random moments, and gone on with: `python -m benchmarks.search_drills [--rounds N]`.
+"""Searches killed at random moments, and resumed: `python -m benchmarks.search_drills [--rounds N]`.
 
 Each drill begins a search over a small classifier on digits, kills one of three victims at a random moment (the driver;
 the supervisor; everything of the workspace, as if the machine had stopped: supervisor, driver, warm process and all
-training), has the search go on, and looks at what came of it: no trial lost, none run twice, MLflow, study and jobs in
+training), resumes the search, and checks the result: no trial lost, none run twice, MLflow, study and jobs in
 agreement, nothing left behind. Exits with 1 if anything is not as promised. About 30 s a drill.
 """
 
@@ -58,7 +58,8 @@ def records_of(folder: SearchFolder, description: Description) -> list[TrialReco
 
 
 def drill(workspace: Workspace, description: Description, victim: str, number: int) -> list[str]:
-    """What went wrong, [] where nothing did. The moment is between the first trial's begin and the last one's."""
+    """Run one drill; returns what went wrong, [] if nothing did. The moment is between the starts of the first and the
+    last trial."""
     folder = search_requests.start(workspace, BODY, None, name=f"drill {number}", description=description)
     begun = partial(_trials, folder, description)
     after = random.randrange(TRIALS - 2)
@@ -93,7 +94,7 @@ def _trials(folder: SearchFolder, description: Description) -> int:
 
 
 def kill(folder: SearchFolder, victim: str) -> list[ProcessId]:
-    """SIGKILL; returns who was killed."""
+    """SIGKILL a victim; returns its processes."""
     driving, now = folder.driving(), supervisor_handle.running(folder.workspace)
     assert driving is not None
     assert now is not None

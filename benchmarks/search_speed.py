@@ -1,6 +1,6 @@
-"""What a study costs its driver and the pages: `python -m benchmarks.search_speed` (about two minutes).
+"""The time that a study costs its driver and the pages: `python -m benchmarks.search_speed` (about two minutes).
 
-The real store, TPE over three dimensions, trials with 20 curve points each, four of them running at a time; nothing is
+The real store, TPE over three dimensions, trials with 20 curve points each, four of them running at a time; no model is
 trained. Prints median and 95th percentile in ms of each call, of the 100 trials before 100, 300 and 1,000, and of
 reading for a page: the first time in a process, and then after each trial. `--storage URL` for another store than a
 journal, `--sampler` and `--pruner` for others than TPE and none.
@@ -36,7 +36,7 @@ SIDE_BY_SIDE = 4
 
 
 class Clock:
-    """Times of calls in ms, by their names."""
+    """Durations of calls in ms, by name."""
 
     def __init__(self) -> None:
         self.ms: dict[str, list[float]] = defaultdict(list)
@@ -64,7 +64,7 @@ def _loss(point: dict[str, Any]) -> float:
 
 
 def _train(study: Study, trial: AskedTrial, clock: Clock, rng: random.Random) -> None:
-    """One trial's reports, and its end; one in twelve diverges, one in thirty is lost."""
+    """Report one trial's curve and its end; one in twelve diverges, one in thirty is lost."""
     loss = _loss(trial.point)
     for place in range(1, POINTS + 1):
         value = loss + 2 * math.exp(-place / 5) + rng.gauss(0, 0.01)
@@ -82,7 +82,7 @@ def _train(study: Study, trial: AskedTrial, clock: Clock, rng: random.Random) ->
 
 
 def _first_read(storage: str, spec: SearchSpec) -> float:
-    """Seconds of the first read in a process that has Optuna imported."""
+    """Seconds of the first read in a process that has imported Optuna."""
     study_reader.forget()
     began = time.perf_counter()
     read(storage, "study", spec)

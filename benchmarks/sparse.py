@@ -2,9 +2,10 @@
 
     python -m benchmarks.sparse [--rows 1000000] [--width 16] [--batch 256] [--steps 300]
 
-A table and a small layer above it; each step reads so many rows, drawn anew. `one process`: torch's own optimizer on
-the same sparse gradients. The others: one worker, rule async, host inline, by rows (sparse=True) and as a dense
-parameter (sparse=False), whose gradient is as large as the table. In turn, the best of three rounds; one thread.
+A table and a small layer above it; each step reads so many random rows. `one process`: torch's own optimizer on the
+same sparse gradients. The others: one worker, rule async, host inline, by rows (sparse=True) and as a dense parameter
+(sparse=False), whose gradient is as large as the table. The systems take turns; the best of three rounds counts; one
+thread.
 """
 
 import argparse
@@ -26,7 +27,7 @@ Make = Callable[[Iterable[Parameter]], Optimizer]
 
 
 class Measured(NamedTuple):
-    """Updates a second, and bytes pushed for each of them."""
+    """Updates per second, and bytes pushed for each of them."""
 
     rate: float
     pushed: float
@@ -48,7 +49,7 @@ class Scorer(nn.Module):
 
 
 def batches(rows: int, batch: int, count: int) -> list[Tensor]:
-    """Drawn beforehand."""
+    """Random batches of rows, drawn beforehand."""
     draw = torch.Generator().manual_seed(0)
     return [torch.randint(0, rows, (batch,), generator=draw) for _ in range(count)]
 
@@ -90,13 +91,13 @@ def served(model: Scorer, make: Make, given: list[Tensor]) -> Measured:
 
 
 def best_in_turn(*measures: Callable[[], Measured]) -> list[Measured]:
-    """The fastest of several rounds, of each."""
+    """The fastest of several rounds of each; they take turns."""
     rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
     return [max(of_one) for of_one in zip(*rounds, strict=True)]
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=16)

@@ -61,7 +61,7 @@ def cpu_seconds(processes: list[psutil.Process]) -> float:
 
 
 def start(role: str, port: int, workers: int, command: list[str], **more: str) -> subprocess.Popen[str]:
-    """A process of the cluster; in the roles scheduler and server, `import mxnet` runs it to its end."""
+    """Start a process of the cluster; in the roles scheduler and server, `import mxnet` runs it to its end."""
     environment = {
         **os.environ,
         **more,
@@ -76,7 +76,7 @@ def start(role: str, port: int, workers: int, command: list[str], **more: str) -
 
 
 def served(seconds: float, workers: int) -> list[list[float]]:
-    """What `train` returns, of each worker."""
+    """The results of `train`, of each worker."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -26,7 +26,7 @@ def perceptron() -> Sequential:
 
 
 class Server:
-    """Parameters as a list of NumPy arrays; a call a gradient."""
+    """Parameters as a list of NumPy arrays; one call per gradient."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
