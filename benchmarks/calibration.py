@@ -435,7 +435,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 def main() -> None:
     """Print and write the page. Exit code 1 where a row is off."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=float, default=1.0, help="of what is played where times are drawn")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the random simulations to run")
     share = parser.parse_args().share
     command = "python -m benchmarks.calibration" + ("" if share == 1 else f" --share {share:g}")
     lines = [

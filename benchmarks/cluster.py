@@ -109,7 +109,7 @@ def measure(seconds: float, repeats: int) -> dict[str, list[Measured]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="measured, of each system in each turn")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds to measure each system in each turn")
     parser.add_argument("--repeats", type=int, default=5, help="turns")
     arguments = parser.parse_args()
     results = measure(arguments.seconds, arguments.repeats)

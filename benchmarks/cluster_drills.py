@@ -60,9 +60,9 @@ def performed(kind: Kind, moments: int, first: int, load: Load | None) -> Iterat
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moments", type=int, default=20, help="of each kind")
-    parser.add_argument("--first", type=int, default=0, help="the first moment's number, which its chance follows from")
-    parser.add_argument("--only", default="", help="kinds with these words, as 'one way'")
-    parser.add_argument("--load", type=Load, choices=list(Load), help="what is trained in all of them")
+    parser.add_argument("--first", type=int, default=0, help="number of the first moment, which seeds it")
+    parser.add_argument("--only", default="", help="only kinds with these words, such as 'one way'")
+    parser.add_argument("--load", type=Load, choices=list(Load), help="train this in all drills")
     options = parser.parse_args()
     if why := why_not():
         print(f"nothing was drilled: {why}")

@@ -268,11 +268,11 @@ def _knee(knee: Any) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="measured, of each number of machines and codec")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds to measure each number of nodes and codec")
     parser.add_argument("--repeats", type=int, default=2, help="turns, of which the median counts")
-    parser.add_argument("--gigabits", type=float, nargs="+", default=[1.0, 0.2], help="a second, of every link")
-    parser.add_argument("--only", default="", help="codecs with these words")
-    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
+    parser.add_argument("--gigabits", type=float, nargs="+", default=[1.0, 0.2], help="Gbit/s of every link")
+    parser.add_argument("--only", default="", help="only codecs with these words")
+    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
     arguments = parser.parse_args()
     if why := why_not():
         print(f"nothing was measured: {why}")

@@ -84,7 +84,7 @@ def drill(workspace: Workspace, home: Path) -> list[str]:
     killed = time.monotonic()
     print(f"b is killed after {len(before)} trials; on it: {_running(workspace)['b']}", flush=True)
     until(lambda: not _running(workspace)["b"], "its jobs to be given up")
-    print(f"told after {time.monotonic() - killed:.1f} s", flush=True)
+    print(f"noticed after {time.monotonic() - killed:.1f} s", flush=True)
     until(lambda: folder.state() in searches.ENDED, "the search to end")
     until(lambda: is_recorded(workspace), "MLflow to be told of runs that died")
     records = records_of(folder, description)

@@ -109,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=500, help="claims a cell")
     parser.add_argument("--spread", type=float, default=0.15, help="standard deviation of a run's log cost")
-    parser.add_argument("--worse", type=float, default=1.15, help="cost of a rate beside the best one")
+    parser.add_argument("--worse", type=float, default=1.15, help="cost of each rate relative to the next better one")
     options = parser.parse_args()
     chance = random.Random(1)
     print('| of | seeds | rates | updates | validated every | coverage | wrong "supported" |')

@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--width", type=int, nargs="+", default=[8, 16, 32, 64, 128])
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
+    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
     args = parser.parse_args()
     others, cells = Others(), list[ComparedPlan]()
     with tempfile.TemporaryDirectory() as folder:

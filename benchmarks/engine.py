@@ -59,7 +59,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--all", action="store_true", help="every row, not only the default ones")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="rows of that name, or with it in theirs"
+        "--only", action="append", default=[], metavar="NAME", help="only rows with this name or part of a name"
     )
     parser.add_argument(
         "--extra", action="append", default=[], metavar="NAME=PYTHON", help="see benchmarks/extras/README.md"

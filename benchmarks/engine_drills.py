@@ -87,8 +87,8 @@ def lines(moments: int, kinds: Sequence[Kind], only: str) -> Iterator[Line]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=20, help="deaths in each row")
-    parser.add_argument("--only", default="", help="rows with these words in them, as 'worker 0 applying process'")
-    parser.add_argument("--kind", choices=[kind.value for kind in Kind], help="of what is trained; without it, all")
+    parser.add_argument("--only", default="", help="only rows with these words, such as 'worker 0 applying process'")
+    parser.add_argument("--kind", choices=[kind.value for kind in Kind], help="kind of training; by default all")
     options = parser.parse_args()
     kinds = [Kind(options.kind)] if options.kind else [*Kind]
     torch.set_num_threads(1)

@@ -24,7 +24,7 @@ def parse(option: str) -> list[System]:
     if name not in SCRIPTS or not python:
         raise ValueError(f"--extra {option}: write NAME=PYTHON with one of {', '.join(SCRIPTS)} for NAME.")
     if not os.access(python, os.X_OK):
-        raise ValueError(f"--extra {option}: {python} is no program. {FOLDER.name}/README.md says how to make it.")
+        raise ValueError(f"--extra {option}: {python} is not a program. {FOLDER.name}/README.md says how to make it.")
     return [
         System(row_name(name, row), partial(measure, SCRIPTS[name], python, row), default=True)
         for row in (ALONE, SERVED)

@@ -81,7 +81,7 @@ def keep(path: Path, folder: Path = KEPT) -> Path:
     """Store a result beside the others, in place of an older one of that GPU. ValueError for a result without a GPU."""
     result = json.loads(path.read_text(encoding="utf-8"))
     if not result["gpus"]:
-        raise ValueError(f"{path}: it is of no GPU ({result['device']}). Give what `make gpu` has written on one.")
+        raise ValueError(f"{path}: has no GPU ({result['device']}). Give a file that `make gpu` has written on one.")
     name = re.sub(r"[^a-z0-9]+", "-", f"{result['gpus']}-{result['device']}".lower()).strip("-")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{name}.json"

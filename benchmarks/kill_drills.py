@@ -210,7 +210,7 @@ DRILLS: tuple[tuple[str, Callable[[Range, Any], str], Any], ...] = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", default="", help="drills whose name holds this word")
+    parser.add_argument("--only", default="", help="only drills whose name has this word")
     options = parser.parse_args()
     failures = 0
     before = set(SHARED_MEMORY.iterdir())

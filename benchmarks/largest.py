@@ -14,7 +14,7 @@ def largest(works: Callable[[float], bool], start: float, halvings: int) -> floa
     if it works at `start` itself.
     """
     if works(start):
-        raise ValueError(f"it still works at {start}. Begin the search higher.")
+        raise ValueError(f"it still works at {start}. Start the search higher.")
     for halving in range(1, halvings + 1):
         top = start / 2**halving
         if works(top):

@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--searches", type=int, default=100, help="with 1, 2, 3, ... trials")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="", help="first paint of the pages whose name has this word, and no more")
+    parser.add_argument("--only", default="", help="measure only first paint of pages whose name has this word")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="scalebook-bench-") as folder:
         workspace = Workspace(Path(folder)).create()

@@ -248,7 +248,7 @@ def main() -> None:
     """Print a line for each cell, and how many are within 25 %."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
+    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
     args = parser.parse_args()
     for design in DESIGNS:
         print(f"{design.name}: off by {math.exp(misses(design)) - 1:.0%} on the half that is chosen with")

@@ -30,7 +30,7 @@ Results = dict[str, dict[str, Any]]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", required=True, nargs="+", help="commits that gave the right results")
-    parser.add_argument("--only", default="", help="cells whose name has this in it")
+    parser.add_argument("--only", default="", help="only cells whose name has this")
     given = parser.parse_args()
     cells = {title: cell for title, cell in CELLS.items() if given.only in title}
     different = 0

@@ -277,11 +277,11 @@ def cells(rows: Sequence[Row]) -> list[ComparedPlan]:
 def main() -> None:
     """Print a line for each cell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.8, help="of each run")
+    parser.add_argument("--seconds", type=float, default=0.8, help="seconds of each run")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="rule:workers:host")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--reliability", type=Path, help="write its cells here, beside those of others")
+    parser.add_argument("--reliability", type=Path, help="add its cells to this file")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(machine())

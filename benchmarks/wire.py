@@ -439,9 +439,9 @@ def both_cpu_s(other: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=1.0, help="measured, of each system in each turn")
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.1, 1, 10, 40], help="of parameters")
-    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=["whole", "parts"], help="of pyzmq")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds to measure each system in each turn")
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.1, 1, 10, 40], help="MB of parameters")
+    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=["whole", "parts"], help="designs of pyzmq")
     arguments = parser.parse_args()
     if zmq is None:
         raise SystemExit("pyzmq is not here; see --help")

@@ -48,9 +48,9 @@ def replay(folder: Path, settings: Settings, optimizer: Optimizer, compute: Comp
     if len(head.last) != 1 or settings.local.sums:
         raise ValueError(f"{folder}: only one optimizer that pushes and pulls every gradient can be replayed")
     if settings.local.steps:
-        raise ValueError(f"{folder}: workers with steps of their own ({settings.local!r}) cannot be replayed")
+        raise ValueError(f"{folder}: a run with local steps ({settings.local!r}) cannot be replayed")
     if settings.pull_codec.codes:
-        raise ValueError(f"{folder}: workers whose parameters came by {settings.pull_codec!r} cannot be replayed")
+        raise ValueError(f"{folder}: a run with pull_codec {settings.pull_codec!r} cannot be replayed")
     if head.rule != repr(settings.rule) or head.damping != repr(settings.damping):
         raise ValueError(f"{folder}: this is a trace of {head.rule} with {head.damping}, not of these settings")
     if head.push_codec not in ("", repr(settings.push_codec)):

@@ -119,7 +119,7 @@ class ServerEndpoint(MonitorMailbox):
             turn_away(hello)
         with suppress(BlockingIOError):  # it will knock again
             self._board.send(json.dumps([0, json.dumps(["knocks", hello.worker])]).encode(), socket.MSG_DONTWAIT)
-        raise Refused("channel: this worker is not taken in so far.", later=True)
+        raise Refused("channel: this worker is not admitted yet.", later=True)
 
 
 class WorkerProxyEnd:

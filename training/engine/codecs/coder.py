@@ -246,11 +246,11 @@ class Coder:
             return self._all
         size = bitmap_bytes(len(self.specs))
         if frame.numel() < HEADER + size:
-            raise FrameError(f"frame: {frame.numel()} bytes, too few to say which tensors are there")
+            raise FrameError(f"frame: {frame.numel()} bytes, too few for its bitmap")
         bits = int.from_bytes(frame[HEADER : HEADER + size].numpy().tobytes(), "little")
         present = tuple(bool(bits >> place & 1) for place in range(len(self.specs)))
         if bits >> len(self.specs) or present == self._all:
-            raise FrameError("frame: it has tensors that are not there")
+            raise FrameError("frame: its bitmap has more tensors than there are")
         return present
 
     def _placed(self, tensors: Sequence[Tensor], present: tuple[bool, ...]) -> list[Tensor | None]:
@@ -292,7 +292,7 @@ class Coder:
 
     def _unpacked(self, packed: Tensor, size: int) -> Tensor:
         if self._zstd is None:
-            raise FrameError("frame: compressed by zstd, which this codec is not")
+            raise FrameError("frame: compressed by zstd, which this codec does not use")
         return torch.frombuffer(bytearray(self._zstd.unpack(packed.numpy().data, size)), dtype=torch.uint8)
 
 

@@ -129,7 +129,7 @@ class ConnectionAcceptor:
                 if self._gone or self._is_closed:
                     raise WorkerGone(self._gone or "closed")
                 if self._mine is None and monotonic() > until:
-                    raise WorkerGone(f"worker {self._expected.worker} did not connect for {within_s:g} s")
+                    raise WorkerGone(f"worker {self._expected.worker} did not connect within {within_s:g} s")
                 self._state.wait(SLICE_S)
             return self._newest.pop(use)
 
@@ -198,7 +198,7 @@ class ConnectionAcceptor:
             why = f"channel: here is worker {expected.worker} of run {expected.run!r}."
             raise Refused(why, later=hello.worker == expected.worker)  # of a run that is about to end
         if hello.digest != expected.digest:
-            raise Refused("channel: the settings differ from those here. Start all machines with the same config.")
+            raise Refused("channel: the settings differ from those here. Start all nodes with the same config.")
         if hello.use == "number":
             return self._lives.next_generation()
         with self._state:
@@ -208,12 +208,12 @@ class ConnectionAcceptor:
                 raise Refused(GIVEN_UP)
             if self._mine is None:
                 if hello.use != "calls":
-                    raise Refused(f"channel: nobody has come yet whose {hello.use} these could be.", later=True)
+                    raise Refused(f"channel: no worker has connected yet for these {hello.use}.", later=True)
                 self._lives.activate(hello.incarnation)
                 self._mine = hello.incarnation
                 return hello.incarnation
-        self._lose(f"worker {expected.worker} has come anew")
-        raise Refused("channel: the worker's last life ends first.", later=True)
+        self._lose(f"worker {expected.worker} has connected as a new process")
+        raise Refused("channel: the previous process of this worker has not ended yet.", later=True)
 
     def _lose(self, why: str) -> None:
         with self._state:

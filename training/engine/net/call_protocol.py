@@ -44,11 +44,11 @@ def read(text: bytes, offers: Mapping[str, CallSpec]) -> ReadCall:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ProtocolError("channel: no call that is offered") from error
     if not isinstance(arguments, list) or tuple(map(type, arguments)) != offer.types or not all(map(_fits, arguments)):
-        raise ProtocolError(f"channel: not the arguments of {name}")
+        raise ProtocolError(f"channel: wrong arguments of {name}")
     try:
         room = _NO_ROOM if offer.room is None else offer.room(*arguments)
     except (ValueError, TypeError, IndexError, RuntimeError) as error:
-        raise ProtocolError(f"channel: not the arguments of {name}") from error
+        raise ProtocolError(f"channel: wrong arguments of {name}") from error
     return ReadCall(partial(offer.call, *arguments), room, notes)
 
 
@@ -64,7 +64,7 @@ def numbers(plain: Any, kinds: tuple[type, ...] = (int,), count: int | None = No
 def count(number: int, most: int = MOST) -> int:
     """The number itself, if it is between 0 and `most`; else ProtocolError."""
     if not 0 <= number < most:
-        raise ProtocolError(f"channel: {number} counts nothing")
+        raise ProtocolError(f"channel: {number} is not a count")
     return number
 
 

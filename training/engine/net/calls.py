@@ -170,7 +170,7 @@ class Calls:
             *seconds, samples, memory = numbers(call.notes, (int, float), len(_NOTED) + 2)
             counts = (samples, memory)
             if not all(map(math.isfinite, seconds)) or any(type(n) is not int or not 0 <= n < MOST for n in counts):
-                raise ProtocolError("channel: no seconds, samples and memory")
+                raise ProtocolError("channel: malformed seconds, samples or memory")
             for column, before, spent in zip(_NOTED, self._before, seconds, strict=True):
                 self._control.seconds[self._worker * ROW + column] = before + spent
             self._control.set_counter(self._worker, SAMPLES, self._samples + int(samples))

@@ -151,7 +151,7 @@ class Channel:
                     is_asked = False
                     if self._answer_s is not None or monotonic() > self._until():
                         self._lost_for_good(str(error))
-                        raise ChannelLost(f"channel: no call comes through: {error}") from error
+                        raise ChannelLost(f"channel: no call succeeds: {error}") from error
                     continue
                 self._failing_since = None
                 if head.kind == Kind.REPLY:
@@ -165,13 +165,13 @@ class Channel:
     def _next(self, wire: Wire, number: int) -> tuple[WireHead, Any]:
         head = wire.head(self._most_text, self._lives, self._answer_s)
         if head.number != number or head.kind not in (Kind.REPLY, Kind.ERROR, Kind.EVENT):
-            raise ProtocolError("channel: an answer to something else")
+            raise ProtocolError("channel: an answer to another call")
         if head.kind != Kind.REPLY and head.body:
-            raise ProtocolError("channel: bytes where there are none")
+            raise ProtocolError("channel: unexpected bytes")
         try:
             return head, json.loads(wire.text(head))
         except (ValueError, RecursionError) as error:
-            raise ProtocolError("channel: no text") from error
+            raise ProtocolError("channel: no JSON") from error
 
     def _say(self, kind: Kind, number: int) -> bool:
         """Whether it was sent."""

@@ -116,8 +116,8 @@ class EngineCalls:
     def _join(self, digest: int) -> Any:
         if digest != plan_digest(self._plans, self._run.settings):
             raise ValueError(
-                f"model: worker {self._end.worker} has created other parameters or optimizers than this machine. "
-                "Create the same model in every worker, whatever its rank or machine."
+                f"model: worker {self._end.worker} has created different parameters or optimizers than this node. "
+                "Create the same model in every worker, whatever its rank or node."
             )
         if self._end.worker == 0:
             for plan, flats, optimizer in zip(self._plans, self._first, self._optimizers, strict=True):
@@ -204,7 +204,7 @@ class EngineCalls:
 
     def _lay_down_room(self, section: int, _versions: list[Any], _steps: list[Any]) -> Room:
         if self._end.worker != 0 or self._end.signals.stop:
-            raise ProtocolError("channel: worker 0 alone lays down what training begins with")
+            raise ProtocolError("channel: only worker 0 sends the first version")
         shards = self._client(section).host.section.shards
         return [bytes_of(part) for shard in shards for part in shard.content(shard.newest())]
 
@@ -239,7 +239,7 @@ class EngineCalls:
         gradients: Sequence[Tensor | None] = self._gradients[section] or [None] * places
         offered = zip(gradients, numbers(present, count=places), strict=True)
         if not valid and any(present):
-            raise ProtocolError("channel: gradients that are none")
+            raise ProtocolError("channel: malformed gradients")
         rows, room = self._rows[section], list[memoryview]()
         for place, (gradient, here) in enumerate(offered):
             if place in rows:
@@ -296,7 +296,7 @@ class EngineCalls:
     def _coded_of(self, section: int) -> CodedPushes:
         coded = self._client(section).host.section.coded
         if coded is None:
-            raise ProtocolError("channel: no codec leaves anything out")
+            raise ProtocolError("channel: no codec here keeps residuals")
         return coded
 
     def _groups(self, section: int, text: str) -> Groups:

@@ -26,7 +26,7 @@ PROTOCOL: Final = 2
 GREETING_S: Final = 5.0
 """Timeout of each frame of the handshake, TLS included."""
 KEY_BYTES: Final = 32
-GIVEN_UP: Final = "channel: this worker was given up here, or another has taken its place."
+GIVEN_UP: Final = "channel: this worker has been given up, or another process has replaced it."
 _NONCE: Final = 32
 _PROOF: Final = 32
 _HELLO: Final = 1024  # bytes at most
@@ -160,7 +160,7 @@ def greet(connection: socket.socket, secret: Secret, hello: Hello, context: ssl.
         answer = _exactly(wire, Kind.NONCE, _NONCE + _PROOF)
         theirs, proof = answer[:_NONCE], answer[_NONCE:]
         if not hmac.compare_digest(proof, secret.proof(b"server", mine, theirs, seen)):
-            raise ProtocolError("channel: the server has another key, or somebody is in between")
+            raise ProtocolError("channel: the server has another key, or the connection is intercepted")
         wire.send(Kind.PROOF, text=secret.proof(b"worker", mine, theirs, seen))
         wire.send(Kind.HELLO, text=json.dumps({"protocol": PROTOCOL, **hello._asdict()}).encode())
         return HandshakeResult(wire, _taken(wire))
@@ -176,7 +176,7 @@ def _taken(wire: Wire) -> int:
         refusal = json.loads(text)
         raise Refused(str(refusal["why"]), bool(refusal["later"]))
     if head.kind != Kind.WELCOME or head.body:
-        raise ProtocolError("channel: neither taken nor refused")
+        raise ProtocolError("channel: the server neither accepts nor refuses")
     return head.number
 
 
@@ -196,7 +196,7 @@ def admit(
         wire.send(Kind.NONCE, text=own_nonce + secret.proof(b"server", peer_nonce, own_nonce, fingerprint))
         proof = _exactly(wire, Kind.PROOF, _PROOF)
         if not hmac.compare_digest(proof, secret.proof(b"worker", peer_nonce, own_nonce, fingerprint)):
-            raise ProtocolError("channel: a worker has another key, or somebody is in between")
+            raise ProtocolError("channel: a worker has another key, or the connection is intercepted")
         head = wire.head(_HELLO, within_s=GREETING_S)
         if head.kind != Kind.HELLO or head.body:
             raise ProtocolError("channel: no hello")
@@ -236,7 +236,5 @@ def _hello(text: bytes) -> Hello:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError("channel: no hello") from error
     if protocol != PROTOCOL:
-        raise Refused(
-            f"channel: protocol {PROTOCOL} here, {protocol} there. Install the same Scalebook on both machines."
-        )
+        raise Refused(f"channel: protocol {PROTOCOL} here, {protocol} there. Install the same Scalebook on both nodes.")
     return hello

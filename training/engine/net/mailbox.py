@@ -58,7 +58,7 @@ class StartSignal:
         until = monotonic() + deadline_s
         while not self._number[0]:
             if monotonic() > until:
-                raise ChannelLost(f"channel: the first machine's monitor has not met this machine for {deadline_s:g} s")
+                raise ChannelLost(f"channel: the first node's monitor has not met this node within {deadline_s:g} s")
             sleep(_LOOK_S)
         return self._number[0]
 
@@ -124,7 +124,7 @@ class MailboxCalls:
 
     def _say(self, text: str) -> None:
         if len(text) > LONGEST:
-            raise ProtocolError("channel: too long a text")
+            raise ProtocolError("channel: a message is too long")
         self._said(self._machine, text)
 
     def _news(self, read_count: int) -> Any:

@@ -112,13 +112,13 @@ class RemoteExchange:
     ) -> dict[int, bytes]:
         if len(letter) > LETTER:
             raise ValueError(
-                f"all_gather: a worker sent {len(letter):,} bytes; at most {LETTER:,} go between machines. Gather less."
+                f"all_gather: a worker sent {len(letter):,} bytes; at most {LETTER:,} fit between nodes. Gather less."
             )
         come: dict[int, bytearray] = {}
 
         def room(lengths: dict[str, int]) -> list[memoryview]:
             if len(lengths) > self._workers or any(not 0 <= length <= LETTER for length in lengths.values()):
-                raise ProtocolError("channel: letters of nobody, or too long ones")
+                raise ProtocolError("channel: messages of no worker, or too long")
             come.update({int(worker): bytearray(length) for worker, length in lengths.items()})
             return [memoryview(one) for one in come.values()]
 

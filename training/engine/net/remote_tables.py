@@ -117,7 +117,7 @@ def refuse_first(worker: int, optimizers: Sequence[Optimizer]) -> None:
     tables travel in neither. In a run over several nodes worker 0 is on the shards' node."""
     tables = any(is_table(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer))
     if worker == 0 and tables:
-        raise ValueError("model: has sparse tables, but worker 0 is on another machine than they are.")
+        raise ValueError("model: has sparse tables, but worker 0 is not on their node.")
 
 
 class RemoteTableReads(TableReads):
@@ -168,8 +168,8 @@ class RemoteTableReads(TableReads):
             return
         name = self._client.names[place]
         raise ValueError(
-            f"model: {name} is a table with sparse gradients; its values are on the first machine during training, "
-            f"and {operation} on another machine would read zeros. Write sparse=False, or do it where "
+            f"model: {name} is a table with sparse gradients; its values are on the first node during training, "
+            f"and {operation} on another node would read zeros. Write sparse=False, or do it where "
             "trainer.is_global_zero is true, or after fit."
         )
 

@@ -77,4 +77,4 @@ class RemoteWorkerService:
             if lane.ident is not None:
                 lane.join(deadline_s)
         if not self._run.control.counter(end.worker, FINISHED):
-            raise WorkerGone("it has left in the middle of its training")
+            raise WorkerGone("it has left during training")

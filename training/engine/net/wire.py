@@ -95,20 +95,20 @@ class Wire:
         got = 0
         while not got:
             if not lives() or (until is not None and monotonic() > until):
-                raise TimeoutError("channel: nothing came")
+                raise TimeoutError("channel: no answer")
             self._socket.settimeout(SLICE_S)
             try:
                 got = self._socket.recv_into(bytes_)
             except TimeoutError:
                 continue
             if not got:
-                raise ConnectionResetError("channel: the other side has closed it")
+                raise ConnectionResetError("channel: the other side has closed the connection")
         self._fill([memoryview(bytes_)[got:]], HEAD.size)
         magic, kind, text, zero, number, body = HEAD.unpack(bytes_)
         if magic != MAGIC or bytes_[5:8] != b"\0\0\0" or zero or kind not in Kind._value2member_map_:
             raise ProtocolError("channel: no frame of this protocol")
         if text > most_text:
-            raise ProtocolError(f"channel: a text of {text} bytes, where {most_text} are the most")
+            raise ProtocolError(f"channel: a text of {text} bytes, more than {most_text}")
         return WireHead(Kind(kind), number, text, body)
 
     def text(self, head: WireHead) -> bytes:
@@ -134,7 +134,7 @@ class Wire:
             else:
                 received = self._socket.recvmsg_into(views[index : index + _MOST_BUFFERS])[0]
             if not received:
-                raise ConnectionResetError("channel: the other side has closed it")
+                raise ConnectionResetError("channel: the other side has closed the connection")
             index = _after(views, index, received)
 
     def close(self) -> None:

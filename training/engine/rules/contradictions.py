@@ -46,8 +46,8 @@ class Refusal(NamedTuple):
 FAR: Final = (
     Refusal(
         "host",
-        "one process plays all workers of host virtual, and it is on one machine",
-        "Write inline or process, or one machine.",
+        "one process simulates all workers of host virtual, on one node",
+        "Write inline or process, or num_nodes: 1.",
         "virtual",
     ),
 )
@@ -73,7 +73,7 @@ TABLE: Final = (
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.gathers,
-        "is overlap, which has no use with {rule.name}: it waits for others anyway",
+        "is overlap, which has no effect with {rule.name}: it waits for others anyway",
         "Write process.",
     ),
     _Row(
@@ -91,7 +91,7 @@ TABLE: Final = (
     _Row(
         "clock",
         lambda a: a.host == "virtual" and not a.has_clock,
-        "is missing, and virtual workers take only the time that it says",
+        "is missing, and it says how long virtual workers take",
         "Write how long a gradient takes, as clock: {{gradient_s: 0.05}}.",
     ),
     _Row(
@@ -109,25 +109,25 @@ TABLE: Final = (
     _Row(
         "local",
         lambda a: a.local.sums and (a.rule.gathers or a.rule.waits),
-        "is {local.name}, whose pushes are applied on arrival, and with {rule.name} they are averaged or waited for",
+        "is {local.name}, whose pushes are applied on arrival, but {rule.name} averages pushes or waits for them",
         "Write local_sgd, or rule: async.",
     ),
     _Row(
         "damping",
         lambda a: a.local.steps and a.damping.compensates,
-        "corrects gradients, and with local: {local.name} what workers push are none",
+        "corrects gradients, but with local: {local.name} workers push no gradients",
         "Write none, or local: none.",
     ),
     _Row(
         "rule",
         lambda a: a.stops and a.host != "virtual",
         "is {rule.name} with cancel, and a process of host {host} cannot be stopped within a backward pass",
-        "Write host: virtual, or cancel: false, by which late workers finish their gradient.",
+        "Write host: virtual, or cancel: false, which lets late workers finish their gradient.",
     ),
     _Row(
         "local",
         lambda a: a.local.steps and a.stops,
-        "is {local.name}, whose workers would lose the steps of their own by the rule's cancel",
+        "is {local.name}, whose workers would lose their local steps by the rule's cancel",
         "Write none, or cancel: false.",
     ),
     _Row(

@@ -95,10 +95,10 @@ def misfit(
         return Contradiction(
             "workers",
             "is {min, max}, and trainer.num_nodes is 1, so no worker can join",
-            "Write a number, or the machines that may take part as num_nodes.",
+            "Write a number, or set num_nodes to the nodes that may take part.",
         )
     if elastic.max != on_each * nodes:
-        why = f"is {elastic.max}, and {nodes} machines with {on_each} workers each have {on_each * nodes}"
+        why = f"is {elastic.max}, and {nodes} nodes with {on_each} workers each have {on_each * nodes}"
         return Contradiction("workers.max", why, f"Write {on_each * nodes}, or other devices or num_nodes.")
     if rule.averaged(elastic.min, settings) != rule.averaged(elastic.max, settings):
         return Contradiction(

@@ -33,7 +33,7 @@ def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_s
 
 
 def _beside(key: str, value: str, otherwise: str) -> Contradiction:
-    why = f"is {value}, and the model's sparse tables lie in memory once, and their rows travel as they are"
+    why = f"is {value}, but the model's sparse tables lie in memory only once, and their rows are sent uncompressed"
     return Contradiction(key, why, f"Write {otherwise}, or {_DENSE}.")
 
 
@@ -79,4 +79,4 @@ def unfit_for_dense(name: str, dense: Sequence[str], has_tables: bool) -> Unfit 
     remedy = "Use torch.optim.SGD without momentum or Adagrad, which step on both."
     if not has_tables:
         remedy = "Use torch.optim.Adam, or a model with sparse tables alone, such as Ranker with sparse: true."
-    return Unfit(f"is {name}, which steps on sparse gradients alone, and {dense[0]} has a dense one", remedy)
+    return Unfit(f"is {name}, which steps only on sparse gradients, and {dense[0]} has a dense one", remedy)

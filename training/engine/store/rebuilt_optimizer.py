@@ -90,7 +90,7 @@ def step(optimizer: Optimizer, call: Callable[..., Any] | None = None, closure: 
     try:
         call(closure=evaluated)  # type: ignore[arg-type]  # torch says that it returns a float
     except _LookedAt as error:
-        raise unfit(optimizer, "it looks at the loss, or evaluates it several times a step") from error
+        raise unfit(optimizer, "it reads the loss, or evaluates it several times a step") from error
 
 
 def has_modes(optimizer: Optimizer) -> bool:

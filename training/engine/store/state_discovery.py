@@ -108,7 +108,7 @@ def discover(optimizer: Optimizer) -> FoundState:
     """
     own = vars(optimizer)
     if not {"state", "param_groups"} <= own.keys() or any(isinstance(value, Optimizer) for value in own.values()):
-        raise unfit(optimizer, "it wraps another optimizer, whose state is not its own")
+        raise unfit(optimizer, "it wraps another optimizer, which keeps the state")
     entries: list[StateEntry] = []
     forms: dict[tuple[int, str], Any] = {}
     noted: list[NotedParts] = []

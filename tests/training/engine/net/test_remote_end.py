@@ -44,7 +44,7 @@ def test_a_letter_that_is_too_long_is_refused_by_name() -> None:
 def test_what_does_not_go_between_machines_is_refused_by_name() -> None:
     launch = Launch(1, Settings(host="virtual", clock=ClockSettings(1.0)))
     listener = listening(LOOPBACK)
-    with pytest.raises(ValueError, match=r"host: one process plays all workers .* Write inline or process"):
+    with pytest.raises(ValueError, match=r"host: one process simulates all workers .* Write inline or process"):
         launch.post(0, "run", listener, SECRET, None)
     listener.close()
     launch.close()

@@ -116,7 +116,7 @@ def test_what_is_out_of_bounds_names_key_and_remedy(make: Callable[[], Local], m
     ("settings", "message"),
     [
         (Settings(host="overlap"), r"host: is overlap, which cannot be combined with local_sgd: its workers"),
-        (Settings(damping=DelayCompensation()), r"damping: corrects gradients, and with local: local_sgd what workers"),
+        (Settings(damping=DelayCompensation()), r"damping: corrects gradients, but with local: local_sgd workers"),
     ],
 )
 def test_what_contradicts_local_steps(settings: Settings, message: str) -> None:

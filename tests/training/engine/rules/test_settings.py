@@ -17,7 +17,7 @@ from scalebook.training.engine.rules.update_rules import Async, Softsync, Sync
         (Settings(warmup_updates=-1), "warmup_updates: -1 is less than 0. Use 0 or more."),
         (
             Settings(rule=Sync(), host="overlap"),
-            "host: is overlap, which has no use with sync: it waits for others anyway. Write process.",
+            "host: is overlap, which has no effect with sync: it waits for others anyway. Write process.",
         ),
         (
             Settings(drift=True, host="overlap"),
@@ -38,7 +38,7 @@ from scalebook.training.engine.rules.update_rules import Async, Softsync, Sync
         ),
         (
             Settings(rule=Sync(1, cancel=True), local=LocalSGD(5), host="virtual", clock=ClockSettings(0.1)),
-            "local: is local_sgd, whose workers would lose the steps of their own by the rule's cancel. Write none",
+            "local: is local_sgd, whose workers would lose their local steps by the rule's cancel. Write none",
         ),
     ],
 )

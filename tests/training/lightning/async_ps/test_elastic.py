@@ -217,7 +217,7 @@ def test_with_too_few_for_a_while_it_ends_and_says_so(made: Any, monkeypatch: py
     [
         ({"rule": "sync"}, 2, "workers: is {min, max}, and what an update of sync averages depends on how many"),
         ({}, 1, "workers: is {min, max}, and trainer.num_nodes is 1, so no worker can join"),
-        ({}, 3, "workers.max: is 2, and 3 machines with 1 workers each have 3. Write 3, or other devices or num_nodes"),
+        ({}, 3, "workers.max: is 2, and 3 nodes with 1 workers each have 3. Write 3, or other devices or num_nodes"),
     ],
     ids=["sync", "one machine", "another number"],
 )
